@@ -31,7 +31,7 @@ COPY --from=wheel /wheels /wheels
 RUN python -m venv /opt/tandem/venv \
     && /opt/tandem/venv/bin/pip install --no-cache-dir --no-index --find-links /wheels "tandem-kafka-backup[msk]" \
     && /opt/tandem/venv/bin/pip check \
-    && /opt/tandem/venv/bin/python -c "import sink.transcode._twin, sink.transcode._bodies" \
+    && /opt/tandem/venv/bin/python -c "import tandem.sink.transcode._twin, tandem.sink.transcode._bodies" \
     && /opt/tandem/venv/bin/pip uninstall --yes pip
 # What is in it, as CycloneDX: /opt/tandem/sbom.cdx.json.
 WORKDIR /src

@@ -56,7 +56,7 @@ chart-golden: setup ## Write the kept renderings of the chart anew; look at what
 	@PYTHONPATH=tests $(BIN)/python -m chart
 
 chart-schema: setup ## Write the configuration's part of the chart's values.schema.json anew, from the model
-	@$(BIN)/python -m controller.config.schema helm/tandem/values.schema.json
+	@$(BIN)/python -m tandem.controller.config.chart_schema helm/tandem/values.schema.json
 
 walk: setup ## A stranger's walk from the chart's values to a running pair, written to docs/walk.md
 	@bash scripts/chart-tools.sh
@@ -115,7 +115,7 @@ screenshots: setup ## Photograph the status page of a real pair in three states 
 	@PYTHONPATH=tests:tests/integration $(BIN)/python -m screenshots
 
 diagrams: setup ## Draw the diagrams of docs/protocol.md from the state machine and the chain's rules
-	@PYTHONPATH=tests:avro:. $(BIN)/python -m diagrams
+	@PYTHONPATH=tests:. $(BIN)/python -m diagrams
 
 lock: setup ## Write the locks of requirements/ anew from pyproject.toml; UPGRADE=1 for the newest versions, ONLY=check to look
 	@bash scripts/release-tools.sh

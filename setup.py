@@ -7,15 +7,19 @@ The compiler is told nothing about where and when it runs, so that the same sour
 from pathlib import Path
 
 from Cython.Build import cythonize
-from setuptools import Extension, setup
+from setuptools import Extension, find_namespace_packages, setup
+
+#: Each of these folders is a source root, which holds its part of the package `tandem`.
+_ROOTS = ("avro", "sink", "spark_jobs", "controller")
+_TRANSCODE = "sink/tandem/sink/transcode"
 
 
 def _twin(name: str, *headers: str) -> Extension:
     return Extension(
-        f"sink.transcode.{name}",
-        [f"sink/transcode/{name}.pyx"],
-        depends=[f"sink/transcode/{header}" for header in headers],
-        include_dirs=["sink/transcode"],
+        f"tandem.sink.transcode.{name}",
+        [f"{_TRANSCODE}/{name}.pyx"],
+        depends=[f"{_TRANSCODE}/{header}" for header in headers],
+        include_dirs=[_TRANSCODE],
         # No debug information, which names the folder; __FILE__, in assertions of Python's headers, without it.
         extra_compile_args=["-O3", "-g0", f"-ffile-prefix-map={Path.cwd()}=."],
     )
@@ -24,8 +28,14 @@ def _twin(name: str, *headers: str) -> Extension:
 twins = cythonize(
     [_twin("_twin", "crc32c.h"), _twin("_bodies", "crc32c.h", "sha256.h")],
     build_dir="build/cython",
+    include_path=["sink"],
 )
 for twin in twins:
     twin.optional = True
 
-setup(ext_modules=twins)
+packages = {name: root for root in _ROOTS for name in find_namespace_packages(root, include=["tandem.*"])}
+setup(
+    packages=list(packages),
+    package_dir={name: f"{root}/{name.replace('.', '/')}" for name, root in packages.items()},
+    ext_modules=twins,
+)

@@ -27,8 +27,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.load import Load, fill
 from bench.measured import KEY, Run, spawn, spawn_all
 from bench.servers import BenchKafka
-from controller.sandbox.s3 import REGION, S3Server
-from controller.sandbox.sigv4 import S3Key
+from tandem.controller.sandbox.s3 import REGION, S3Server
+from tandem.controller.sandbox.sigv4 import S3Key
 
 _HERE = Path(__file__).parent
 _SMALL = Load(records=2_000_000, size=100)

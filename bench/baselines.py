@@ -14,11 +14,11 @@ from pathlib import Path
 import fastavro
 from confluent_kafka import Consumer, TopicPartition
 
-from backup_avro.record import SCHEMA_JSON
 from bench.measured import measured, report
-from sink.source.batches import end_of
-from sink.source.fetched import Fetched
-from sink.source.fetcher import RawFetcher
+from tandem.backup_avro.record.current import SCHEMA_JSON
+from tandem.sink.kafka.fetch.events import Fetched
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.kafka.wire.batch_bounds import end_of
 
 
 def raw(bootstrap: str, topic: str, partitions: int) -> tuple[int, int]:

@@ -14,19 +14,19 @@ import time
 import uuid
 from dataclasses import replace
 
-from backup_avro.chain import Entry, Kind, Opening
 from bench.measured import KEY, measured, report, tree_peak_mb
-from controller import allocator
-from controller.config import Config
-from controller.guard import GuardedCluster
-from controller.wiring import pipeline_policy_of, store_of, workers_of
-from sink.chain.writer import Identity, claim, now_ms
-from sink.commit import complete_entry
-from sink.pipeline import Phase, Pipeline
-from sink.source.cluster import ClusterAdmin
-from sink.source.fetcher import RawFetcher
-from sink.transcode.choice import best_transcoder
-from sink.worker import Workers
+from tandem.backup_avro.chain.entries import Entry, Kind, Opening
+from tandem.controller.config import Config
+from tandem.controller.instance.guarded_cluster import GuardedCluster
+from tandem.controller.instance.wiring import pipeline_policy_of, store_of, workers_of
+from tandem.controller.process import memory_allocator
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.pipeline import Phase, Pipeline
+from tandem.sink.read.scan.worker_processes import Workers
+from tandem.sink.store.chain.chain_writer import Identity, claim, now_ms
+from tandem.sink.transcode.choice import best_transcoder
+from tandem.sink.write.commit import complete_entry
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--encrypted", action="store_true")
     words = parser.parse_args()
-    allocator.set_up()  # as an instance does
+    memory_allocator.set_up()  # as an instance does
     bootstrap, topic, codec, section = words.bootstrap, words.topic, words.codec, words.store
     config = Config.model_validate(
         {

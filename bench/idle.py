@@ -19,8 +19,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.servers import BenchKafka
-from sink.chain.reader import ChainReader
-from sink.object_store import open_store
+from tandem.sink.store import open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
 
 _TOPICS, _PARTITIONS = 10, 100
 _PAIR = "idle"
@@ -87,7 +87,7 @@ def _start(folder: Path, bootstrap: str, instance: str) -> subprocess.Popen[byte
         "coordination": {"replication_factor": 1},
     }
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    main = "import sys; from controller.cli.main import main; sys.exit(main())"
+    main = "import sys; from tandem.controller.cli.main import main; sys.exit(main())"
     with (folder / f"{instance}.log").open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-c", main, "run", "-c", str(path)], stdout=log, stderr=log, env=os.environ

@@ -14,19 +14,30 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
-from backup_avro import layout
-from backup_avro.chain import Base, Entry, Kind, Opening, Part, PartitionKey, Position, StoredObject, Topic
-from backup_avro.errors import OversizeError
 from bench.measured import measured, report
-from controller.cli.main import collect_rarely
-from sink.chain.reader import ChainReader
-from sink.chain.writer import Identity, claim, now_ms
-from sink.commit import complete_entry
-from sink.object_store import ObjectInfo, ObjectStore, StoreSettings
-from spark_jobs import restore_plan, retention_plan
-from spark_jobs.read import StoreAddress
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.retention_steps import Observation, Plan, Rules
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import (
+    Base,
+    Entry,
+    Kind,
+    Opening,
+    Part,
+    PartitionKey,
+    Position,
+    StoredObject,
+    Topic,
+)
+from tandem.backup_avro.errors import OversizeError
+from tandem.controller.cli.main import collect_rarely
+from tandem.sink.store import ObjectInfo, ObjectStore, StoreSettings
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import Identity, claim, now_ms
+from tandem.sink.write.commit import complete_entry
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.plan import plan as restore_plan
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.retention import retention_plan
+from tandem.spark_jobs.retention.retention_steps import Observation, Plan, Rules
 
 _PAIR = "many"
 _TOPICS = 10

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from sink.encryption.settings import UNENCRYPTED, EncryptionSettings
-from sink.object_store import StoreSettings
+from tandem.sink.encryption.encryption_settings import UNENCRYPTED, EncryptionSettings
+from tandem.sink.store import StoreSettings
 
 KEY: Final = "BENCH_KEY"
 """Environment variable with the key of what is stored encrypted, and read again."""

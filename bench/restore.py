@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from confluent_kafka.admin import AdminClient
 
 from bench.measured import Run, reading, report, tree_cpu_s, tree_peak_mb
-from sink.chain.reader import ChainReader
-from sink.transcode.batch import Compression
-from spark_jobs.read import StoreAddress
-from spark_jobs.restore import Told, restore
-from spark_jobs.restore_choice import Options
-from spark_jobs.restore_plan import Naming
-from spark_jobs.restore_target import Target
-from spark_jobs.restore_task import Pace
-from spark_jobs.session import session
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.transcode.batch import Compression
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.job import Told, restore
+from tandem.spark_jobs.restore.load.load_task import Pace
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.plan import Naming
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.spark.session import session
 
 _SUFFIX = ".restored"
 
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def _warm(number: int) -> int:
-    import spark_jobs.restore_load  # noqa: F401, PLC0415 - in the worker
+    import tandem.spark_jobs.restore.load.load  # noqa: F401, PLC0415 - in the worker
 
     return number
 

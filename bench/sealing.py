@@ -6,9 +6,9 @@ import os
 import time
 from collections.abc import Callable
 
-from backup_avro import sealing
-from backup_avro.chain import sha256_hex
-from backup_avro.envelope import CHUNK_SIZE, Envelope
+from tandem.backup_avro.chain.entries import sha256_hex
+from tandem.backup_avro.record import chunk_cipher
+from tandem.backup_avro.record.envelope import CHUNK_SIZE, Envelope
 
 _SIZE = 64 << 20
 _ROUNDS = 9
@@ -32,13 +32,13 @@ def main() -> None:
     print("| what | MB/s of processor time |\n|---|---:|")
     for chunk in (CHUNK_SIZE // 4, CHUNK_SIZE, 4 * CHUNK_SIZE):
         envelope = Envelope(key_id="0" * 16, data_key=bytes(40), chunk_size=chunk)
-        stored = sealing.seal(envelope, data_key, data, name=_NAME)
+        stored = chunk_cipher.seal(envelope, data_key, data, name=_NAME)
 
         def seal(envelope: Envelope = envelope) -> object:
-            return sealing.seal(envelope, data_key, data, name=_NAME)
+            return chunk_cipher.seal(envelope, data_key, data, name=_NAME)
 
         def reopen(envelope: Envelope = envelope, stored: bytearray = stored) -> object:
-            return sealing.open_whole(envelope, data_key, stored, name=_NAME)
+            return chunk_cipher.open_whole(envelope, data_key, stored, name=_NAME)
 
         print(f"| seal, chunks of {chunk >> 10} KiB | {rate(seal):,.0f} |")
         print(f"| open, chunks of {chunk >> 10} KiB | {rate(reopen):,.0f} |")

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from bench.measured import Run
-from controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.kafka import KafkaServer
 
 _SETTINGS = {
     "log.segment.bytes": str(256 << 20),

@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 
 from bench.measured import measured, reading, report
-from sink.chain.reader import ChainReader
-from spark_jobs.read import StoreAddress
-from spark_jobs.sweep_plan import SweepRules, plan_sweep
-from spark_jobs.sweep_records import Swept, sweep_partition
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.retention.sweep_partition import Swept, sweep_partition
+from tandem.spark_jobs.retention.sweep_plan import SweepRules, plan_sweep
 
 
 def main() -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import sys
 import time
 
-from backup_avro.container import decompress, iter_blocks
 from bench.measured import measured, reading, report
-from sink.chain.reader import ChainReader
-from sink.encryption.key_ring import keys_of
-from sink.encryption.objects import open_object
-from spark_jobs.read import StoreAddress, open_container
-from spark_jobs.verify_plan import check_object, plan_objects
+from tandem.backup_avro.record.container import decompress, iter_blocks
+from tandem.sink.encryption.key_ring import keys_of
+from tandem.sink.encryption.objects import open_object
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.object_reader import StoreAddress, open_container
+from tandem.spark_jobs.verify.verify_plan import check_object, plan_objects
 
 
 def main() -> None:

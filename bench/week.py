@@ -17,19 +17,19 @@ from collections.abc import Sequence
 
 import structlog
 
-from backup_avro import layout
-from backup_avro.chain import Base, GroupOffset, Opening, PartitionKey, Position, Topic
-from backup_avro.container import Codec
-from backup_avro.record import Record, TimestampType, encode
 from bench.memory_store import MemoryStore
-from sink.chain.reader import ChainReader
-from sink.chain.writer import ChainWriter, Identity, claim, now_ms
-from sink.commit import Committer, Draft, complete_entry
-from sink.merge import Merger
-from sink.merge_plan import MergeRules
-from sink.roll import Roller
-from sink.topics import GuardedTopics
-from sink.transcode.segment import Segment
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Base, GroupOffset, Opening, PartitionKey, Position, Topic
+from tandem.backup_avro.record.container import Codec
+from tandem.backup_avro.record.current import Record, TimestampType, encode
+from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter, Identity, claim, now_ms
+from tandem.sink.transcode.segment import Segment
+from tandem.sink.write.commit import Committer, Draft, complete_entry
+from tandem.sink.write.merge import Merger
+from tandem.sink.write.merge_plan import MergeRules
+from tandem.sink.write.object_buffer import Roller
 
 _PAIR, _TOPICS, _EVERY = "week", 10, 8
 _RECORDS, _VALUE = 2, b'{"id":%010d,"state":"active","balance":%06d,"note":"abcdefghijklmnop"}'

@@ -1,5 +1,5 @@
 """The `tandem` command as a file, which is what Spark is given to run on Kubernetes."""
 
-from controller.cli.main import main
+from tandem.controller.cli.main import main
 
 main()

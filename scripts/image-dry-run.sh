@@ -60,7 +60,7 @@ say "environment, with $base"
 "$base" -m venv --without-pip "$opt/venv"
 "${pip[@]}" --python "$opt/venv/bin/python" install --no-index --find-links "$work/wheels" "tandem-kafka-backup[msk]"
 "${pip[@]}" --python "$opt/venv/bin/python" check
-"$opt/venv/bin/python" -c 'import sink.transcode._twin, sink.transcode._bodies'
+"$opt/venv/bin/python" -c 'import tandem.sink.transcode._twin, tandem.sink.transcode._bodies'
 if "$opt/venv/bin/python" -c 'import pytest' 2>/dev/null; then die "the environment has packages for developers"; fi
 cp image/main.py image/entrypoint.sh "$opt/"
 
@@ -76,7 +76,7 @@ PYTHONPATH=tests "$python" - "$work/tmp/backup" <<'EOF'
 import sys
 from pathlib import Path
 from build_backup import Backup, TopicSpec, records
-from sink.object_store.file import FileStore
+from tandem.sink.store.file_store import FileStore
 store = FileStore(Path(sys.argv[1]))
 backup = Backup.claim(store, instance="a", topics=[TopicSpec("orders", partitions=2)])
 backup.commit(records("orders", 0, range(1000)))
@@ -102,7 +102,7 @@ echo "==> user $(id -u); root file system: $(writable /a-file); working director
 "$opt/entrypoint.sh" --version
 "$opt/entrypoint.sh" config show -o json |
     python -c 'import json, sys; assert json.load(sys.stdin)["config"]["pair"] == "shop"'
-python -c 'import sink.transcode._twin, sink.transcode._bodies'
+python -c 'import tandem.sink.transcode._twin, tandem.sink.transcode._bodies'
 echo "==> verify, by Spark"
 "$opt/entrypoint.sh" verify --master "local[1,4]" -o json >"$tmp/verify.json"
 findings "$tmp/verify.json"

@@ -29,7 +29,7 @@ java_version=$("$java" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9
 [ -n "$java_version" ] || die "$java does not run" "$java_remedy"
 [ "$java_version" -ge 17 ] || die "$java is Java $java_version, too old" "$java_remedy"
 
-wanted=$(echo "# Python $version"; cat pyproject.toml setup.py requirements/build.lock requirements/dev.lock sink/transcode/*.pyx sink/transcode/*.pxd sink/transcode/*.h)
+wanted=$(echo "# Python $version"; cat pyproject.toml setup.py requirements/build.lock requirements/dev.lock sink/tandem/sink/transcode/*.pyx sink/tandem/sink/transcode/*.pxd sink/tandem/sink/transcode/*.h)
 if [ ! -x .venv/bin/python ] || [ ! -e "$stamp" ] || [ "$wanted" != "$(cat "$stamp")" ]; then
     made_with=$(.venv/bin/python -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null || true)
     if [ "$made_with" != "$version" ]; then
@@ -45,9 +45,9 @@ if [ ! -x .venv/bin/python ] || [ ! -e "$stamp" ] || [ "$wanted" != "$(cat "$sta
         die "pip could not install Tandem itself" "see its message above"
     lacks=$(.venv/bin/python -m pip --disable-pip-version-check check) ||
         die "requirements/ does not name all that is needed: $lacks" "write the locks anew: make lock"
-    .venv/bin/python -c 'import sink.transcode._twin, sink.transcode._bodies' 2>/dev/null ||
+    .venv/bin/python -c 'import tandem.sink.transcode._twin, tandem.sink.transcode._bodies' 2>/dev/null ||
         say "no C compiler: the transcoder in plain Python is used, which is slow; its tests will fail"
     echo "$wanted" >"$stamp"
 fi
 
-.venv/bin/python -m controller.sandbox.jars >/dev/null
+.venv/bin/python -m tandem.controller.sandbox.jars >/dev/null

@@ -19,8 +19,8 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from backup_avro import layout
-from backup_avro.chain import (
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import (
     Base,
     Clearing,
     Entry,
@@ -36,12 +36,12 @@ from backup_avro.chain import (
     Taint,
     Topic,
 )
-from backup_avro.container import Codec, encode_block, encode_header
-from backup_avro.record import Record, TimestampType, encode
-from sink.chain.reader import ChainReader
-from sink.chain.writer import ChainWriter, Identity, claim, now_ms
-from sink.encryption.objects import Canvas, new_seal, stored_object
-from sink.object_store import ObjectStore, Put
+from tandem.backup_avro.record.container import Codec, encode_block, encode_header
+from tandem.backup_avro.record.current import Record, TimestampType, encode
+from tandem.sink.encryption.objects import Canvas, new_seal, stored_object
+from tandem.sink.store import ObjectStore, Put
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter, Identity, claim, now_ms
 
 PAIR = "shop"
 CLUSTER = "cluster-1"

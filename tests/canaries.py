@@ -24,8 +24,8 @@ import fastavro
 import markupsafe
 import zstandard
 
-from controller.config.kafka import is_secret
-from controller.config.sources import KAFKA, Shape, dotted, keys, variable
+from tandem.controller.config.kafka import is_secret
+from tandem.controller.config.sources import KAFKA, Shape, dotted, keys, variable
 
 SENSITIVE: Final = (
     "sasl.password",

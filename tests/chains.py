@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from backup_avro import layout
-from backup_avro.chain import (
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import (
     Base,
     Claim,
     Clearing,
@@ -22,10 +22,10 @@ from backup_avro.chain import (
     Topic,
     sha256_hex,
 )
-from backup_avro.chain_json import decode_entry, encode_claim, encode_entry
-from backup_avro.coverage import Guarded
-from backup_avro.fold import Generation
-from backup_avro.snapshot import dump_state
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.json_codec import decode_entry, encode_claim, encode_entry
+from tandem.backup_avro.chain.snapshot import dump_state
+from tandem.backup_avro.selection.coverage import Guarded
 
 PAIR = "shop"
 CLUSTER = "cluster-1"

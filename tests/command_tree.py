@@ -8,7 +8,7 @@ from typing import Any
 
 import typer.main
 
-from controller.cli.main import ALIASES, COMMANDS
+from tandem.controller.cli.main import COMMANDS, module_of
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -19,8 +19,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 def top(name: str) -> Any:
     """A command, or a group, below `tandem`."""
-    module = f"controller.cli.{ALIASES.get(name, name).replace('-', '_')}"
-    return typer.main.get_command(importlib.import_module(module).app)
+    return typer.main.get_command(importlib.import_module(module_of(name)).app)
 
 
 def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:

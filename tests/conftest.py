@@ -26,12 +26,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from patience import answered
 
-from controller.cli import output
-from controller.cli.output import OutputFormat, camel, plain
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.s3 import REGION, S3Server
-from controller.sandbox.sigv4 import S3Key
-from sink.rates import RatedLog
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.output import OutputFormat, camel, plain
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.s3 import REGION, S3Server
+from tandem.controller.sandbox.sigv4 import S3Key
+from tandem.sink.rates import RatedLog
 
 # A shared machine is slow at times; a deadline for one example finds nothing but that.
 hypothesis.settings.register_profile("dev", deadline=None)

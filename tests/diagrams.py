@@ -12,9 +12,9 @@ from typing import Any
 
 from chains import OPENING, Chain, key, position, topic
 
-from backup_avro.chain import Clearing, Kind
-from backup_avro.fold import ChainError, Generation
-from controller.machine import TABLE, RoleMachine
+from tandem.backup_avro.chain.entries import Clearing, Kind
+from tandem.backup_avro.chain.generation import ChainError, Generation
+from tandem.controller.decision.role_machine import TABLE, RoleMachine
 
 PAGE = Path(__file__).parent.parent / "docs" / "protocol.md"
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from backup_avro.chain import GroupOffset, RecordHash, Topic
-from sink.encryption.key_ring import NO_KEYS, KeyRing
-from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo, check_size
-from sink.source.fetched import AtHead, Evidence, Fetched, FetchFault, LogBounds, Place, TopicPartition
-from sink.topics import Denied, GuardedTopics
+from tandem.backup_avro.chain.entries import GroupOffset, RecordHash, Topic
+from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
+from tandem.sink.kafka.cluster.guarded_topics import Denied, GuardedTopics
+from tandem.sink.kafka.fetch.events import AtHead, Evidence, Fetched, FetchFault, LogBounds, Place, TopicPartition
+from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, Put, UploadInfo, check_size
 
 Fault = Callable[[str, str], Exception | None]
 Event = Fetched | AtHead | FetchFault

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from chains import Chain, done_base, key, part
 from doubles import MemoryStore
 
-from backup_avro.as_of import AsOf
-from backup_avro.chain import Entry, Horizon, Kind, Mark, Position
-from backup_avro.coverage import Cover, cover
-from backup_avro.fold import Generation
-from backup_avro.selection import PartitionSelection
-from spark_jobs.state import Wish
-from spark_jobs.state_choice import moment
-from spark_jobs.sweep_plan import SweepRules, plan_sweep
+from tandem.backup_avro.chain.entries import Entry, Horizon, Kind, Mark, Position
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.coverage import Cover, cover
+from tandem.backup_avro.selection.newest_state import PartitionSelection
+from tandem.backup_avro.selection.state_as_of import AsOf
+from tandem.spark_jobs.retention.sweep_plan import SweepRules, plan_sweep
+from tandem.spark_jobs.state.find_state import moment
+from tandem.spark_jobs.state.wanted_state import Wish
 
 K = key()
 START_MS = 1_000

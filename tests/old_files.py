@@ -11,7 +11,7 @@ from typing import Any
 import fastavro
 from golden.formats import V1_SCHEMA
 
-from backup_avro.record import Record
+from tandem.backup_avro.record.current import Record
 
 
 def row(

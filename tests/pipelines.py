@@ -14,20 +14,20 @@ from chains import CLUSTER, OPENING, PAIR, key, topic
 from doubles import Event, MemoryStore, ScriptedSource, StandInCluster, evidence, fetched
 from strategies import batch
 
-from backup_avro.chain import PartitionKey, RecordHash
-from backup_avro.container import Codec, decode_header, decompress, iter_blocks
-from backup_avro.fold import Generation
-from backup_avro.record import Record, TimestampType, decode_body, encode
-from sink import clock
-from sink.chain.reader import ChainReader
-from sink.chain.writer import ChainWriter, Identity, claim
-from sink.lanes import Board
-from sink.meters import NOBODY, Meters
-from sink.pipeline import Pipeline, PipelinePolicy
-from sink.roll import Roller
-from sink.source.fetched import AtHead, FetchFault, TopicPartition
-from sink.transcode.reference import ReferenceTranscoder
-from sink.worker_lane import Workforce
+from tandem.backup_avro.chain.entries import PartitionKey, RecordHash
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.record.container import Codec, decode_header, decompress, iter_blocks
+from tandem.backup_avro.record.current import Record, TimestampType, decode_body, encode
+from tandem.sink import clock
+from tandem.sink.kafka.fetch.events import AtHead, FetchFault, TopicPartition
+from tandem.sink.meters import NOBODY, Meters
+from tandem.sink.pipeline import Pipeline, PipelinePolicy
+from tandem.sink.read.reader_context import Board
+from tandem.sink.read.scan.worker_ranges import Workforce
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter, Identity, claim
+from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.write.object_buffer import Roller
 
 T0 = TopicPartition("t", 0)
 QUICK = PipelinePolicy(flush_interval_s=0.05, survey_interval_s=0.05, groups_interval_s=None, block_size=200)

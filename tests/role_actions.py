@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from controller.roles.kafka import Acl, Resource, Scope, scope_of
-from controller.roles.role import Role
+from tandem.controller.roles.kafka import Acl, Resource, Scope, scope_of
+from tandem.controller.roles.role import Role
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "roles.md"
 PAIR, PREFIX, BUCKET = "orders", "prod", "backups"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer
 
-from controller.sandbox.ports import LOOPBACK
+from tandem.controller.sandbox.ports import LOOPBACK
 
 ANY_PORT = (LOOPBACK, 0)
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from build_backup import CLUSTER, PAIR, TopicSpec
 
-from backup_avro.coordination import CoordinationMessage, Event
-from backup_avro.coverage import Guarded
-from controller.lookout import read_chains
-from controller.observation import Policy
-from controller.sighting import Brokers, Gap, Listener, LogEnd, Sight
-from sink.chain import pins
-from sink.chain.reader import ChainReader
-from sink.chain.writer import now_ms
-from sink.object_store import ObjectStore
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.selection.coverage import Guarded
+from tandem.controller.decision.observation import Policy
+from tandem.controller.status.outside_view import read_chains
+from tandem.controller.status.pair_view import Brokers, Gap, Listener, LogEnd, Sight
+from tandem.sink.store import ObjectStore
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import now_ms
 
 LIVENESS_S = 60
 POLICY = Policy(

@@ -16,7 +16,7 @@ import zstandard
 from hypothesis import strategies as st
 from kafka.record.util import calc_crc32c
 
-from backup_avro.record import Record, TimestampType
+from tandem.backup_avro.record.current import Record, TimestampType
 
 TOPIC = "orders.v1"
 PARTITION = 3

@@ -13,26 +13,26 @@ from build_backup import CLUSTER, PAIR, Backup, TopicSpec
 from doubles import MemoryStore
 from hypothesis import strategies as st
 
-from backup_avro import layout
-from backup_avro.chain import Entry, Kind, PartitionKey
-from backup_avro.checkpoint import Outcome, Request, Standing, checkpoint_entry, judge, takes_part
-from backup_avro.container import Codec
-from backup_avro.fold import Generation
-from backup_avro.moments import with_objects_of
-from backup_avro.record import Record, TimestampType, decode_body
-from backup_avro.selection import Selection, select, select_cut
-from sink.chain import checkpoints
-from sink.chain.reader import ChainReader
-from sink.chain.writer import ChainWriter
-from sink.encryption.key_ring import NO_KEYS, KeyRing
-from sink.merge import Merger
-from sink.merge_plan import MergeRules
-from sink.object_store import ObjectStore
-from spark_jobs.read import ObjectReader
-from spark_jobs.sweep import Sweeper, SweepOutcome, sweep_all
-from spark_jobs.sweep_plan import SweepRules, SweepTask
-from spark_jobs.sweep_records import Swept
-from spark_jobs.verify_plan import check_object, check_state, plan_objects
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Entry, Kind, PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.checkpoint import Outcome, Request, Standing, checkpoint_entry, judge, takes_part
+from tandem.backup_avro.record.container import Codec
+from tandem.backup_avro.record.current import Record, TimestampType, decode_body
+from tandem.backup_avro.selection.moments import with_objects_of
+from tandem.backup_avro.selection.newest_state import Selection, select, select_cut
+from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
+from tandem.sink.store import ObjectStore
+from tandem.sink.store.chain import checkpoints
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter
+from tandem.sink.write.merge import Merger
+from tandem.sink.write.merge_plan import MergeRules
+from tandem.spark_jobs.reading.object_reader import ObjectReader
+from tandem.spark_jobs.retention.sweep import Sweeper, SweepOutcome, sweep_all
+from tandem.spark_jobs.retention.sweep_partition import Swept
+from tandem.spark_jobs.retention.sweep_plan import SweepRules, SweepTask
+from tandem.spark_jobs.verify.verify_plan import check_object, check_state, plan_objects
 
 TOPIC = "t"
 PARTITIONS = 2

@@ -13,8 +13,6 @@ from typing import Final, TypeVar
 
 from patience import answered
 
-from backup_avro.errors import RefusedError, TandemError, TransientError
-from backup_avro.fold import Generation
 from chaos.crew import POLL_S, Crew, UnhealthyError, raise_to
 from chaos.facts import Ends, Facts, Place
 from chaos.faults import Fault as Trouble
@@ -34,7 +32,9 @@ from chaos.restoring import (
 )
 from chaos.stage import COMPACTED, PLACES, SCALE, STAMPED, Stage
 from chaos.writers import Kind, Order
-from sink.chain.reader import ChainReader
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import RefusedError, TandemError, TransientError
+from tandem.sink.store.chain.chain_reader import ChainReader
 
 _SOME = 12
 _T = TypeVar("_T")

@@ -14,7 +14,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Self
 
-from controller.sandbox.ports import LOOPBACK
+from tandem.controller.sandbox.ports import LOOPBACK
 
 _CHUNK = 64 * 1024
 _SLOW_CHUNK = 2 * 1024

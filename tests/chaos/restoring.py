@@ -15,17 +15,17 @@ from typing import Any
 import yaml
 from confluent_kafka.admin import AdminClient
 
-from backup_avro.fold import Generation
-from backup_avro.record import decode_body
-from backup_avro.selection import Selection, restorable, select
 from chaos.facts import Facts, Place, Seen, digest_of
 from chaos.follower import read_topics
 from chaos.judge import Restored
-from sink.chain import pins
-from sink.chain.reader import ChainReader
-from spark_jobs.read import ObjectReader
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.record.current import decode_body
+from tandem.backup_avro.selection.newest_state import Selection, restorable, select
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.object_reader import ObjectReader
 
-_TANDEM = (sys.executable, "-c", "import sys; from controller.cli.main import main; sys.exit(main())")
+_TANDEM = (sys.executable, "-c", "import sys; from tandem.controller.cli.main import main; sys.exit(main())")
 # Much longer than any takes beside nothing else: a busy machine is no finding.
 _SPARK_S = 900.0
 

@@ -24,18 +24,18 @@ from confluent_kafka import admin as kafka_admin
 from confluent_kafka.admin import AdminClient
 from instances import Instance, Pair, store_section
 
-from backup_avro.coordination import CoordinationMessage, Event
-from backup_avro.errors import ExitCode, TandemError
 from chaos.crew import Topics, make_topics
 from chaos.facts import Place
 from chaos.faults import Blow, Fault, Scale
 from chaos.gates import Gate, Gates, Mode
-from controller.mailbox import send
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.s3 import S3Server
-from controller.sandbox.server import LocalServer
-from controller.sandbox.sigv4 import S3Key
-from sink.object_store import ObjectStore, open_store
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.errors import ExitCode, TandemError
+from tandem.controller.coordination.topic_reader import send
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.controller.sandbox.server import LocalServer
+from tandem.controller.sandbox.sigv4 import S3Key
+from tandem.sink.store import ObjectStore, open_store
 
 NAMES: Final = ("a", "b")
 SCALE: Final = Scale(spread=4.0, shortest=1.5, longest=6.0, timeout=8.0)

@@ -22,12 +22,12 @@ from build_backup import Backup, TopicSpec, records
 from doubles import MemoryStore
 from sights import sight
 
-from backup_avro import layout
-from backup_avro.outcome import Outcome, OutcomeKind
-from controller.metrics.collector import Detail, Page
-from controller.metrics.picture import Picture, Results, backup_picture
-from controller.observation import Role
-from sink.chain import outcomes
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.controller.decision.observation import Role
+from tandem.controller.metrics.collector import Detail, Page
+from tandem.controller.metrics.instance_metrics import Picture, Results, backup_picture
+from tandem.sink.store.chain import outcomes
 
 SCENES: dict[str, set[str]] = {
     "first_backup": {"TandemNoCompleteBackup"},

@@ -14,7 +14,7 @@ import yaml
 from chart.matrix import CONFIG, FULL, KEPT, MATRIX, OPERATOR, TRY_OUT, pair, single
 from chart.rendering import CHART, GOLDEN, VERSIONS, container, helm, merged, of_kind, one, pods, render, rendered
 from chart.restricted import violations
-from controller.config import load
+from tandem.controller.config import load
 
 
 @pytest.fixture(scope="module", params=MATRIX)

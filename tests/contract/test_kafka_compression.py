@@ -14,14 +14,14 @@ import pytest
 from odd_batches import odd, old_zstd, refused
 from strategies import PARTITION, TOPIC, kafka_record, raw_batch
 
-from backup_avro.errors import DamagedError
-from backup_avro.record import Record, decode_body
-from controller.sandbox.jars import find_java, kafka_jars
-from controller.sandbox.kafka import KafkaServer
-from sink.source.fetched import Fetched
-from sink.source.fetcher import RawFetcher
-from sink.transcode.choice import best_transcoder
-from sink.transcode.reference import ReferenceTranscoder
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.current import Record, decode_body
+from tandem.controller.sandbox.jars import find_java, kafka_jars
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.kafka.fetch.events import Fetched
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.transcode.choice import best_transcoder
+from tandem.sink.transcode.reference import ReferenceTranscoder
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

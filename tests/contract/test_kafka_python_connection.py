@@ -1,4 +1,6 @@
-"""What sink.source.connection relies on inside kafka-python, and that its transports keep the promises of the original.
+"""What tandem.sink.kafka.wire.connections relies on inside kafka-python.
+
+Also that its transports keep the promises of the original.
 
 An upgrade of kafka-python that changes one of these breaks here first.
 """
@@ -28,9 +30,10 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.metadata import ApiVersionsResponse
 from kafka.protocol.parser import KafkaProtocol
 
-from sink.source import tls, wire
-from sink.source.client_config import KNOWN, for_kafka_python
-from sink.source.connection import Buffers, Frame, _Plain, _Tls, open_connections
+from tandem.sink.kafka.auth import tls
+from tandem.sink.kafka.auth.client_config import KNOWN, for_kafka_python
+from tandem.sink.kafka.wire import protocol
+from tandem.sink.kafka.wire.connections import Buffers, Frame, _Plain, _Tls, open_connections
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
@@ -328,9 +331,9 @@ def test_responses_in_any_pieces(chop: int, talk: Callable[..., tuple[Any, Any]]
 
     net, manager = talk(answer)
     conn = manager.get_connection("bootstrap-0")
-    futures = [manager.send(wire.metadata_request(["x"]), node_id="bootstrap-0") for _ in range(3)]
+    futures = [manager.send(protocol.metadata_request(["x"]), node_id="bootstrap-0") for _ in range(3)]
     for future in futures:
-        names = [view.name for view in wire.topic_views(wait(net, future))]
+        names = [view.name for view in protocol.topic_views(wait(net, future))]
         assert names == [f"topic{number:04}" for number in range(500 if chop > 7 else 3)]
     assert isinstance(conn.transport, _Plain)
     assert manager.last_error is None
@@ -347,11 +350,11 @@ def test_an_answer_right_before_a_hang_up_counts(talk: Callable[..., tuple[Any, 
         return [metadata(correlation, 2)] if asked.count(3) == 1 else None
 
     net, manager = talk(answer)
-    first = manager.send(wire.metadata_request(["x"]), node_id="bootstrap-0")
+    first = manager.send(protocol.metadata_request(["x"]), node_id="bootstrap-0")
     order: list[str] = []
     first.add_callback(lambda _: order.append("answer"))
     wait(net, first)
-    second = manager.send(wire.metadata_request(["x"]), node_id="bootstrap-0")
+    second = manager.send(protocol.metadata_request(["x"]), node_id="bootstrap-0")
     with pytest.raises(kafka_errors.KafkaConnectionError):
         wait(net, second)
     assert order == ["answer"]
@@ -360,7 +363,7 @@ def test_an_answer_right_before_a_hang_up_counts(talk: Callable[..., tuple[Any, 
 def test_a_frame_above_the_limit(talk: Callable[..., tuple[Any, Any]]) -> None:
     """A length that can't be right ends the connection before any memory is taken for it."""
     net, manager = talk(lambda *_: [struct.pack(">i", 2**31 - 1)], receive_message_max_bytes=1000)
-    future = manager.send(wire.metadata_request(["x"]), node_id="bootstrap-0")
+    future = manager.send(protocol.metadata_request(["x"]), node_id="bootstrap-0")
     with pytest.raises(kafka_errors.InvalidReceiveError):
         wait(net, future)
     assert isinstance(manager.worst_error, kafka_errors.InvalidReceiveError)
@@ -377,7 +380,7 @@ def test_a_write_that_does_not_fit(talk: Callable[..., tuple[Any, Any]]) -> None
 
     net, manager = talk(answer)
     many = [f"topic-{number:06}" * 10 for number in range(100_000)]
-    future = manager.send(wire.metadata_request(many), node_id="bootstrap-0")
+    future = manager.send(protocol.metadata_request(many), node_id="bootstrap-0")
     wait(net, future)
     assert seen == [18, 3]
 

@@ -1,4 +1,4 @@
-"""What spark_jobs.produce relies on inside kafka-python's producer, on a real broker."""
+"""What tandem.spark_jobs.restore.load.batch_producer relies on inside kafka-python's producer, on a real broker."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from kafka.producer.transaction_manager import TransactionManager
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from backup_avro.record import Record, TimestampType, encode
-from controller.sandbox.kafka import KafkaServer
-from sink.transcode.batch import Compression
-from sink.transcode.bodies import BuiltBatch
-from sink.transcode.reverse import build_batches
-from spark_jobs import produce
-from spark_jobs.produce import (
+from tandem.backup_avro.record.current import Record, TimestampType, encode
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.transcode.batch import Compression
+from tandem.sink.transcode.bodies import BuiltBatch
+from tandem.sink.transcode.reverse import build_batches
+from tandem.spark_jobs.restore.load import batch_producer
+from tandem.spark_jobs.restore.load.batch_producer import (
     BatchProducer,
     FencedError,
     ProduceError,
@@ -354,7 +354,7 @@ def test_a_transaction_that_times_out_is_no_takeover(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The broker answers as if another producer had taken over; the age of the transaction tells. A new one goes on."""
-    monkeypatch.setattr(produce, "TRANSACTION_TIMEOUT_MS", 1000)
+    monkeypatch.setattr(batch_producer, "TRANSACTION_TIMEOUT_MS", 1000)
     topic = make_topic(compacted=False, config=_KEEP)
     late = producer()
     _ready(late, topic)
@@ -375,6 +375,6 @@ def test_a_time_limit_above_that_of_the_brokers_is_refused(
     producer: Callable[..., BatchProducer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once and for good, with the setting that has to be changed."""
-    monkeypatch.setattr(produce, "TRANSACTION_TIMEOUT_MS", 24 * 3600 * 1000)
+    monkeypatch.setattr(batch_producer, "TRANSACTION_TIMEOUT_MS", 24 * 3600 * 1000)
     with pytest.raises(RejectedError, match=r"transaction\.max\.timeout\.ms"):
         producer().init_transactions()

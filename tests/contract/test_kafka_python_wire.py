@@ -1,4 +1,4 @@
-"""kafka-python's messages as sink.source.wire uses them: what goes out and comes back, version by version."""
+"""kafka-python's messages as `sink.kafka.wire.protocol` uses them: requests and responses, version by version."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from sink.source import connection, wire
-from sink.source.fetch_session import Ask, FetchSession, Plan
-from sink.source.fetched import TopicPartition
+from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.fetch.sessions import Ask, FetchSession, Plan
+from tandem.sink.kafka.wire import connections, protocol
 
 ID = UUID("12345678-1234-5678-1234-567812345678")
 TP = TopicPartition("t", 3)
@@ -36,7 +36,7 @@ def ask(topic_id: UUID | None = ID) -> Ask:
 def test_fetch_request(version: int) -> None:
     """A request says the same in all versions, as far as they have words for it."""
     plan = Plan(session_id=7, epoch=8, send=((TP, ask()),), forget=((TopicPartition("u", 1), ID),), by_id=True)
-    request = wire.fetch_request(plan, max_wait_ms=5, max_bytes=6, read_committed=True)
+    request = protocol.fetch_request(plan, max_wait_ms=5, max_bytes=6, read_committed=True)
     read = FetchRequest.decode(request.encode(version=version), version=version)
     assert (read.max_wait_ms, read.min_bytes, read.max_bytes, read.isolation_level) == (5, 1, 6, 1)
     [topic] = read.topics
@@ -61,7 +61,7 @@ def test_fetch_versions() -> None:
     brokers = BrokerVersionData(api_versions={1: (4, 18)})
     for by_id, highest in ((True, 16), (False, 12)):
         plan = Plan(session_id=7, epoch=8, send=(), forget=(), by_id=by_id)
-        request = wire.fetch_request(plan, max_wait_ms=5, max_bytes=6, read_committed=False)
+        request = protocol.fetch_request(plan, max_wait_ms=5, max_bytes=6, read_committed=False)
         assert brokers.api_version(request) == highest
     old = BrokerVersionData(api_versions={1: (4, 11)})
     assert old.api_version(request) == 11
@@ -122,7 +122,7 @@ def test_fetch_response(version: int) -> None:
     )
     read = FetchResponse[version].decode(bytes(made.encode(version=version)))
     assert (read.API_VERSION, read.throttle_time_ms, read.error_code, read.session_id) == (version, 1, 0, 2)
-    [(first, one), (second, two)] = wire.fetch_parts(read, {ID: "t"})
+    [(first, one), (second, two)] = protocol.fetch_parts(read, {ID: "t"})
     assert (first, second) == (TP, TopicPartition("t", 4))
     assert (one.high_watermark, one.last_stable_offset, one.log_start_offset) == (9, 8, 7)
     assert [(txn.producer_id, txn.first_offset) for txn in one.aborted_transactions] == [(5, 6)]
@@ -154,9 +154,9 @@ def test_records_are_views_of_the_frame(version: int) -> None:
         ],
     )
     data = bytes(made.encode(version=version))
-    connection._keep_views(FetchResponse[version])
-    read = FetchResponse[version].decode(connection.Frame(memoryview(data)))
-    found = [part.records for _, part in wire.fetch_parts(read, {ID: "t"})]
+    connections._keep_views(FetchResponse[version])
+    read = FetchResponse[version].decode(connections.Frame(memoryview(data)))
+    found = [part.records for _, part in protocol.fetch_parts(read, {ID: "t"})]
     assert isinstance(found[0], memoryview)
     assert found[0].obj is data
     assert found == [b"r" * 5000, b"s" * 10, None]
@@ -165,7 +165,7 @@ def test_records_are_views_of_the_frame(version: int) -> None:
 
 def test_metadata() -> None:
     """Requests name topics and forbid creation; responses yield leaders, epochs where reliable, ids where there."""
-    request = wire.metadata_request(["a", "b"])
+    request = protocol.metadata_request(["a", "b"])
     for version in (4, 8, 9, 10, 12):
         read = MetadataRequest.decode(request.encode(version=version), version=version)
         assert [topic.name for topic in read.topics] == ["a", "b"]
@@ -195,7 +195,7 @@ def test_metadata() -> None:
                 )
             ],
         )
-        [view] = wire.topic_views(MetadataResponse[version].decode(bytes(made.encode(version=version))))
+        [view] = protocol.topic_views(MetadataResponse[version].decode(bytes(made.encode(version=version))))
         assert (view.name, view.error_code) == ("a", 0)
         assert view.partitions == {1: (2, 3 if version >= 9 else -1)}
         assert view.topic_id == (ID if version >= 10 else None)
@@ -204,7 +204,7 @@ def test_metadata() -> None:
 @pytest.mark.parametrize("version", [2, 4, 7, 10])
 def test_list_offsets(version: int) -> None:
     """Requests carry the isolation level, epoch and time; responses the offset, and the epoch where there is one."""
-    request = wire.list_offsets_request([(TP, 5)], timestamp=wire.EARLIEST, read_committed=True)
+    request = protocol.list_offsets_request([(TP, 5)], timestamp=protocol.EARLIEST, read_committed=True)
     read = ListOffsetsRequest.decode(request.encode(version=version), version=version)
     [topic] = read.topics
     [part] = topic.partitions
@@ -216,7 +216,7 @@ def test_list_offsets(version: int) -> None:
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_epoch_ends(version: int) -> None:
     """Requests carry both epochs, and that a consumer asks."""
-    request = wire.epoch_ends_request([(TP, 5, 4)])
+    request = protocol.epoch_ends_request([(TP, 5, 4)])
     read = OffsetForLeaderEpochRequest.decode(request.encode(version=version), version=version)
     [topic] = read.topics
     [part] = topic.partitions

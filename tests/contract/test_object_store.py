@@ -15,11 +15,11 @@ from typing import Any
 import boto3
 import pytest
 
-from backup_avro import layout
-from backup_avro.errors import DamagedError
-from backup_avro.signature import Signer
-from controller.sandbox.s3 import S3Server
-from sink.object_store import (
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.signatures import Signer
+from tandem.backup_avro.errors import DamagedError
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.sink.store import (
     BadKeyError,
     ObjectMissingError,
     ObjectStore,
@@ -28,7 +28,7 @@ from sink.object_store import (
     StoreSettings,
     UploadInfo,
 )
-from sink.object_store.open import open_adapter, open_store
+from tandem.sink.store.open_store import open_adapter, open_store
 
 MIB = 1024 * 1024
 

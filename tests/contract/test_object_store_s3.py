@@ -13,10 +13,10 @@ from typing import Any
 import boto3
 import pytest
 
-from backup_avro.errors import ConfigError
-from controller.sandbox.s3 import S3Server
-from sink.object_store import ObjectStore, Put, StoreDeniedError, StoreMissingError, StoreSettings
-from sink.object_store.open import open_adapter
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.sink.store import ObjectStore, Put, StoreDeniedError, StoreMissingError, StoreSettings
+from tandem.sink.store.open_store import open_adapter
 
 MIB = 1024 * 1024
 Opener = Callable[..., ObjectStore]

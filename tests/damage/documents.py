@@ -12,21 +12,21 @@ from typing import Any, Final
 
 from build_backup import CLUSTER, PAIR, Backup
 
-from backup_avro import layout
-from backup_avro.chain import GroupOffset
-from backup_avro.checkpoint import Outcome, Request, checkpoint_entry
-from backup_avro.errors import DamagedError
-from backup_avro.offer import Offer, check_offer, decode_offer, encode_offer
-from backup_avro.outcome import Outcome as Result
-from backup_avro.outcome import OutcomeKind, encode_outcome
-from backup_avro.pause import Pause
-from backup_avro.release import Release
-from sink.chain import checkpoints, pins
-from sink.chain.pauses import PauseReader
-from sink.chain.releases import ReleaseReader
-from sink.object_store import ObjectMissingError, ObjectStore
-from spark_jobs import restore_groups
-from spark_jobs.restore_record import RestoreRecord, TaskRecord, TopicRecord
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import GroupOffset
+from tandem.backup_avro.documents.checkpoint import Outcome, Request, checkpoint_entry
+from tandem.backup_avro.documents.outcome import Outcome as Result
+from tandem.backup_avro.documents.outcome import OutcomeKind, encode_outcome
+from tandem.backup_avro.documents.pause import Pause
+from tandem.backup_avro.documents.range_offer import Offer, check_offer, decode_offer, encode_offer
+from tandem.backup_avro.documents.release import Release
+from tandem.backup_avro.errors import DamagedError
+from tandem.sink.store import ObjectMissingError, ObjectStore
+from tandem.sink.store.chain import checkpoints, pins
+from tandem.sink.store.chain.pauses import PauseReader
+from tandem.sink.store.chain.releases import ReleaseReader
+from tandem.spark_jobs.restore.groups import restore_groups
+from tandem.spark_jobs.restore.restore_record import RestoreRecord, TaskRecord, TopicRecord
 
 #: Folders of a pair that hold nothing but small documents; offers lie in those of generations.
 FOLDERS: Final = ("pins", "pauses", "releases", "checkpoints", "restores", "results")

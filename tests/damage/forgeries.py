@@ -16,17 +16,18 @@ from typing import Any
 
 from build_backup import PAIR
 
-from backup_avro import layout, sealing
-from backup_avro.chain import StoredObject, sha256_hex
-from backup_avro.chain_json import canonical, load_object, pack, unpack
-from backup_avro.head import Head
-from backup_avro.signature import Signer, unseal
 from damage.scene import Scene, build
-from sink.chain.reader import ChainReader
-from sink.encryption.key_ring import KeyRing
-from sink.encryption.objects import part_hashes
-from sink.encryption.settings import UNENCRYPTED, EncryptionSettings
-from sink.object_store import StoreSettings
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import StoredObject, sha256_hex
+from tandem.backup_avro.chain.heads import Head
+from tandem.backup_avro.chain.json_codec import canonical, load_object, pack, unpack
+from tandem.backup_avro.chain.signatures import Signer, unseal
+from tandem.backup_avro.record import chunk_cipher
+from tandem.sink.encryption.encryption_settings import UNENCRYPTED, EncryptionSettings
+from tandem.sink.encryption.key_ring import KeyRing
+from tandem.sink.encryption.objects import part_hashes
+from tandem.sink.store import StoreSettings
+from tandem.sink.store.chain.chain_reader import ChainReader
 
 OTHER = "other"
 _GENERATIONS = (1, 2, 3)
@@ -261,9 +262,9 @@ def _other_records(rng: random.Random, stage: Stage, item: StoredObject) -> byte
         data = bytearray(stored)
     else:
         data_key = KeyRing(stage.scene.settings.encryption).data_key(item.key, item.envelope)
-        data = sealing.open_whole(item.envelope, data_key, stored, name=item.key)
+        data = chunk_cipher.open_whole(item.envelope, data_key, stored, name=item.key)
     data[rng.randrange(item.parts[0].start, len(data))] ^= 1 << rng.randrange(8)
-    return data if item.envelope is None else sealing.seal(item.envelope, data_key, data, name=item.key)
+    return data if item.envelope is None else chunk_cipher.seal(item.envelope, data_key, data, name=item.key)
 
 
 def _seal_anew(rng: random.Random, stage: Stage) -> _Changes:

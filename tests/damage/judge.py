@@ -7,18 +7,18 @@ from enum import StrEnum
 
 from build_backup import PAIR
 
-from backup_avro import layout
-from backup_avro.errors import TandemError
-from backup_avro.head import Head
 from damage import documents
 from damage.scene import Place, Row, Scene, rows
 from damage.ways import Damage
-from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore
-from spark_jobs import verify_plan
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.verify import check_one, load, lost_of, missing_heads, numbers_of
-from spark_jobs.verify_plan import Finding
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.heads import Head
+from tandem.backup_avro.errors import TandemError
+from tandem.sink.store import ObjectStore
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.verify import verify_plan
+from tandem.spark_jobs.verify.verify_objects import check_one, load, lost_of, missing_heads, numbers_of
+from tandem.spark_jobs.verify.verify_plan import Finding
 
 
 class Outcome(StrEnum):

@@ -11,18 +11,18 @@ from typing import TypeAlias
 
 from build_backup import PAIR, Backup, TopicSpec, records
 
-from backup_avro.chain import Kind, Topic
-from backup_avro.container import Codec
-from backup_avro.record import Record, decode_body
 from damage import documents
-from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore, StoreSettings, open_store
-from sink.transcode.batch import Compression
-from sink.transcode.choice import best_transcoder
-from sink.transcode.reverse import build_batches
-from spark_jobs.read import ObjectReader
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.restore_plan import RestorePlan
+from tandem.backup_avro.chain.entries import Kind, Topic
+from tandem.backup_avro.record.container import Codec
+from tandem.backup_avro.record.current import Record, decode_body
+from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.transcode.batch import Compression
+from tandem.sink.transcode.choice import best_transcoder
+from tandem.sink.transcode.reverse import build_batches
+from tandem.spark_jobs.reading.object_reader import ObjectReader
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.plan import RestorePlan
 
 Row: TypeAlias = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 Place: TypeAlias = tuple[str, int]

@@ -32,14 +32,14 @@ from strategies import (
     raw_batch,
 )
 
-from backup_avro.record import Record, TimestampType
-from backup_avro.record_v1 import LayoutV1
 from fuzz import bodies
 from fuzz.twins import Fetch, outcome
-from sink.transcode.compiled import CompiledTranscoder
-from sink.transcode.compiled_bodies import CompiledBodies
-from sink.transcode.plain_bodies import PlainBodies
-from sink.transcode.reference import ReferenceTranscoder
+from tandem.backup_avro.record.current import Record, TimestampType
+from tandem.backup_avro.record.version_1 import LayoutV1
+from tandem.sink.transcode.compiled import CompiledTranscoder
+from tandem.sink.transcode.compiled_bodies import CompiledBodies
+from tandem.sink.transcode.plain_bodies import PlainBodies
+from tandem.sink.transcode.reference import ReferenceTranscoder
 
 _HEADER, _COVERED_AT, _CRC_AT = 61, 21, 17
 _WORST = (

@@ -20,12 +20,12 @@ from unittest import mock
 from botocore.config import Config
 from serving import ANY_PORT, serving
 
-from backup_avro.envelope import DATA_KEY_SIZE, LONGEST_WRAPPING_KEY
 from fuzz import hostile
 from fuzz.surface import Surface
-from sink.encryption import kms
-from sink.object_store import ObjectStore, StoreSettings, UploadInfo, open_store
-from sink.object_store.keys import is_key
+from tandem.backup_avro.record.envelope import DATA_KEY_SIZE, LONGEST_WRAPPING_KEY
+from tandem.sink.encryption import kms
+from tandem.sink.store import ObjectStore, StoreSettings, UploadInfo, open_store
+from tandem.sink.store.object_keys import is_key
 
 _MOST: Final = 4096
 _LENGTH: Final = re.compile(rb"(?i)(?<=content-length: )[^\r]*")

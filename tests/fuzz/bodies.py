@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from strategies import PARTITION, TOPIC, zigzag
 
-from backup_avro.errors import DamagedError
-from backup_avro.record import Record, TimestampType, encode, encode_prefix
-from backup_avro.record_v1 import LayoutV1
-from sink.transcode.batch import Compression
-from sink.transcode.bodies import BodyWorker
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.current import Record, TimestampType, encode, encode_prefix
+from tandem.backup_avro.record.version_1 import LayoutV1
+from tandem.sink.transcode.batch import Compression
+from tandem.sink.transcode.bodies import BodyWorker
 
 Outcome = tuple[object, ...]
 

@@ -12,22 +12,30 @@ from doubles import MemoryStore
 from odd_batches import odd, refused
 from strategies import kafka_record
 
-from backup_avro import outcome
-from backup_avro.chain import Horizon, Kind, Part, PartitionKey, StoredObject
-from backup_avro.chain_json import pack, unpack
-from backup_avro.compression import gzip
-from backup_avro.container import decode_header, decompress, iter_blocks
-from backup_avro.offer import Offer, encode_offer
-from backup_avro.outcome import OutcomeKind
-from backup_avro.record import SCHEMA_JSON
-from sink.chain import pins
-from sink.chain.reader import ChainReader
-from spark_jobs import restore_file, restore_record
-from spark_jobs.group_plan import Before, encode_snapshot
-from spark_jobs.offset_map import Row, encode_page
-from spark_jobs.progress import PlanState, State, Strand, TaskProgress, encode_progress, encode_state
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.restore_shape import Shape
+from tandem.backup_avro.chain.entries import Horizon, Kind, Part, PartitionKey, StoredObject
+from tandem.backup_avro.chain.json_codec import pack, unpack
+from tandem.backup_avro.documents import outcome
+from tandem.backup_avro.documents.outcome import OutcomeKind
+from tandem.backup_avro.documents.range_offer import Offer, encode_offer
+from tandem.backup_avro.record.compression import gzip
+from tandem.backup_avro.record.container import decode_header, decompress, iter_blocks
+from tandem.backup_avro.record.current import SCHEMA_JSON
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.restore import restore_record
+from tandem.spark_jobs.restore.groups.group_plan import Before, encode_snapshot
+from tandem.spark_jobs.restore.lease.progress import (
+    PlanState,
+    State,
+    Strand,
+    TaskProgress,
+    encode_progress,
+    encode_state,
+)
+from tandem.spark_jobs.restore.offset_map import Row, encode_page
+from tandem.spark_jobs.restore.plan import plan_file
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.record_changes import Shape
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 AT = 1_770_000_000_000
@@ -98,7 +106,7 @@ def load() -> dict[str, tuple[bytes, ...]]:
         "offer": (encode_offer(_offer()),),
         "result": (outcome.encode_outcome(_result()),),
         "pin": tuple(data for key, data in store.objects.items() if "/pins/" in key),
-        "restore plan": (restore_file.encode(made, plan_options),),
+        "restore plan": (plan_file.encode(made, plan_options),),
         "restore record": (restore_record.encode(_restored()),),
         "offset page": (encode_page([Row(0, 0, 9, 0, 100, 10), Row(1, 5, 9, 0, 110, 3)], "a/b.json"),),
         "groups": (encode_snapshot(_BEFORE, AT),),

@@ -16,25 +16,25 @@ from build_backup import PAIR
 from doubles import MemoryStore
 from old_files import GOLDEN_FOLDER, sink_key
 
-from backup_avro.chain import sha256_hex
-from backup_avro.connector import Prefer, Reading, place_of
-from backup_avro.errors import TandemError
-from backup_avro.head import Head
-from backup_avro.selection import PartitionSelection
-from backup_avro.spans import Span
-from controller.cli.place import expected
-from controller.cli.target import target_properties
 from fuzz import corpus, hostile
 from fuzz.surface import Surface
-from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore
-from spark_jobs import connector_files
-from spark_jobs.connector import ConnectorReader
-from spark_jobs.connector_choice import asked
-from spark_jobs.read import ObjectReader, StoreAddress
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.state import Wish
-from spark_jobs.verify import missing_heads
+from tandem.backup_avro.chain.entries import sha256_hex
+from tandem.backup_avro.chain.heads import Head
+from tandem.backup_avro.documents.connector_layout import Prefer, Reading, place_of
+from tandem.backup_avro.errors import TandemError
+from tandem.backup_avro.record.record_spans import Span
+from tandem.backup_avro.selection.newest_state import PartitionSelection
+from tandem.controller.cli.options.backup_place import expected
+from tandem.controller.cli.options.target_cluster import target_properties
+from tandem.sink.store import ObjectStore
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.connector import file_findings
+from tandem.spark_jobs.connector.choose_files import asked
+from tandem.spark_jobs.connector.connector_reader import ConnectorReader
+from tandem.spark_jobs.reading.object_reader import ObjectReader, StoreAddress
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.state.wanted_state import Wish
+from tandem.spark_jobs.verify.verify_objects import missing_heads
 
 # --- a connector's files ----------------------------------------------------------------------------------------------
 
@@ -56,9 +56,9 @@ def _looked(job: tuple[str, bytes, bool]) -> object:
     key, data, empty_as_null = job
     place = place_of(key)
     assert place is not None
-    listed = connector_files.Listed(key=key, size=len(data), modified=corpus.AT, place=place)
+    listed = file_findings.Listed(key=key, size=len(data), modified=corpus.AT, place=place)
     try:
-        found = connector_files.look(listed, data, empty_as_null=empty_as_null)
+        found = file_findings.look(listed, data, empty_as_null=empty_as_null)
     except TandemError as error:
         raise AssertionError(f"raised instead of told: {error!r}") from error
     if not found.findings and found.sha256 != sha256_hex(data):

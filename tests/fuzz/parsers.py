@@ -22,8 +22,8 @@ from pathlib import Path
 
 import structlog
 
-from backup_avro.errors import ExitCode, TandemError
 from fuzz import corpus, surfaces
+from tandem.backup_avro.errors import ExitCode, TandemError
 
 #: Longest that one input may take, in seconds of processor time. A machine that does something else must not count.
 SLOW_S = 5.0

@@ -13,22 +13,23 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 from golden import encrypted
 
-from backup_avro import chain_json, envelope, layout, sealing
-from backup_avro.chain import StoredObject, sha256_hex
-from backup_avro.compression import gzip
-from backup_avro.container import Codec
-from backup_avro.errors import DamagedError
-from backup_avro.selection import Slice
-from backup_avro.signature import Signer, unseal
 from fuzz import corpus, hostile
 from fuzz.surface import WHERE, Surface
-from sink.chain.reader import ChainReader
-from sink.encryption.key_ring import KeyRing
-from sink.encryption.settings import EncryptionSettings
-from sink.object_store import StoreSettings
-from sink.object_store.signed import SignedStore
-from spark_jobs.read import ObjectReader
-from spark_jobs.verify_plan import check_object, plan_objects
+from tandem.backup_avro.chain import json_codec, layout
+from tandem.backup_avro.chain.entries import StoredObject, sha256_hex
+from tandem.backup_avro.chain.signatures import Signer, unseal
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record import chunk_cipher, envelope
+from tandem.backup_avro.record.compression import gzip
+from tandem.backup_avro.record.container import Codec
+from tandem.backup_avro.selection.newest_state import Slice
+from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.key_ring import KeyRing
+from tandem.sink.store import StoreSettings
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.signed_store import SignedStore
+from tandem.spark_jobs.reading.object_reader import ObjectReader
+from tandem.spark_jobs.verify.verify_plan import check_object, plan_objects
 
 _TOPIC: Final = TopicSpec("orders", 2)
 _RING: Final = KeyRing(EncryptionSettings(key_env="KEY"), environment={"KEY": encrypted.KEY_TEXT})
@@ -75,7 +76,7 @@ def _twisted_signed(rng: random.Random) -> Signed:
         return Signed(data=hostile.bytes_of(rng, _signed()), require=require, ours=False)
     # Signed by the key of a writer, or nothing behind the signature would ever be reached.
     document = hostile.document_of(rng, corpus.load()["entry document"])
-    body = gzip(document) if rng.random() < 0.3 else chain_json.pack(document)
+    body = gzip(document) if rng.random() < 0.3 else json_codec.pack(document)
     data = _signers()[0].seal(_PLACE, body)
     if rng.random() < 0.3:
         data = hostile.bytes_of(rng, [data])
@@ -88,7 +89,7 @@ def _entry_of(job: Signed) -> object:
     data = SignedStore(MemoryStore(objects={_PLACE: job.data}), settings).get(_PLACE)
     if job.require and not job.ours and data not in _documents():
         raise AssertionError(f"believed what nobody has signed: {data!r:.200}")
-    return chain_json.decode_entry(data, WHERE)
+    return json_codec.decode_entry(data, WHERE)
 
 
 # --- encrypted objects ------------------------------------------------------------------------------------------------
@@ -129,18 +130,18 @@ def _entry_with_objects() -> bytes:
     """An entry with encrypted objects: with a key of a file, and with one of a KMS."""
     store, _ = _sealed_backup()
     key = next(key for key in sorted(store.objects) if b'"envelope"' in store.objects[key])
-    document = json.loads(chain_json.unpack(store.objects[key], key))
+    document = json.loads(json_codec.unpack(store.objects[key], key))
     objects = [json.loads(path.read_bytes()) for path in sorted(encrypted.FOLDER.glob("*.json"))]
-    return chain_json.canonical(document | {"objects": [*document["objects"], *objects]})
+    return json_codec.canonical(document | {"objects": [*document["objects"], *objects]})
 
 
 def _twisted_envelope(rng: random.Random) -> bytes:
     """Twist the envelope of one object in an entry, with a right sum."""
     document = json.loads(_entry_with_objects())
     item = rng.choice(document["objects"])
-    inner = hostile.document_of(rng, [chain_json.canonical(item["envelope"])])
+    inner = hostile.document_of(rng, [json_codec.canonical(item["envelope"])])
     item["envelope"] = _MARK
-    return chain_json.pack(inner.join(chain_json.canonical(document).split(f'"{_MARK}"'.encode())))
+    return json_codec.pack(inner.join(json_codec.canonical(document).split(f'"{_MARK}"'.encode())))
 
 
 _MARK: Final = "an envelope"
@@ -148,7 +149,7 @@ _MARK: Final = "an envelope"
 
 def _envelopes(data: bytes) -> object:
     """Read an entry, and find the chunks of its objects by their envelopes."""
-    entry = chain_json.decode_entry(data, WHERE)
+    entry = json_codec.decode_entry(data, WHERE)
     return [list(_laid_out(item.envelope)) for item in entry.objects if item.envelope is not None]
 
 
@@ -215,7 +216,9 @@ def _other(rng: random.Random, item: StoredObject) -> envelope.Envelope:
         case 3:
             return replace(found, wrapping_key=rng.randbytes(rng.choice((1, 6144))))
         case 4:  # somebody's own data key, wrapped as it should be
-            return replace(found, data_key=sealing.wrap(rng.randbytes(32), sealing.wrapping_key(encrypted.KEY)))
+            return replace(
+                found, data_key=chunk_cipher.wrap(rng.randbytes(32), chunk_cipher.wrapping_key(encrypted.KEY))
+            )
         case _:
             return found
 

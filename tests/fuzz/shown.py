@@ -22,31 +22,31 @@ import typer
 from build_backup import PAIR
 from doubles import MemoryStore
 
-from backup_avro import chain_json, layout
-from backup_avro.chain import sha256_hex
-from backup_avro.coordination import CoordinationMessage, Event, decode, encode, message_key
-from backup_avro.errors import TandemError
-from controller import check as checks
-from controller.annals import read_annals
-from controller.cli import coordination, describe, history, status
-from controller.cli.output import OutputFormat, document
-from controller.config import Config, loading
-from controller.handover import plan
-from controller.lookout import look
-from controller.mailbox import Letter, open_letter
-from controller.metrics.collector import Page
-from controller.metrics.picture import Picture, backup_picture
-from controller.metrics.wiring import page_of
-from controller.observation import Role
-from controller.overview import Overview, overview
-from controller.page.content import content
-from controller.page.render import page, report
-from controller.sighting import Listener, Sight
-from controller.turns import turn_of
 from fuzz import corpus, hostile
 from fuzz.surface import Surface
-from sink.chain import outcomes
-from sink.chain.reader import ChainReader
+from tandem.backup_avro.chain import json_codec, layout
+from tandem.backup_avro.chain.entries import sha256_hex
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, decode, encode, message_key
+from tandem.backup_avro.errors import TandemError
+from tandem.controller.cli.inspect import coordination, describe, history, status
+from tandem.controller.cli.output.output import OutputFormat, document
+from tandem.controller.config import Config, loading
+from tandem.controller.coordination.topic_reader import Letter, open_letter
+from tandem.controller.decision.observation import Role
+from tandem.controller.history.handover_progress import plan
+from tandem.controller.history.store_history import read_annals
+from tandem.controller.history.turns import turn_of
+from tandem.controller.http.page.content import content
+from tandem.controller.http.page.render import page, report
+from tandem.controller.metrics.collector import Page
+from tandem.controller.metrics.instance_metrics import Picture, backup_picture
+from tandem.controller.metrics.wiring import page_of
+from tandem.controller.status import check as checks
+from tandem.controller.status.outside_view import look
+from tandem.controller.status.overview import Overview, overview
+from tandem.controller.status.pair_view import Listener, Sight
+from tandem.sink.store.chain import outcomes
+from tandem.sink.store.chain.chain_reader import ChainReader
 
 _NUMBERS: Final = (
     *(0, 1, -1, 2, 7, 1 << 31, 1 << 48, 99_999_999, 100_000_000, (1 << 63) - 1, -(1 << 63)),
@@ -118,7 +118,7 @@ def _bucket(rng: random.Random) -> dict[str, bytes]:
     }
     for kind, key in small.items():
         if rng.random() < 0.4:
-            objects[key] = chain_json.pack(_numbers(rng, chain_json.unpack(corpus.load()[kind][0], kind)))
+            objects[key] = json_codec.pack(_numbers(rng, json_codec.unpack(corpus.load()[kind][0], kind)))
     return objects
 
 
@@ -130,12 +130,12 @@ def _forge(rng: random.Random, objects: dict[str, bytes]) -> None:
     at = rng.randrange(len(chain))
     head = ""
     for index, key in enumerate(chain):
-        plain = chain_json.unpack(objects[key], key) if index else objects[key]
+        plain = json_codec.unpack(objects[key], key) if index else objects[key]
         if index > at:
-            plain = chain_json.canonical(json.loads(plain) | {"prev_sha256": head})
+            plain = json_codec.canonical(json.loads(plain) | {"prev_sha256": head})
         if index == at:
             plain = _numbers(rng, plain)
-        objects[key] = chain_json.pack(plain) if index else plain
+        objects[key] = json_codec.pack(plain) if index else plain
         head = sha256_hex(plain)
 
 
@@ -158,7 +158,7 @@ def _numbers(rng: random.Random, plain: bytes) -> bytes:
             )
         elif isinstance(value, str) and name in {"reason", "by", "incarnation", "owner", "cluster_id"}:
             holder[name] = rng.choice(_TEXTS)
-    return chain_json.canonical(tree)
+    return json_codec.canonical(tree)
 
 
 def _places(tree: Any) -> Iterator[tuple[Any, Any]]:

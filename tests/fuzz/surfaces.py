@@ -18,27 +18,32 @@ from build_backup import PAIR
 from doubles import MemoryStore
 from strategies import raw_batch
 
-from backup_avro import chain_json, checkpoint, coordination, layout, limits, offer, outcome, pause, release
-from backup_avro.chain import sha256_hex
-from backup_avro.compression import deflate, gzip, zstd
-from backup_avro.container import Codec, decode_header, decompress, encode_header, iter_blocks
-from backup_avro.moments import parse_moment
-from backup_avro.record_v1 import decoder_for
-from backup_avro.varint import encode_long
-from controller import goals, http
-from controller.cli import restore_options
-from controller.config import loading
-from controller.config.values import parse_duration, parse_size
 from fuzz import answers, corpus, given, hostile, sealed, shown
 from fuzz.surface import WHERE, Surface
-from sink.chain import pins
-from sink.chain.reader import ChainReader
-from sink.source import token_endpoint
-from sink.transcode.choice import best_bodies
-from sink.transcode.compiled import CompiledTranscoder
-from spark_jobs import group_plan, offset_map, progress, restore_file, restore_record
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.source_options import parse_options
+from tandem.backup_avro.chain import document_limits, json_codec, layout
+from tandem.backup_avro.chain.entries import sha256_hex
+from tandem.backup_avro.documents import checkpoint, coordination_message, outcome, pause, range_offer, release
+from tandem.backup_avro.record.compression import deflate, gzip, zstd
+from tandem.backup_avro.record.container import Codec, decode_header, decompress, encode_header, iter_blocks
+from tandem.backup_avro.record.varint import encode_long
+from tandem.backup_avro.record.version_1 import decoder_for
+from tandem.backup_avro.selection.moments import parse_moment
+from tandem.controller.cli.restore import options
+from tandem.controller.config import loading
+from tandem.controller.config.values import parse_duration, parse_size
+from tandem.controller.http import health as http
+from tandem.controller.status import wait_conditions
+from tandem.sink.kafka.auth import token_endpoint
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.transcode.choice import best_bodies
+from tandem.sink.transcode.compiled import CompiledTranscoder
+from tandem.spark_jobs.datasource.options import parse_options
+from tandem.spark_jobs.restore import offset_map, restore_record
+from tandem.spark_jobs.restore.groups import group_plan
+from tandem.spark_jobs.restore.lease import progress
+from tandem.spark_jobs.restore.plan import plan_file
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
 
 _LIMIT: Final = 64 << 20
 
@@ -66,13 +71,13 @@ def _summed(kind: str, read: Callable[[bytes], object]) -> Surface:
         sound = corpus.load()[kind]
         if rng.random() < 0.3:
             return hostile.bytes_of(rng, sound)
-        return chain_json.pack(hostile.document_of(rng, [chain_json.unpack(data, kind) for data in sound]))
+        return json_codec.pack(hostile.document_of(rng, [json_codec.unpack(data, kind) for data in sound]))
 
     return Surface(name=kind, twist=twist, read=read)
 
 
 def _entry(data: bytes) -> object:
-    return chain_json.decode_entry(data, WHERE)
+    return json_codec.decode_entry(data, WHERE)
 
 
 def _twisted_entry(rng: random.Random) -> bytes:
@@ -80,7 +85,7 @@ def _twisted_entry(rng: random.Random) -> bytes:
         return hostile.bytes_of(rng, corpus.load()["entry"])
     data = hostile.document_of(rng, corpus.load()["entry document"])
     # With a right sum, or what is behind it would never be reached.
-    return gzip(data) if rng.random() < 0.3 else chain_json.pack(data)
+    return gzip(data) if rng.random() < 0.3 else json_codec.pack(data)
 
 
 def _linked(rng: random.Random) -> dict[str, bytes]:
@@ -94,14 +99,14 @@ def _linked(rng: random.Random) -> dict[str, bytes]:
     head = ""
     for index in range(at, seq + 1):
         key = layout.entry_key(PAIR, number, index)
-        document = json.loads(chain_json.unpack(store.objects[key], key))
+        document = json.loads(json_codec.unpack(store.objects[key], key))
         if head:
             document["prev_sha256"] = head
         plain = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
         if index == at:
             plain = hostile.document_of(rng, [plain])
         head = sha256_hex(plain)
-        store.objects[key] = chain_json.pack(plain)
+        store.objects[key] = json_codec.pack(plain)
     return store.objects
 
 
@@ -109,10 +114,10 @@ def _folded(rng: random.Random) -> dict[str, bytes]:
     """Twist the state in a SNAPSHOT, all that its readers know of a chain."""
     store = corpus.store_of_backup(snapshot=True)
     key = max(key for key in store.objects if key.startswith(layout.chain_prefix(PAIR, 2)))
-    document = json.loads(chain_json.unpack(store.objects[key], key))
-    folded = hostile.document_of(rng, [chain_json.canonical(document["folded"])])
-    around = chain_json.canonical(document | {"folded": _MARK}).split(f'"{_MARK}"'.encode())
-    store.objects[key] = chain_json.pack(folded.join(around))
+    document = json.loads(json_codec.unpack(store.objects[key], key))
+    folded = hostile.document_of(rng, [json_codec.canonical(document["folded"])])
+    around = json_codec.canonical(document | {"folded": _MARK}).split(f'"{_MARK}"'.encode())
+    store.objects[key] = json_codec.pack(folded.join(around))
     return store.objects
 
 
@@ -170,17 +175,17 @@ def _document_bomb(rng: random.Random) -> tuple[str, bytes]:
     """A document of lists of nothing, or of more bytes than it can have, as each kind of it is stored."""
     key = rng.choice((layout.entry_key(PAIR, 1, 1), layout.pause_key(PAIR, 1), layout.checkpoint_key(PAIR, "x")))
     if rng.random() < 0.3:
-        return key, bytes((limits.most_bytes(layout.pause_key(PAIR, 1)) or 0) + rng.choice((0, 1)))
-    plain = _lists(rng.choice((1 << 10, 1 << 16, limits.VALUES // 2)))
+        return key, bytes((document_limits.most_bytes(layout.pause_key(PAIR, 1)) or 0) + rng.choice((0, 1)))
+    plain = _lists(rng.choice((1 << 10, 1 << 16, document_limits.VALUES // 2)))
     return key, rng.choice((gzip, bytes))(plain)
 
 
 def _bombed(job: tuple[str, bytes]) -> object:
     key, data = job
-    most = limits.most_bytes(key)
+    most = document_limits.most_bytes(key)
     data = MemoryStore(objects={key: data}).get(key, most=most)
     if "generations" in key:
-        return chain_json.decode_entry(data, key)
+        return json_codec.decode_entry(data, key)
     return pause.decode_pause(data, key) if "pauses" in key else checkpoint.decode_request(data, key)
 
 
@@ -210,7 +215,7 @@ def _body(job: tuple[bytes, int]) -> object:
 
 def _message(job: tuple[bytes, bytes]) -> object:
     key, value = job
-    return coordination.decode(value), coordination.parse_message_key(key)
+    return coordination_message.decode(value), coordination_message.parse_message_key(key)
 
 
 def _twisted_message(rng: random.Random) -> tuple[bytes, bytes]:
@@ -263,8 +268,8 @@ _TEXTS: Final[Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]]] = {
     "moment": (lambda text: parse_moment("--at", text), ("2026-05-04T10:00:00Z", "2026-05-04T10:00:00.123+02:00")),
     "duration": (parse_duration, ("500ms", "1.5h", "7d", "90")),
     "size": (parse_size, ("64MiB", "1.5GB", "1000")),
-    "goal": (lambda text: goals.parse(text, ("a", "b")), ("complete", "generation=7", "role=a:active")),
-    "bound": (restore_options.bound, ("orders:0=17", "orders-eu:12=0")),
+    "goal": (lambda text: wait_conditions.parse(text, ("a", "b")), ("complete", "generation=7", "role=a:active")),
+    "bound": (options.bound, ("orders:0=17", "orders-eu:12=0")),
 }
 
 
@@ -354,15 +359,15 @@ _SIMPLE: Final = (
     Surface(name="chain entry", twist=_twisted_entry, read=_entry),
     Surface(name="chain, links mended", twist=_linked, read=_plan),
     Surface(name="state in a SNAPSHOT", twist=_folded, read=_plan),
-    _stored("claim", chain_json.decode_claim),
+    _stored("claim", json_codec.decode_claim),
     _summed("checkpoint request", lambda data: checkpoint.decode_request(data, WHERE)),
     _summed("checkpoint outcome", lambda data: checkpoint.decode_outcome(data, WHERE)),
     _summed("pause", lambda data: pause.decode_pause(data, WHERE)),
     _summed("release", lambda data: release.decode_release(data, WHERE)),
-    _summed("offer", lambda data: offer.decode_offer(data, WHERE)),
+    _summed("offer", lambda data: range_offer.decode_offer(data, WHERE)),
     _summed("result", lambda data: outcome.decode_outcome(data, WHERE)),
     _summed("pin", _pins),
-    _documents("restore plan", lambda data: restore_file.decode(data, WHERE, pair=PAIR)),
+    _documents("restore plan", lambda data: plan_file.decode(data, WHERE, pair=PAIR)),
     _summed("restore record", lambda data: restore_record.decode(data, WHERE)),
     _summed("offset page", lambda data: offset_map.decode_page(data, WHERE)),
     _summed("groups", lambda data: group_plan.decode_snapshot(data, WHERE, {"orders"})),

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from strategies import PARTITION, TOPIC
 
-from backup_avro.errors import DamagedError
-from sink.transcode.segment import Transcoded, Transcoder
+from tandem.backup_avro.errors import DamagedError
+from tandem.sink.transcode.segment import Transcoded, Transcoder
 
 Outcome = tuple[object, ...]
 

@@ -19,7 +19,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.kafka import KafkaServer
 
 COMPACT = {
     "cleanup.policy": "compact",

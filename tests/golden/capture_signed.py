@@ -10,10 +10,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from build_backup import Backup, TopicSpec, records
 
-from backup_avro import layout
-from backup_avro.chain import Kind
-from backup_avro.signature import Signer
-from sink.object_store import StoreSettings, open_store
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.chain.signatures import Signer
+from tandem.sink.store import StoreSettings, open_store
 
 FOLDER = Path(__file__).parent / "chain-signed"
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from backup_avro import sealing
-from backup_avro.chain import Part, PartitionKey, StoredObject, sha256_hex
-from backup_avro.chain_json import canonical, dump_object
-from backup_avro.envelope import Envelope
+from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject, sha256_hex
+from tandem.backup_avro.chain.json_codec import canonical, dump_object
+from tandem.backup_avro.record import chunk_cipher
+from tandem.backup_avro.record.envelope import Envelope
 
 FOLDER: Final = Path(__file__).parent / "encryption"
 PLAIN: Final = Path(__file__).parent / "0.1.0" / "record-null.avro"
@@ -43,9 +43,11 @@ PART: Final = Part(
 def envelopes() -> dict[str, Envelope]:
     """Return the envelopes by the name of their file. Chunks are small, so that there are several."""
     local = Envelope(
-        key_id=sealing.key_id(KEY), data_key=sealing.wrap(DATA_KEY, sealing.wrapping_key(KEY)), chunk_size=1024
+        key_id=chunk_cipher.key_id(KEY),
+        data_key=chunk_cipher.wrap(DATA_KEY, chunk_cipher.wrapping_key(KEY)),
+        chunk_size=1024,
     )
-    kms = replace(local, key_id=KMS_KEY_ID, data_key=sealing.wrap(DATA_KEY, WRAPPING_KEY), wrapping_key=KMS_BLOB)
+    kms = replace(local, key_id=KMS_KEY_ID, data_key=chunk_cipher.wrap(DATA_KEY, WRAPPING_KEY), wrapping_key=KMS_BLOB)
     return {"local": local, "kms": kms}
 
 
@@ -53,7 +55,7 @@ def files() -> dict[str, bytes]:
     """Return every golden file that this release would write."""
     found = {}
     for name, envelope in envelopes().items():
-        data = bytes(sealing.seal(envelope, DATA_KEY, PLAIN.read_bytes(), name=NAME))
+        data = bytes(chunk_cipher.seal(envelope, DATA_KEY, PLAIN.read_bytes(), name=NAME))
         item = StoredObject(
             key=NAME, journal=False, bytes=len(data), sha256=sha256_hex(data), parts=(PART,), envelope=envelope
         )

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import fastavro
 
-from backup_avro.container import Codec, encode_block, encode_header
-from backup_avro.coordination import CoordinationMessage, Event, Position
-from backup_avro.coordination import encode as encode_message
-from backup_avro.record import Record, TimestampType, encode
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, Position
+from tandem.backup_avro.documents.coordination_message import encode as encode_message
+from tandem.backup_avro.record.container import Codec, encode_block, encode_header
+from tandem.backup_avro.record.current import Record, TimestampType, encode
 
 FOLDER = Path(__file__).parent / "0.1.0"
 SYNC = bytes.fromhex("00112233445566778899aabbccddeeff")

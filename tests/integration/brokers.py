@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import LOOPBACK, pick_ports
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
 
 
 class Member(KafkaServer):

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from brokers import Listeners
 
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import LOOPBACK
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import LOOPBACK
 
 FETCH, METADATA = 1, 3
 _API_VERSIONS = 18

@@ -74,8 +74,8 @@ class Shell:
 
 def serve() -> None:
     """Answer until stdin ends."""
-    from controller.cli.main import run  # noqa: PLC0415 - only in the process of its own
-    from spark_jobs.session import build_session  # noqa: PLC0415 - likewise
+    from tandem.controller.cli.main import run  # noqa: PLC0415 - only in the process of its own
+    from tandem.spark_jobs.spark.session import build_session  # noqa: PLC0415 - likewise
 
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -13,10 +13,10 @@ import pytest
 from brokers import Member
 from instances import Pair, PairMaker, store_section
 
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.s3 import S3Server
-from spark_jobs.session import build_session
-from spark_jobs.source import register
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.spark_jobs.datasource.source import register
+from tandem.spark_jobs.spark.session import build_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

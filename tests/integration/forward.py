@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import sink.pipeline
-from backup_avro.chain import Base
-from sink.scan import BaseScan, Chunk
+import tandem.sink.pipeline
+from tandem.backup_avro.chain.entries import Base
+from tandem.sink.read.scan.plan import BaseScan, Chunk
 
 
 def mirrored(base: Base) -> Base:
@@ -53,4 +53,4 @@ class Forward:
         return replace(chunk, low=self._both - chunk.high, high=self._both - chunk.low)
 
 
-sink.pipeline.BaseScan = Forward  # type: ignore[misc, assignment]  # a stand-in, for this process alone
+tandem.sink.pipeline.BaseScan = Forward  # type: ignore[misc, assignment]  # a stand-in, for this process alone

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Literal, Self
 from urllib.parse import unquote
 
-from controller.sandbox.ports import LOOPBACK
+from tandem.controller.sandbox.ports import LOOPBACK
 
 _CHUNK = 64 * 1024
 _HEAD_END = b"\r\n\r\n"

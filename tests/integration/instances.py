@@ -27,25 +27,25 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 import documents
 import yaml
 
-from backup_avro import layout
-from backup_avro.chain import Entry
-from backup_avro.coordination import CoordinationMessage, Event
-from backup_avro.fold import Generation
-from backup_avro.signature import Signer
-from backup_avro.turn_request import sign_request
-from controller.mailbox import send
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.s3 import REGION, S3Server
-from sink.chain.reader import ChainReader
-from sink.encryption.settings import EncryptionSettings
-from sink.object_store import ObjectStore, StoreSettings, StoreTransientError, open_store
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Entry
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.signatures import Signer
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.turn_request import sign_request
+from tandem.controller.coordination.topic_reader import send
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.s3 import REGION, S3Server
+from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.store import ObjectStore, StoreSettings, StoreTransientError, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
 
 WAIT_S = 90.0
 QUICK: dict[str, Any] = {"flush": {"interval": "500ms"}, "coordination": {"heartbeat_interval": "500ms"}}
 """Sections for a pair that shall take several turns in a test."""
 _POLL_S = 0.2
 _LAST_LINES = 25
-_MAIN = "import sys; from controller.cli.main import main; sys.exit(main())"
+_MAIN = "import sys; from tandem.controller.cli.main import main; sys.exit(main())"
 _T = TypeVar("_T")
 
 Ends = Mapping[tuple[str, int], int]

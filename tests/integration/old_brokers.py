@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from controller.sandbox.jars import KAFKA_VERSION, Release, checksums_in, jars_of, kafka_jars
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.server import LocalServer
+from tandem.controller.sandbox.jars import KAFKA_VERSION, Release, checksums_in, jars_of, kafka_jars
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.server import LocalServer
 
 RELEASES = ("2.8.2", "3.5.2", "3.9.1", KAFKA_VERSION)
 _CHECKSUMS = Path(__file__).parent / "releases"

@@ -15,12 +15,12 @@ from doubles import MemoryStore
 from instances import Pair
 from witness import Row, rows_of
 
-from backup_avro.selection import Selection
-from sink.chain.reader import ChainReader
-from sink.chain.writer import now_ms
-from sink.object_store import ObjectMissingError, ObjectStore
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.restore_plan import Naming, RestorePlan
+from tandem.backup_avro.selection.newest_state import Selection
+from tandem.sink.store import ObjectMissingError, ObjectStore
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan
 
 PARTITIONS = 3
 # Compacted for real while it is written: superseded values go, tombstones stay for a day.

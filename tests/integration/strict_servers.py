@@ -23,11 +23,11 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from controller.roles.kafka import Acl, Resource
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import LOOPBACK, pick_ports
-from controller.sandbox.s3 import REGION, S3Server
-from controller.sandbox.sigv4 import S3Key
+from tandem.controller.roles.kafka import Acl, Resource
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
+from tandem.controller.sandbox.s3 import REGION, S3Server
+from tandem.controller.sandbox.sigv4 import S3Key
 
 _RESOURCES = {
     Resource.TOPIC: ResourceType.TOPIC,

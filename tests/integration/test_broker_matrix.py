@@ -19,8 +19,8 @@ from instances import QUICK, Pair, PairMaker
 from old_brokers import RELEASES, broker
 from witness import Row, assert_same, consume, stored
 
-from backup_avro.errors import ExitCode
-from controller.sandbox.kafka import KafkaServer
+from tandem.backup_avro.errors import ExitCode
+from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

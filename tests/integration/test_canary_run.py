@@ -27,10 +27,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from instances import Instance, Pair, store_section
 
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import LOOPBACK, pick_ports
-from controller.sandbox.s3 import S3Server
-from controller.sandbox.sigv4 import S3Key
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.controller.sandbox.sigv4 import S3Key
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker
@@ -43,7 +43,7 @@ UNCLEANED = {"segment.ms": "86400000", "max.compaction.lag.ms": "86400000"}
 FAILING = """
 import os, sys
 if os.environ.get("FAIL_IN_WORKERS") and "pyspark.daemon" in sys.orig_argv:
-    from sink.object_store.s3 import S3Store
+    from tandem.sink.store.s3.s3_store import S3Store
     def fail(self, key, **how):
         if os.environ["FAIL_IN_WORKERS"] == "abort":
             os.abort()

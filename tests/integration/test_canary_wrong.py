@@ -15,11 +15,11 @@ from canaries import appearances, canary, in_files, plain_canary
 from certificates import Authority
 from echoing import echoing
 
-from controller import log
-from controller.cli.main import run
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import LOOPBACK, pick_ports
-from controller.sandbox.s3 import S3Server
+from tandem.controller.cli.main import run
+from tandem.controller.process import log
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
+from tandem.controller.sandbox.s3 import S3Server
 
 pytestmark = pytest.mark.integration
 

@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from instances import Pair, PairMaker
 from witness import assert_same, consume, stored
 
-from backup_avro import layout
-from controller.sandbox.kafka import KafkaServer
+from tandem.backup_avro.chain import layout
+from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 import pytest
 from chart.rendering import GOLDEN, container, objects, one
 
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import pick_ports
-from controller.sandbox.s3 import S3Server
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import pick_ports
+from tandem.controller.sandbox.s3 import S3Server
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker
 
-_MAIN = "import sys; from controller.cli.main import main; sys.exit(main())"
+_MAIN = "import sys; from tandem.controller.cli.main import main; sys.exit(main())"
 _WAIT_S = 90.0
 
 

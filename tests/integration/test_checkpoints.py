@@ -15,17 +15,17 @@ from confluent_kafka.admin import AdminClient
 from instances import Instance, Pair, PairMaker
 from witness import Row, consume
 
-from backup_avro.errors import ExitCode, RefusedError
-from controller.cli.main import run
-from controller.sandbox.kafka import KafkaServer
-from sink.chain import pins
-from sink.chain.reader import ChainReader
-from spark_jobs.read import StoreAddress
-from spark_jobs.restore import restore
-from spark_jobs.restore_choice import Options
-from spark_jobs.restore_plan import Naming
-from spark_jobs.restore_prepare import prepare
-from spark_jobs.restore_target import Target
+from tandem.backup_avro.errors import ExitCode, RefusedError
+from tandem.controller.cli.main import run
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.job import restore
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.plan import Naming
+from tandem.spark_jobs.restore.prepare.prepare import prepare
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

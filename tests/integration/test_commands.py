@@ -21,17 +21,19 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from instances import store_settings
 
-from backup_avro import layout
-from backup_avro.coordination import CoordinationMessage, Event, encode, message_key
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.s3 import REGION, S3Server
-from sink.object_store import open_store
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, encode, message_key
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.s3 import REGION, S3Server
+from tandem.sink.store import open_store
 
 pytestmark = pytest.mark.integration
 
-_MAIN = "from controller.cli.main import main; main()"
+_MAIN = "from tandem.controller.cli.main import main; main()"
 # A busy machine's broker may take longer for an answer than a person would wait.
-_PATIENT = "import controller.lookout; controller.lookout.ANSWER_S = 15.0; " + _MAIN
+_PATIENT = (
+    "import tandem.controller.status.outside_view; tandem.controller.status.outside_view.ANSWER_S = 15.0; " + _MAIN
+)
 _NOBODY = "127.0.0.1:1"
 _LIVENESS_S = 6
 RECORDS = 3000

@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient
 from instances import PairMaker
 from witness import assert_same, consume, stored
 
-from backup_avro.coordination import Event
-from controller.mailbox import Mailbox
-from controller.sandbox.kafka import KafkaServer
+from tandem.backup_avro.documents.coordination_message import Event
+from tandem.controller.coordination.topic_reader import Mailbox
+from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

@@ -35,12 +35,12 @@ from confluent_kafka.cimpl import NewTopic
 from old_files import avro, rows, sink_key
 from patience import answered
 
-from controller.sandbox.sandbox import Sandbox
-from sink.source.topic_id import from_base64
+from tandem.controller.sandbox.sandbox import Sandbox
+from tandem.sink.kafka.cluster.topic_ids import from_base64
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
-_MAIN = "from controller.cli.main import main; main()"
+_MAIN = "from tandem.controller.cli.main import main; main()"
 _TOPICS = "customers", "orders", "old-orders", "old-customers"
 _CONFIG = """\
 pair: look

@@ -12,15 +12,15 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from patience import soon
 
-from backup_avro.errors import TransientError
-from backup_avro.outcome import OutcomeKind
-from controller.cli.main import run
-from controller.sandbox.kafka import KafkaServer
-from sink.chain import outcomes
-from sink.object_store import ObjectStore, open_store
-from sink.source.cluster import ClusterAdmin
-from spark_jobs import restore
-from spark_jobs.restore_target import Target
+from tandem.backup_avro.documents.outcome import OutcomeKind
+from tandem.backup_avro.errors import TransientError
+from tandem.controller.cli.main import run
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain import outcomes
+from tandem.spark_jobs.restore import job
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,13 +99,13 @@ def test_a_drill_restores_checks_and_leaves_nothing(
     assert (code, "still there: kept, as was asked for" in out) == (0, True)
     (left,) = scratch(kafka, rf"{topic_name}\.other")
 
-    look = restore.restore_check.check
+    look = job.restore_check.check
 
     def careless(tasks: Any) -> Any:
         """A target that lacks records."""
         return (replace(item, records=1) for task in tasks for item in look(task))
 
-    monkeypatch.setattr(restore, "_check_all", careless)
+    monkeypatch.setattr(job, "_check_all", careless)
     code, out, err = tandem("drill", "--topics", topic_name)
     assert code == 3
     assert "mismatches: 2" in out

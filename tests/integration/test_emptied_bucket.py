@@ -8,9 +8,9 @@ import pytest
 from instances import PairMaker
 from test_failures import UNCLEANED, assert_all_stored, write
 
-from backup_avro import layout
-from controller.sandbox.kafka import KafkaServer
-from sink.chain.reader import ChainReader
+from tandem.backup_avro.chain import layout
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.store.chain.chain_reader import ChainReader
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

@@ -14,23 +14,23 @@ from instances import QUICK, Pair, PairMaker, merge
 from oracle import CLEANED, PARTITIONS, Writer, state_of
 from witness import consume
 
-from backup_avro.chain import Kind
-from backup_avro.chain_json import unpack
-from backup_avro.envelope import is_encrypted
-from backup_avro.errors import ExitCode
-from backup_avro.sealing import key_id
-from controller.sandbox.kafka import KafkaServer
-from sink.chain.reader import ChainReader
-from sink.encryption.errors import MissingKeyError
-from spark_jobs.read import StoreAddress
-from spark_jobs.restore import restore
-from spark_jobs.restore_choice import Options
-from spark_jobs.restore_plan import Naming
-from spark_jobs.restore_target import Target
-from spark_jobs.source_options import store_options
-from spark_jobs.sweep import sweeper
-from spark_jobs.sweep_plan import SweepRules
-from spark_jobs.verify import verify
+from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.chain.json_codec import unpack
+from tandem.backup_avro.errors import ExitCode
+from tandem.backup_avro.record.chunk_cipher import key_id
+from tandem.backup_avro.record.envelope import is_encrypted
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.encryption.errors import MissingKeyError
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.datasource.options import store_options
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.job import restore
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.plan import Naming
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.retention.sweep import sweeper
+from tandem.spark_jobs.retention.sweep_plan import SweepRules
+from tandem.spark_jobs.verify.verify_objects import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,13 +19,13 @@ from old_files import avro, pair_key, put, row, rows, sink_key, today
 from sessions import kill_session
 from test_restore import read_all, rows_of
 
-from backup_avro.errors import ExitCode
-from controller.cli.main import run
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.s3 import S3Server
-from sink.object_store import ObjectStore, open_store
-from sink.source.cluster import ClusterAdmin
-from spark_jobs.partitioner import Partitioner, chooser
+from tandem.backup_avro.errors import ExitCode
+from tandem.controller.cli.main import run
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.store import ObjectStore, open_store
+from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -206,7 +206,14 @@ def test_killed_and_resumed(
     before = admin.config([target])[target]
     root = (tmp_path / "store").as_uri()
     arguments = ("--target-bootstrap-servers", kafka.bootstrap, "--to", target)
-    command = [sys.executable, "-c", "from controller.cli.main import main; main()", "restore", "--layout", "connector"]
+    command = [
+        sys.executable,
+        "-c",
+        "from tandem.controller.cli.main import main; main()",
+        "restore",
+        "--layout",
+        "connector",
+    ]
     log = tmp_path / "log"
     with log.open("wb") as errors:
         process = subprocess.Popen(

@@ -18,12 +18,12 @@ from canaries import appearances, in_files, plain_canary
 from instances import store_section, store_settings
 from kept_plans import kept_plans
 
-from backup_avro.errors import ExitCode
-from backup_avro.record import Record, TimestampType
-from controller.cli.main import run
-from controller.sandbox.s3 import S3Server
-from sink.encryption.settings import EncryptionSettings
-from sink.object_store import open_store
+from tandem.backup_avro.errors import ExitCode
+from tandem.backup_avro.record.current import Record, TimestampType
+from tandem.controller.cli.main import run
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.store import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

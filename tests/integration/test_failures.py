@@ -14,12 +14,12 @@ from confluent_kafka import Producer
 from instances import Instance, Pair, PairMaker
 from witness import assert_same, consume, stored
 
-from backup_avro.coordination import Event
-from controller.decide import Reason
-from controller.mailbox import Mailbox
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import LOOPBACK, pick_ports
-from controller.sandbox.s3 import S3Server
+from tandem.backup_avro.documents.coordination_message import Event
+from tandem.controller.coordination.topic_reader import Mailbox
+from tandem.controller.decision.decide import Reason
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
+from tandem.controller.sandbox.s3 import S3Server
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

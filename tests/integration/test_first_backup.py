@@ -11,8 +11,8 @@ from confluent_kafka.cimpl import NewPartitions
 from instances import Instance, Pair, PairMaker
 from witness import assert_same, consume, stored
 
-from controller.decide import Reason
-from controller.sandbox.kafka import KafkaServer
+from tandem.controller.decision.decide import Reason
+from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from instances import Pair, PairMaker
 from witness import Row, assert_same, consume, read_with_fastavro, stored
 
-from controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

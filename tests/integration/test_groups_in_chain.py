@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 from instances import Pair, PairMaker
 from patience import answered
 
-from backup_avro.chain import GroupOffset, PartitionKey
-from controller.sandbox.kafka import KafkaServer
+from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey
+from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

@@ -13,12 +13,12 @@ from confluent_kafka.cimpl import NewTopic
 from instances import QUICK, Pair, PairMaker
 from witness import assert_same, consume, place_of, rows_of, stored
 
-from backup_avro.chain import Position
-from backup_avro.selection import select
-from controller.decide import Reason
+from tandem.backup_avro.chain.entries import Position
+from tandem.backup_avro.selection.newest_state import select
+from tandem.controller.decision.decide import Reason
 
 if TYPE_CHECKING:
-    from controller.sandbox.kafka import KafkaServer
+    from tandem.controller.sandbox.kafka import KafkaServer
 
 # Turns and time-outs of seconds need a machine that is not busy with other tests.
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -11,10 +11,10 @@ from confluent_kafka.cimpl import NewPartitions
 from instances import QUICK, Pair, PairMaker
 from witness import Log, assert_same, consume, rows_of, stored
 
-from backup_avro.chain import PartitionKey, Topic
-from backup_avro.fold import Generation
-from backup_avro.selection import select
-from controller.sandbox.kafka import KafkaServer
+from tandem.backup_avro.chain.entries import PartitionKey, Topic
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.newest_state import select
+from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

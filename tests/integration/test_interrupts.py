@@ -13,8 +13,8 @@ import pytest
 
 _BUSY = """
 import sys, time
-from controller.cli import main
-from spark_jobs.session import session
+from tandem.controller.cli import main
+from tandem.spark_jobs.spark.session import session
 
 def work(*_, **__):
     with session("local[1]", name="test") as spark:

@@ -12,10 +12,10 @@ from gate import Gate
 from instances import Pair, PairMaker
 from witness import assert_same, consume, place_of, stored
 
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.s3 import S3Server
-from spark_jobs.read import StoreAddress
-from spark_jobs.verify import verify
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.verify.verify_objects import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.sandbox.kafka import KafkaServer
-from sink.source.cluster import ClusterAdmin
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

@@ -27,22 +27,22 @@ from instances import Pair, store_section
 from token_provider import AUDIENCE, ISSUER, TokenProvider
 from witness import assert_same, consume, stored
 
-from backup_avro.errors import PermanentError, TandemError
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import LOOPBACK, pick_ports
-from controller.sandbox.s3 import S3Server
-from sink.chain.reader import ChainReader
-from sink.source import client_config
-from sink.source.cluster import ClusterAdmin
-from sink.source.errors import ClusterAuthenticationError
-from sink.source.fetcher import RawFetcher
-from spark_jobs.produce import BatchProducer
-from spark_jobs.read import StoreAddress
-from spark_jobs.restore import restore
-from spark_jobs.restore_choice import Options
-from spark_jobs.restore_plan import Naming
-from spark_jobs.restore_target import Target
-from spark_jobs.target_groups import TargetGroups
+from tandem.backup_avro.errors import PermanentError, TandemError
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.sink.kafka.auth import client_config
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.groups.target_groups import TargetGroups
+from tandem.spark_jobs.restore.job import restore
+from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.plan import Naming
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

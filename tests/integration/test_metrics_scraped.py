@@ -12,12 +12,12 @@ from confluent_kafka import Producer
 from instances import QUICK, Instance, Pair, PairMaker
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from backup_avro.outcome import Outcome, OutcomeKind
-from controller.metrics.catalogue import METRICS
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import pick_ports
-from controller.sandbox.s3 import S3Server
-from sink.chain import outcomes
+from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.controller.metrics.catalogue import METRICS
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import pick_ports
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.sink.store.chain import outcomes
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

@@ -15,9 +15,9 @@ from instances import Instance, Pair
 from role_actions import COORDINATION, GUARDED
 from strict_servers import StrictBroker, StrictS3, bindings, start_broker
 
-from controller.roles.kafka import Acl, Resource, acls
-from controller.roles.role import Role
-from controller.roles.s3 import place_of, policy
+from tandem.controller.roles.kafka import Acl, Resource, acls
+from tandem.controller.roles.role import Role
+from tandem.controller.roles.s3 import place_of, policy
 
 pytestmark = pytest.mark.integration
 

@@ -19,10 +19,10 @@ from instances import Pair, PairMaker, store_section
 from skewed import skewed
 from test_failures import ERROR, REFUSED, UNCLEANED, assert_all_stored, assert_ends, write
 
-from backup_avro.errors import ExitCode
-from controller.decide import Reason
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.s3 import S3Server
+from tandem.backup_avro.errors import ExitCode
+from tandem.controller.decision.decide import Reason
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.s3 import S3Server
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker
@@ -33,7 +33,7 @@ DAY_S = 86_400
 # Generation 2 is built, and stays incomplete until there is such a file.
 HELD = """
 import os
-from controller.instance import Instance
+from tandem.controller.instance.loop import Instance
 complete = Instance._complete
 def held(self, number, **how):
     if number == 1 or os.path.exists({file!r}):

@@ -14,8 +14,8 @@ from test_failures import UNCLEANED, assert_all_stored, write
 from test_roles import client_of
 from witness import Row, consume, stored
 
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.s3 import S3Server
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.s3 import S3Server
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

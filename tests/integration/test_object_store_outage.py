@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from controller.sandbox.s3 import S3Server
-from sink.object_store import ObjectStore, Put, StoreSettings, StoreTransientError, open_store
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.sink.store import ObjectStore, Put, StoreSettings, StoreTransientError, open_store
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from instances import QUICK, PairMaker
 
-from controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 REFUSES = """
-from sink.object_store import s3
-from sink.object_store.base import StoreRejectedError
+from tandem.sink.store import s3
+from tandem.sink.store.object_store import StoreRejectedError
 
 put = s3.S3Store.put_if_absent
 

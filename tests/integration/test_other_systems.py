@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from instances import PairMaker
 from test_restore import read_all
 
-from backup_avro.errors import ExitCode
-from controller.cli.main import run
-from controller.sandbox.kafka import KafkaServer
+from tandem.backup_avro.errors import ExitCode
+from tandem.controller.cli.main import run
+from tandem.controller.sandbox.kafka import KafkaServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 from html_check import Page, checked
 from instances import PairMaker
 
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import LOOPBACK, pick_ports
-from controller.sandbox.s3 import S3Server
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
+from tandem.controller.sandbox.s3 import S3Server
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

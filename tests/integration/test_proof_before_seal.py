@@ -13,11 +13,11 @@ from confluent_kafka.cimpl import NewTopic
 from instances import Pair, PairMaker
 from witness import consume, place_of, rows_of
 
-from backup_avro.coverage import CUT_OFF_KEPT
-from backup_avro.selection import select
+from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT
+from tandem.backup_avro.selection.newest_state import select
 
 if TYPE_CHECKING:
-    from controller.sandbox.kafka import KafkaServer
+    from tandem.controller.sandbox.kafka import KafkaServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

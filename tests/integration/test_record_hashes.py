@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from sink.source.cluster import ClusterAdmin
-from sink.source.fetched import Place, TopicPartition
-from sink.source.fetcher import RawFetcher
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.fetch.events import Place, TopicPartition
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
 
-    from controller.sandbox.kafka import KafkaServer
+    from tandem.controller.sandbox.kafka import KafkaServer
 
 pytestmark = pytest.mark.integration
 

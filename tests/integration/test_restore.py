@@ -17,31 +17,31 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from instances import store_settings
 
-from backup_avro.chain import Kind, iso
-from backup_avro.errors import ExitCode, RefusedError
-from backup_avro.record import Record, TimestampType
-from controller.cli.main import run
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.s3 import S3Server
-from sink.chain import pins, restore_targets
-from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore, StoreSettings, open_store
-from sink.source.errors import ClusterRequestError
-from spark_jobs import progress as marks
-from spark_jobs.cluster import Cluster
-from spark_jobs.produce import FencedError
-from spark_jobs.progress import PlanState, State
-from spark_jobs.read import StoreAddress
-from spark_jobs.restore import Report, Told, restore
-from spark_jobs.restore_check import TargetChangedError
-from spark_jobs.restore_choice import Options
-from spark_jobs.restore_estimate import Estimate
-from spark_jobs.restore_load import load
-from spark_jobs.restore_plan import Naming, make_plan, transactional_id
-from spark_jobs.restore_prepare import describe, prepare
-from spark_jobs.restore_target import Target
-from spark_jobs.restore_task import LoadTask, Pace, Source
-from spark_jobs.source import FORMAT, register
+from tandem.backup_avro.chain.entries import Kind, iso
+from tandem.backup_avro.errors import ExitCode, RefusedError
+from tandem.backup_avro.record.current import Record, TimestampType
+from tandem.controller.cli.main import run
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.sink.kafka.errors.cluster_errors import ClusterRequestError
+from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store.chain import pins, restore_targets
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.datasource.source import FORMAT, register
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.check.check_partition import TargetChangedError
+from tandem.spark_jobs.restore.job import Report, Told, restore
+from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease.progress import PlanState, State
+from tandem.spark_jobs.restore.load.batch_producer import FencedError
+from tandem.spark_jobs.restore.load.load import load
+from tandem.spark_jobs.restore.load.load_task import LoadTask, Pace, Source
+from tandem.spark_jobs.restore.plan.duration import Estimate
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.plan import Naming, make_plan, transactional_id
+from tandem.spark_jobs.restore.prepare.prepare import describe, prepare
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.spark.kafka_cluster import Cluster
 
 if TYPE_CHECKING:
     from conftest import TopicMaker

@@ -14,19 +14,19 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from test_restore import Case, CrashAt, CrashError, Do, read_all, rows_of
 
-from backup_avro.errors import ConfigError, RefusedError
-from backup_avro.record import Record
-from controller.sandbox.kafka import KafkaServer
-from sink.source.cluster import ClusterAdmin
-from spark_jobs import progress as marks
-from spark_jobs import restore_rivals, restore_words
-from spark_jobs.progress import LostEndError, PlanState, Progress, State
-from spark_jobs.restore_abandon import abandon
-from spark_jobs.restore_choice import Options
-from spark_jobs.restore_plan import Naming
-from spark_jobs.restore_shape import Shape
-from spark_jobs.restore_task import Pace
-from spark_jobs.restore_words import OvertakenError
+from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.backup_avro.record.current import Record
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.spark_jobs.restore.abandon import abandon
+from tandem.spark_jobs.restore.lease import lease_record, other_restores
+from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
+from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanState, Progress, State
+from tandem.spark_jobs.restore.load.load_task import Pace
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.plan import Naming
+from tandem.spark_jobs.restore.plan.record_changes import Shape
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -286,7 +286,7 @@ def test_a_topic_that_is_held_off_by_nobody_is_refused(case: Case, live: str) ->
     with pytest.raises(CrashError):
         case.restore(Options(append=True), CrashAt("verifying"))
     state = _unfinished(case, live)
-    restore_words.say(case.target, state, replace(state, state=State.ABANDONED))
+    lease_record.say(case.target, state, replace(state, state=State.ABANDONED))
     with pytest.raises(RefusedError, match="is configured as restores leave it"):
         case.restore(Options(shape=_LOST, append=True))
 
@@ -300,12 +300,12 @@ def test_of_two_that_begin_at_the_same_time_one_goes_on(
     config = case.target.set_on([live])[live]
     first, second = Options(append=True), Options(shape=_LOST, append=True)
     looks: list[str] = []
-    look = restore_rivals.refuse_if_met
+    look = other_restores.refuse_if_met
 
     def meanwhile(known: Progress, now: Progress, topic_ids: Collection[str]) -> None:
         looks.append("")
         if len(looks) == (2 if said else 1):
-            monkeypatch.setattr(restore_rivals, "refuse_if_met", look)
+            monkeypatch.setattr(other_restores, "refuse_if_met", look)
             if said:
                 looks.append(_refused(case, first))
             else:
@@ -314,7 +314,7 @@ def test_of_two_that_begin_at_the_same_time_one_goes_on(
             now = case.target.plans()
         look(known, now, topic_ids)
 
-    monkeypatch.setattr(restore_rivals, "refuse_if_met", meanwhile)
+    monkeypatch.setattr(other_restores, "refuse_if_met", meanwhile)
     if said:
         assert case.restore(second).mismatches == ()
         assert "did not end" in looks[-1]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from backup_avro.errors import ExitCode
+from tandem.backup_avro.errors import ExitCode
 
 if TYPE_CHECKING:
     from conftest import PairMaker, TopicMaker
 
-    from controller.sandbox.kafka import KafkaServer
+    from tandem.controller.sandbox.kafka import KafkaServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -12,17 +12,17 @@ from test_restore import Case, CrashAt, CrashError, Do
 from test_restore import _backup as _backup_of_one
 from test_restore_append import _backup, _unfinished, case, live
 
-from backup_avro.errors import ConfigError, RefusedError
-from sink.source.cluster import ClusterAdmin
-from sink.source.errors import ClusterRequestError, ClusterTransientError
-from spark_jobs import progress as marks
-from spark_jobs import restore_rivals, restore_tidy
-from spark_jobs.progress import LostEndError, State
-from spark_jobs.restore_abandon import abandon
-from spark_jobs.restore_choice import Options
-from spark_jobs.restore_plan import Naming, RestorePlan
-from spark_jobs.restore_prepare import prepare
-from spark_jobs.restore_words import OvertakenError
+from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.errors.cluster_errors import ClusterRequestError, ClusterTransientError
+from tandem.spark_jobs.restore.abandon import abandon
+from tandem.spark_jobs.restore.lease import forget_restores, other_restores
+from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
+from tandem.spark_jobs.restore.lease.progress import LostEndError, State
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan
+from tandem.spark_jobs.restore.prepare.prepare import prepare
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -112,7 +112,7 @@ def test_a_setting_that_the_cluster_refuses_by_now(case: Case, live: str, monkey
 def test_tidying_up_does_not_make_it_a_failure(case: Case, live: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The report comes, and says what went wrong after the end."""
     _backup(case, live)
-    monkeypatch.setattr(restore_tidy, "tidy", lambda *_, **__: _raise(ClusterTransientError("the broker is away")))
+    monkeypatch.setattr(forget_restores, "tidy", lambda *_, **__: _raise(ClusterTransientError("the broker is away")))
     report = case.restore(Options(append=True))
     assert report.mismatches == ()
     [topic] = report.topics
@@ -152,7 +152,7 @@ def test_who_is_refused_before_he_has_changed_anything_changes_nothing(
 
     monkeypatch.setattr(ClusterAdmin, "alter_config", change)
 
-    monkeypatch.setattr(restore_rivals, "refuse_if_met", lambda *_: _raise(RefusedError("began at the same time")))
+    monkeypatch.setattr(other_restores, "refuse_if_met", lambda *_: _raise(RefusedError("began at the same time")))
     with pytest.raises(RefusedError, match="at the same time"):
         case.restore(Options())
     assert changed == []

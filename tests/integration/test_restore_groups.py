@@ -11,12 +11,12 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from confluent_kafka import Consumer, Producer, TopicPartition
 from test_restore import Case
 
-from backup_avro.errors import ExitCode
-from controller.cli.main import run
-from controller.sandbox.kafka import KafkaServer
-from spark_jobs.restore_choice import Options
-from spark_jobs.restore_plan import Naming
-from spark_jobs.restore_task import Pace
+from tandem.backup_avro.errors import ExitCode
+from tandem.controller.cli.main import run
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.spark_jobs.restore.load.load_task import Pace
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.plan import Naming
 
 if TYPE_CHECKING:
     from conftest import TopicMaker

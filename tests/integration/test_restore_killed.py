@@ -19,17 +19,18 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from sessions import kill_session
 from test_restore import read_all, rows_of
 
-from controller.sandbox.kafka import KafkaServer
-from sink.chain.reader import ChainReader
-from sink.object_store import StoreSettings, open_store
-from spark_jobs import offset_pages, progress_topic, restore_words
-from spark_jobs.cluster import Cluster
-from spark_jobs.progress import PlanState, State
-from spark_jobs.read import StoreAddress
-from spark_jobs.restore_check import CheckTask, Expected, check, map_tasks, stretches
-from spark_jobs.restore_plan import Naming, make_plan, transactional_id
-from spark_jobs.restore_target import Target
-from spark_jobs.restore_task import LoadTask, Pace, Source
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.store import StoreSettings, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore import offset_pages
+from tandem.spark_jobs.restore.check.check_partition import CheckTask, Expected, check, map_tasks, stretches
+from tandem.spark_jobs.restore.lease import lease_record, progress_topic
+from tandem.spark_jobs.restore.lease.progress import PlanState, State
+from tandem.spark_jobs.restore.load.load_task import LoadTask, Pace, Source
+from tandem.spark_jobs.restore.plan.plan import Naming, make_plan, transactional_id
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.spark.kafka_cluster import Cluster
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -45,15 +46,15 @@ _KILLS = 15
 # Small batches and transactions, each waited for: slow enough to be hit in mid-way.
 _DRIVER = """
 import json, sys, time
-from sink.chain.reader import ChainReader
-from sink.object_store import StoreSettings
-from spark_jobs.read import StoreAddress
-from spark_jobs.restore import Told, restore
-from spark_jobs.restore_choice import Options
-from spark_jobs.restore_task import Pace
-from spark_jobs.restore_plan import Naming
-from spark_jobs.restore_target import Target
-from spark_jobs.session import session
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store import StoreSettings
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.job import Told, restore
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.load.load_task import Pace
+from tandem.spark_jobs.restore.plan.plan import Naming
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.spark.session import session
 
 root, pair, servers, target = sys.argv[1:]
 
@@ -128,7 +129,7 @@ class _Run:
 _WORKER = """
 import pickle, sys
 from pathlib import Path
-from spark_jobs.restore_load import load
+from tandem.spark_jobs.restore.load.load import load
 
 print("loading", flush=True)
 print(pickle.dumps(load(pickle.loads(Path(sys.argv[1]).read_bytes()))).hex())
@@ -162,7 +163,7 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
         at=0,
         spread=spread,
     )
-    restore_words.say(target, None, state)
+    lease_record.say(target, None, state)
     task = LoadTask(
         plan=plan.hash,
         run="one",

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from controller.sandbox.kafka import KafkaServer
-from spark_jobs import progress as marks
-from spark_jobs import progress_topic, restore_words
-from spark_jobs.progress import PlanState, State
-from spark_jobs.restore_target import Target
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.spark_jobs.restore.lease import lease_record, progress_topic
+from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease.progress import PlanState, State
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
 
 pytestmark = pytest.mark.integration
 
@@ -35,17 +35,17 @@ def test_a_plan_of_fourteen_thousand_topics(kafka: KafkaServer, topic_name: str)
         spread=16,
     )
     assert len(marks.encode_state(state)) > 1_048_588
-    restore_words.say(target, None, state)
+    lease_record.say(target, None, state)
     assert target.plans().plans[state.plan] == state
     loading = replace(state, state=State.LOADING, targets={name: f"id-on-the-target-{name}" for name in names})
-    restore_words.say(target, state, loading)
+    lease_record.say(target, state, loading)
     there = target.plans()
     assert there.plans[state.plan] == loading
     assert set(there.parts_of(state.plan)) == {key for key, _ in marks.records_of(loading)} - {state.plan}
     assert target.progress(settled=True).plans[state.plan] == loading
     with marks.following(target.props, marks.View.PLANS, partitions=[0], only="another") as other:
         assert other.catch_up().parts == {}
-    restore_words.forget(target, loading)
+    lease_record.forget(target, loading)
     there = target.plans()
     assert state.plan not in there.plans
     assert there.parts_of(state.plan) == []

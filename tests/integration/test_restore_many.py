@@ -9,10 +9,10 @@ import pytest
 from build_backup import Backup, TopicSpec, records
 from test_restore import Case
 
-from controller.sandbox.kafka import KafkaServer
-from spark_jobs.progress import State
-from spark_jobs.restore_choice import Options
-from spark_jobs.restore_plan import Naming
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.spark_jobs.restore.lease.progress import State
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.plan import Naming
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,15 +11,15 @@ from instances import QUICK, PairMaker, merge
 from oracle import CLEANED, PARTITIONS, Writer, check, mirrored, planned, state_of
 from witness import consume
 
-from backup_avro.errors import RefusedError
-from controller.sandbox.kafka import KafkaServer
-from sink.chain.reader import ChainReader
-from sink.chain.writer import now_ms
-from spark_jobs.read import StoreAddress
-from spark_jobs.restore import restore
-from spark_jobs.restore_choice import Options
-from spark_jobs.restore_plan import Naming
-from spark_jobs.restore_target import Target
+from tandem.backup_avro.errors import RefusedError
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.job import restore
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.plan import Naming
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,17 +12,17 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from test_restore import Case, read_all, rows_of
 
-from backup_avro.errors import ExitCode, RefusedError
-from backup_avro.record import Record
-from controller.cli.main import run
-from controller.sandbox.jars import find_java, kafka_jars
-from controller.sandbox.kafka import KafkaServer
-from spark_jobs import restore_groups
-from spark_jobs.partitioner import Partitioner, chooser
-from spark_jobs.restore_choice import Options
-from spark_jobs.restore_plan import Naming
-from spark_jobs.restore_shape import Shape
-from spark_jobs.restore_task import Pace
+from tandem.backup_avro.errors import ExitCode, RefusedError
+from tandem.backup_avro.record.current import Record
+from tandem.controller.cli.main import run
+from tandem.controller.sandbox.jars import find_java, kafka_jars
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.spark_jobs.restore.groups import restore_groups
+from tandem.spark_jobs.restore.load.load_task import Pace
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
+from tandem.spark_jobs.restore.plan.plan import Naming
+from tandem.spark_jobs.restore.plan.record_changes import Shape
 
 if TYPE_CHECKING:
     from conftest import TopicMaker

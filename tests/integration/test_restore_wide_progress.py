@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from controller.sandbox.kafka import KafkaServer
-from spark_jobs import progress as marks
-from spark_jobs import progress_topic
-from spark_jobs.produce import BatchProducer
-from spark_jobs.progress import Strand, TaskProgress, View
-from spark_jobs.restore_target import Target
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease import progress_topic
+from tandem.spark_jobs.restore.lease.progress import Strand, TaskProgress, View
+from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
 
 pytestmark = pytest.mark.integration
 

@@ -14,21 +14,21 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from instances import store_settings
 
-from backup_avro import layout
-from backup_avro.chain import Kind
-from backup_avro.fold import ChainError, Generation
-from backup_avro.outcome import OutcomeKind
-from controller.cli.main import run
-from controller.sandbox.s3 import REGION, S3Server
-from sink.chain import outcomes as kept_results
-from sink.chain import pins
-from sink.chain.reader import ChainReader
-from sink.chain.writer import ChainWriter, now_ms
-from sink.object_store import ObjectStore, StoreSettings, open_store
-from spark_jobs.read import StoreAddress
-from spark_jobs.retention import Janitor, Outcome
-from spark_jobs.retention_steps import Action, Rules
-from spark_jobs.verify import verify
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.chain.generation import ChainError, Generation
+from tandem.backup_avro.documents.outcome import OutcomeKind
+from tandem.controller.cli.main import run
+from tandem.controller.sandbox.s3 import REGION, S3Server
+from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store.chain import outcomes as kept_results
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.retention.janitor import Janitor, Outcome
+from tandem.spark_jobs.retention.retention_steps import Action, Rules
+from tandem.spark_jobs.verify.verify_objects import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -37,12 +37,12 @@ from instances import Pair, merge
 from role_actions import CREDENTIALS, GROUP, GUARDED, KAFKA_ACTIONS, MATCHED, S3_ACTIONS, KafkaAction
 from strict_servers import StrictBroker, StrictS3, bindings, start_broker
 
-from controller.cli.main import run
-from controller.roles.kafka import Acl, Resource, acls
-from controller.roles.role import Role
-from controller.roles.s3 import Place, bucket_policy, place_of, policy
-from controller.sandbox.s3 import REGION, S3Server
-from controller.sandbox.sigv4 import S3Key
+from tandem.controller.cli.main import run
+from tandem.controller.roles.kafka import Acl, Resource, acls
+from tandem.controller.roles.role import Role
+from tandem.controller.roles.s3 import Place, bucket_policy, place_of, policy
+from tandem.controller.sandbox.s3 import REGION, S3Server
+from tandem.controller.sandbox.sigv4 import S3Key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,14 +22,14 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner, Result
 
-from controller.cli.sandbox import app
-from controller.sandbox.errors import ServerFailedError
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import LOOPBACK
-from controller.sandbox.s3 import REGION, S3Server
-from controller.sandbox.sandbox import Endpoints, Sandbox
-from controller.sandbox.server import ServerState
-from controller.sandbox.sigv4 import S3Key
+from tandem.controller.cli.run.sandbox import app
+from tandem.controller.sandbox.errors import ServerFailedError
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import LOOPBACK
+from tandem.controller.sandbox.s3 import REGION, S3Server
+from tandem.controller.sandbox.sandbox import Endpoints, Sandbox
+from tandem.controller.sandbox.server import ServerState
+from tandem.controller.sandbox.sigv4 import S3Key
 
 pytestmark = pytest.mark.integration
 
@@ -360,7 +360,7 @@ def test_two_ups_at_once(folder: Path) -> None:
     command = [
         sys.executable,
         "-c",
-        "from controller.cli.main import main; main()",
+        "from tandem.controller.cli.main import main; main()",
         "sandbox",
         "up",
         "--dir",

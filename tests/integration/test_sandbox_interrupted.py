@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from patience import soon
 
-from controller.sandbox.sandbox import Sandbox
+from tandem.controller.sandbox.sandbox import Sandbox
 
 pytestmark = pytest.mark.integration
 
-_MAIN = "from controller.cli.main import main; main()"
+_MAIN = "from tandem.controller.cli.main import main; main()"
 _JAVA = "#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\necho asked >> '{marks}'\nsleep 30\n"
 
 

@@ -15,7 +15,7 @@ from soak.process import look
 from test_scarce_store import PARTITIONS, UNCLEANED, Load
 from witness import assert_same, consume, stored
 
-from controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from instances import PairMaker
 from witness import assert_same, consume, stored
 
-from controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

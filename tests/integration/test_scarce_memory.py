@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from instances import PairMaker
 from soak.process import look
 
-from controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

@@ -15,8 +15,8 @@ from soak.process import look
 from soak.samples import Sample
 from witness import assert_same, consume, stored
 
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.s3 import S3Server
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.s3 import S3Server
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

@@ -20,22 +20,22 @@ from instances import Instance, Pair, PairMaker
 from test_failures import messages
 from witness import assert_same, consume, stored
 
-from backup_avro import layout
-from backup_avro.chain import Entry, Kind, Opening
-from backup_avro.head import Head
-from backup_avro.signature import Signer
-from controller.config import load
-from controller.lookout import published_heads
-from controller.sandbox.kafka import KafkaServer
-from sink.chain.reader import ChainReader
-from sink.chain.writer import Identity, claim, now_ms
-from sink.object_store import ObjectStore, open_store
-from spark_jobs.read import StoreAddress
-from spark_jobs.restore import restore
-from spark_jobs.restore_choice import Options
-from spark_jobs.restore_plan import Naming
-from spark_jobs.restore_target import Target
-from spark_jobs.verify import verify
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Entry, Kind, Opening
+from tandem.backup_avro.chain.heads import Head
+from tandem.backup_avro.chain.signatures import Signer
+from tandem.controller.config import load
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.status.outside_view import published_heads
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import Identity, claim, now_ms
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.job import restore
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.plan import Naming
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.verify.verify_objects import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

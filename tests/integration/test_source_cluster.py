@@ -9,12 +9,17 @@ from confluent_kafka import Producer, TopicPartition
 from patience import soon
 from test_groups_in_chain import commit
 
-from backup_avro.errors import ConfigError
-from controller.sandbox.kafka import KafkaServer
-from sink.source import topic_id
-from sink.source.cluster import ALWAYS_RECORDED, EARLIEST, LATEST, ClusterAdmin
-from sink.source.errors import ClusterRequestError, ClusterTransientError, TopicExistsError, UnknownTopicError
-from sink.source.groups import GroupOffset
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.kafka.cluster import topic_ids
+from tandem.sink.kafka.cluster.admin import ALWAYS_RECORDED, EARLIEST, LATEST, ClusterAdmin
+from tandem.sink.kafka.cluster.consumer_groups import GroupOffset
+from tandem.sink.kafka.errors.cluster_errors import (
+    ClusterRequestError,
+    ClusterTransientError,
+    TopicExistsError,
+    UnknownTopicError,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker
@@ -51,7 +56,7 @@ def test_topics_by_name_pattern_and_exclusion(
     assert dict(three.partitions) == dict.fromkeys(range(3), (1, -1))
     assert (one.replication_factor, one.internal) == (1, False)
     assert one.topic_id != three.topic_id
-    assert topic_id.as_text(topic_id.as_uuid(one.topic_id)) == one.topic_id
+    assert topic_ids.as_text(topic_ids.as_uuid(one.topic_id)) == one.topic_id
     [offsets] = admin.topics(names=["__consumer_offsets"])
     assert offsets.internal
     assert admin.topics() == []

@@ -18,16 +18,16 @@ from confluent_kafka.cimpl import NewPartitions
 from kafka.record.memory_records import MemoryRecords
 from patience import answered, soon
 
-from controller.sandbox.kafka import KafkaServer
-from sink.source import wire
-from sink.source.assignment import Event
-from sink.source.batches import end_of
-from sink.source.client_config import FetchLimits
-from sink.source.cluster import ClusterAdmin
-from sink.source.empty_answers import ANSWERS, SECONDS
-from sink.source.errors import TopicExistsError, UnknownTopicError
-from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
-from sink.source.fetcher import RawFetcher
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.kafka.auth.client_config import FetchLimits
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.errors.cluster_errors import TopicExistsError, UnknownTopicError
+from tandem.sink.kafka.fetch.assignment import Event
+from tandem.sink.kafka.fetch.empty_answers import ANSWERS, SECONDS
+from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.kafka.wire import protocol
+from tandem.sink.kafka.wire.batch_bounds import end_of
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker
@@ -141,13 +141,13 @@ def test_a_broker_that_does_not_wait_is_not_asked_without_end(
 ) -> None:
     """Some answer at once that there is nothing: they are asked a few times a second, and records come all the same."""
     topic, sent = make_topic(), [0]
-    ask = wire.fetch_request
+    ask = protocol.fetch_request
 
     def at_once(*args: Any, **how: Any) -> Any:
         sent[0] += 1
         return ask(*args, **how | {"max_wait_ms": 0})
 
-    monkeypatch.setattr("sink.source.fetcher.wire.fetch_request", at_once)
+    monkeypatch.setattr("tandem.sink.kafka.fetch.fetcher.wire.fetch_request", at_once)
     reader = Reader(make_fetcher())
     reader.fetcher.assign((topic, 0), 0)
     reader.until(lambda: reader.at_head((topic, 0)))
@@ -226,7 +226,7 @@ def withhold(monkeypatch: pytest.MonkeyPatch) -> Withheld:
     """
 
     def begin(withheld: Callable[[list[TopicPartition], bool], set[TopicPartition]]) -> None:
-        plain = wire.fetch_parts
+        plain = protocol.fetch_parts
 
         def parts(response: Any, names: Any) -> Iterator[tuple[TopicPartition, Any]]:
             found = list(plain(response, names))
@@ -236,7 +236,7 @@ def withhold(monkeypatch: pytest.MonkeyPatch) -> Withheld:
                     part.records = None
                 yield tp, part
 
-        monkeypatch.setattr(wire, "fetch_parts", parts)
+        monkeypatch.setattr(protocol, "fetch_parts", parts)
 
     return begin
 

@@ -11,14 +11,14 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from controller.sandbox.kafka import KafkaServer
-from sink.source.assignment import Event
-from sink.source.batches import end_of
-from sink.source.cluster import ClusterAdmin
-from sink.source.errors import ClusterTransientError
-from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, LogBounds
-from sink.source.fetched import TopicPartition as Part
-from sink.source.fetcher import RawFetcher
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
+from tandem.sink.kafka.fetch.assignment import Event
+from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, LogBounds
+from tandem.sink.kafka.fetch.events import TopicPartition as Part
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.kafka.wire.batch_bounds import end_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

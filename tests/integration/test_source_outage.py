@@ -14,15 +14,19 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from backup_avro.errors import TandemError
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import LOOPBACK, pick_ports
-from sink.source.assignment import Event
-from sink.source.batches import end_of
-from sink.source.cluster import ClusterAdmin
-from sink.source.errors import ClusterAuthenticationError, ClusterDeniedError, ClusterUnreachableError
-from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
-from sink.source.fetcher import RawFetcher
+from tandem.backup_avro.errors import TandemError
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.errors.cluster_errors import (
+    ClusterAuthenticationError,
+    ClusterDeniedError,
+    ClusterUnreachableError,
+)
+from tandem.sink.kafka.fetch.assignment import Event
+from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.kafka.wire.batch_bounds import end_of
 
 pytestmark = pytest.mark.integration
 

@@ -17,9 +17,9 @@ _ROOT = Path(__file__).parents[2]
 _COMMAND = """
 import json, os, sys, time
 from functools import partial
-from sink.object_store import StoreSettings
-from spark_jobs.read import StoreAddress
-from spark_jobs.session import session
+from tandem.sink.store import StoreSettings
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.spark.session import session
 
 def work(address, ballast, number):
     return number

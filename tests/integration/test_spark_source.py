@@ -16,10 +16,10 @@ from kept_plans import kept_plans
 from pyspark.sql import functions
 from pyspark.sql.datasource import DataSourceReader
 
-from backup_avro.record import Record, TimestampType
-from controller.sandbox.s3 import S3Server
-from sink.object_store import ObjectStore, open_store
-from spark_jobs.latest import latest_per_key
+from tandem.backup_avro.record.current import Record, TimestampType
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.sink.store import ObjectStore, open_store
+from tandem.spark_jobs.compaction.newest_per_key import latest_per_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -138,7 +138,7 @@ def test_only_what_the_chain_holds_is_read(spark: SparkSession, place: tuple[Obj
     backup.complete()
     assert rows(load(spark, options)) == by_place(records("orders", 0, range(20)))
     replacement = backup.put_object([(("orders", 0), records("orders", 0, range(20)), None)], journal=False)
-    from backup_avro.chain import Kind  # noqa: PLC0415 - beside its only use
+    from tandem.backup_avro.chain.entries import Kind  # noqa: PLC0415 - beside its only use
 
     old = tuple(backup.writer.state.objects)
     backup.append(Kind.REWRITE, replaced=old, objects=(replacement,))

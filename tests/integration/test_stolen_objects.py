@@ -8,7 +8,7 @@ import pytest
 from instances import PairMaker
 from test_failures import UNCLEANED, assert_all_stored, write
 
-from controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

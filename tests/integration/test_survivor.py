@@ -14,11 +14,11 @@ from confluent_kafka.admin import AdminClient
 from instances import Pair, PairMaker
 from witness import assert_same, consume, rows_of, stored
 
-from backup_avro.chain import Entry, Kind, PartitionKey
-from backup_avro.fold import Generation
-from backup_avro.selection import select
-from controller.decide import Reason
-from controller.sandbox.kafka import KafkaServer
+from tandem.backup_avro.chain.entries import Entry, Kind, PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.newest_state import select
+from tandem.controller.decision.decide import Reason
+from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

@@ -15,18 +15,18 @@ import pytest
 from instances import QUICK, Pair, PairMaker, merge
 from oracle import CLEANED, PARTITIONS, Writer, check, mirrored, planned
 
-from backup_avro import layout
-from backup_avro.chain import Kind
-from backup_avro.errors import RefusedError
-from controller.sandbox.kafka import KafkaServer
-from sink.chain.writer import now_ms
-from spark_jobs.read import StoreAddress
-from spark_jobs.retention import Janitor
-from spark_jobs.retention_steps import Action, Rules
-from spark_jobs.sweep import Sweeper, sweep_all, sweeper
-from spark_jobs.sweep_plan import SweepRules, SweepTask
-from spark_jobs.sweep_records import Swept
-from spark_jobs.verify import verify
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.errors import RefusedError
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.retention.janitor import Janitor
+from tandem.spark_jobs.retention.retention_steps import Action, Rules
+from tandem.spark_jobs.retention.sweep import Sweeper, sweep_all, sweeper
+from tandem.spark_jobs.retention.sweep_partition import Swept
+from tandem.spark_jobs.retention.sweep_plan import SweepRules, SweepTask
+from tandem.spark_jobs.verify.verify_objects import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

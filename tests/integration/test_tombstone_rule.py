@@ -16,11 +16,11 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from instances import QUICK, Pair, PairMaker
 from witness import Row, consume, rows_of, stored
 
-from backup_avro.fold import Generation
-from backup_avro.selection import select
-from controller.decide import Reason
-from controller.sandbox.kafka import KafkaServer
-from sink.track import SHORTEST_RETENTION_S
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.newest_state import select
+from tandem.controller.decision.decide import Reason
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker
@@ -31,7 +31,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 FORWARD = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import forward"
 # Processes of these tests measure against another bound than a minute, so that no test takes minutes.
-BOUND = "import sink.track, sink.pipeline; sink.track.SHORTEST_RETENTION_S = sink.pipeline.SHORTEST_RETENTION_S = {}"
+BOUND = (
+    "from tandem.sink import pipeline; from tandem.sink.read import partition_progress; "
+    "partition_progress.SHORTEST_RETENTION_S = pipeline.SHORTEST_RETENTION_S = {}"
+)
 DAY_MS = "86400000"
 UNCLEANED = {"min.compaction.lag.ms": DAY_MS, "max.compaction.lag.ms": DAY_MS}
 D_S = 1.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from instances import Instance, PairMaker
 
-from controller.decide import Reason
+from tandem.controller.decision.decide import Reason
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

@@ -11,15 +11,15 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from instances import store_settings
 
-from backup_avro import layout
-from backup_avro.errors import ConfigError, RefusedError
-from controller.cli.main import run
-from controller.sandbox.s3 import S3Server
-from sink.chain import pins
-from sink.object_store import ObjectStore, StoreSettings, open_store
-from spark_jobs.read import StoreAddress
-from spark_jobs.verify import Progress, verify
-from spark_jobs.verify_plan import Fault
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.controller.cli.main import run
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store.chain import pins
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.verify.verify_objects import Progress, verify
+from tandem.spark_jobs.verify.verify_plan import Fault
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +106,7 @@ def test_what_is_cleared_or_being_cleared_is_not_read(spark: SparkSession, tmp_p
     assert result.clean
     assert [g.generation for g in result.generations] == [second.number]
     assert result.skipped == {1: "it is being cleared"}
-    from backup_avro.chain import Kind  # noqa: PLC0415 - beside its only use
+    from tandem.backup_avro.chain.entries import Kind  # noqa: PLC0415 - beside its only use
 
     first.append(Kind.CLEARED, clearing=going)
     result = verify(spark, address, PAIR)

@@ -14,18 +14,18 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from backup_avro.outcome import OutcomeKind
-from backup_avro.record import Record
-from controller.cli.main import run
-from controller.sandbox.kafka import KafkaServer
-from sink.chain import outcomes
-from sink.object_store import ObjectStore, StoreSettings, open_store
-from sink.source.cluster import LATEST, ClusterAdmin
-from spark_jobs.cluster import Cluster
-from spark_jobs.compare import against_generation, against_topic
-from spark_jobs.compare_plan import Kind
-from spark_jobs.read import StoreAddress
-from spark_jobs.verify_plan import Fault
+from tandem.backup_avro.documents.outcome import OutcomeKind
+from tandem.backup_avro.record.current import Record
+from tandem.controller.cli.main import run
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
+from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store.chain import outcomes
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.verify.compare_keys import against_generation, against_topic
+from tandem.spark_jobs.verify.compare_plan import Kind
+from tandem.spark_jobs.verify.verify_plan import Fault
 
 if TYPE_CHECKING:
     from conftest import TopicMaker

@@ -14,10 +14,10 @@ from confluent_kafka.cimpl import NewTopic
 from instances import Instance, Pair, PairMaker
 from witness import rows_of
 
-from backup_avro.coverage import cut_off
-from backup_avro.fold import Generation
-from backup_avro.selection import select
-from controller.sandbox.kafka import KafkaServer
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.coverage import cut_off
+from tandem.backup_avro.selection.newest_state import select
+from tandem.controller.sandbox.kafka import KafkaServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

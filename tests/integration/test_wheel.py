@@ -13,21 +13,21 @@ import pytest
 from supply_chain import wheel
 from supply_chain.lock import ROOT
 
-_FOLDERS = {"avro/backup_avro": "backup_avro", "controller": "controller", "sink": "sink", "spark_jobs": "spark_jobs"}
+_ROOTS = ("avro", "controller", "sink", "spark_jobs")
 
 # Stands outside of the sources, so that whatever is imported comes from the wheel.
 _SMOKE = """
 import sys
 from pathlib import Path
-import backup_avro, controller, sink, spark_jobs
-from sink.transcode import _bodies, _twin
+from tandem import backup_avro, controller, sink, spark_jobs
+from tandem.sink.transcode import _bodies, _twin
 home = Path(sys.argv[1])
 for module in (backup_avro, controller, sink, spark_jobs, _bodies, _twin):
     assert Path(module.__file__).is_relative_to(home), module.__file__
-from backup_avro.record import SCHEMA
-from controller.sandbox.jars import pinned_checksums
+from tandem.backup_avro.record.current import SCHEMA
+from tandem.controller.sandbox.jars import pinned_checksums
 assert SCHEMA and pinned_checksums()
-from controller.cli.main import main
+from tandem.controller.cli.main import main
 sys.argv = ["tandem", *sys.argv[2:]]
 sys.exit(main())
 """
@@ -40,16 +40,16 @@ def test_the_wheel_of_the_last_commit(tmp_path: Path) -> None:
     built, source = wheel.release(tmp_path / "dist")
     assert source.name.endswith(".tar.gz")
     names = set(zipfile.ZipFile(built).namelist())
-    for folder, package in _FOLDERS.items():
+    for root in _ROOTS:
         listed = subprocess.run(
-            ["git", "ls-tree", "-r", "--name-only", f"HEAD:{folder}"],
+            ["git", "ls-tree", "-r", "--name-only", f"HEAD:{root}"],
             cwd=ROOT,
             capture_output=True,
             text=True,
             check=True,
         ).stdout.splitlines()
-        assert {f"{package}/{name}" for name in listed} <= names
-    assert {name.split("/")[0] for name in names} == {*_FOLDERS.values(), "tandem_kafka_backup-0.1.0.dist-info"}
+        assert set(listed) <= names
+    assert {name.split("/")[0] for name in names} == {"tandem", "tandem_kafka_backup-0.1.0.dist-info"}
     home = tmp_path / "home"
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", home, built],

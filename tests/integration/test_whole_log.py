@@ -14,8 +14,8 @@ from instances import PairMaker
 from strategies import batch
 from witness import Log, Row, assert_same, consume, stored
 
-from backup_avro.record import Record, TimestampType
-from controller.sandbox.kafka import KafkaServer
+from tandem.backup_avro.record.current import Record, TimestampType
+from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

@@ -12,7 +12,7 @@ from instances import PairMaker
 from withholding import withholding
 from witness import assert_same, consume, stored
 
-from controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

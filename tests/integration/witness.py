@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import fastavro
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from backup_avro.chain import StoredObject
-from backup_avro.selection import Selection, select
-from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore
+from tandem.backup_avro.chain.entries import StoredObject
+from tandem.backup_avro.selection.newest_state import Selection, select
+from tandem.sink.store import ObjectStore
+from tandem.sink.store.chain.chain_reader import ChainReader
 
 _QUIET_S = 30.0
 _KINDS = ("NONE", "CREATE_TIME", "LOG_APPEND_TIME")

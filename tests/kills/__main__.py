@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from controller.sandbox.kafka import KafkaServer
 from kills.campaign import SOURCES, Campaign, VoidError, WrongError
+from tandem.controller.sandbox.kafka import KafkaServer
 
 WRONG, VOID = 3, 4
 

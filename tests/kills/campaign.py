@@ -21,11 +21,11 @@ from build_backup import PAIR, Backup, TopicSpec
 from sessions import kill_session, members
 from test_restore import read_all, rows_of
 
-from backup_avro.record import Record
-from controller.sandbox.kafka import KafkaServer
-from sink.object_store import open_store
-from spark_jobs.partitioner import Partitioner, chooser
-from spark_jobs.progress import TOPIC
+from tandem.backup_avro.record.current import Record
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.store import open_store
+from tandem.spark_jobs.restore.lease.progress import TOPIC
+from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
 
 SOURCES = 4
 _KEYS = 500

@@ -10,18 +10,18 @@ import os
 import sys
 import time
 
-from sink.chain.reader import ChainReader
-from sink.object_store import StoreSettings
-from sink.transcode.batch import Compression
-from spark_jobs.partitioner import Partitioner
-from spark_jobs.read import StoreAddress
-from spark_jobs.restore import Told, restore
-from spark_jobs.restore_choice import Options
-from spark_jobs.restore_plan import Naming
-from spark_jobs.restore_shape import Shape
-from spark_jobs.restore_target import Target
-from spark_jobs.restore_task import Pace
-from spark_jobs.session import session
+from tandem.sink.store import StoreSettings
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.transcode.batch import Compression
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.job import Told, restore
+from tandem.spark_jobs.restore.load.load_task import Pace
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.partitioner import Partitioner
+from tandem.spark_jobs.restore.plan.plan import Naming
+from tandem.spark_jobs.restore.plan.record_changes import Shape
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.spark.session import session
 
 _MASTER = "local-cluster[2,1,1024]"
 _PROPERTIES = {

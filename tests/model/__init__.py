@@ -1,7 +1,8 @@
 """Exhaustive model checks of the handover and of the order of a scan: `python -m tests.model`, `docs/model-check.md`.
 
 The models hold no rule of their own about what may be written, completed, sealed, cleared or restored: they call the
-production functions (`backup_avro.fold`, `coverage`, `selection`, `controller.decide`, `spark_jobs.retention_plan`,
-`sink.scan`) on small states. What they do model is the world around those: two instances, processes that stop at any
+production functions (`backup_avro.chain.generation`, `backup_avro.selection`, `controller.decision.decide`,
+`spark_jobs.retention.retention_plan`, `sink.read.scan.plan`) on small states.
+What they do model is the world around those: two instances, processes that stop at any
 step and go on at any later one, logs, a store, and people.
 """

@@ -12,14 +12,16 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from backup_avro import coverage, fold
-from backup_avro.chain import Clearing, Entry, Kind, PartitionKey
-from backup_avro.coverage import Cover, Guarded
-from backup_avro.fold import Generation
-from controller import decide
-from controller.decide import Action, Clear, Reason
-from controller.observation import Observation, Policy
-from spark_jobs import restore_prepare, retention_plan
+from tandem.backup_avro.chain import generation as fold
+from tandem.backup_avro.chain.entries import Clearing, Entry, Kind, PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection import coverage
+from tandem.backup_avro.selection.coverage import Cover, Guarded
+from tandem.controller.decision import decide
+from tandem.controller.decision.decide import Action, Clear, Reason
+from tandem.controller.decision.observation import Observation, Policy
+from tandem.spark_jobs.restore.prepare import prepare
+from tandem.spark_jobs.retention import retention_plan
 
 
 def _name(key: PartitionKey) -> str:
@@ -127,7 +129,7 @@ def clearing_of_what_the_cluster_lost() -> Iterator[None]:
 @contextmanager
 def restore_without_a_second_look() -> Iterator[None]:
     """A restore that put its pins reads what it planned before, without reading the chains again."""
-    with patch.object(restore_prepare, "refuse_if_clearing", lambda *_: None):
+    with patch.object(prepare, "refuse_if_clearing", lambda *_: None):
         yield
 
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from backup_avro.chain import PartitionKey
+from tandem.backup_avro.chain.entries import PartitionKey
 
 from . import broken
 from .packed import Shape
@@ -210,13 +210,13 @@ REMOVALS: tuple[Removal, ...] = (
     ),
     Removal(
         name="a second look after the pins were put",
-        where="spark_jobs.restore reads what it planned before",
+        where="tandem.spark_jobs.restore.job reads what it planned before",
         make=_pair(_SINGLE, limits=(1,), restores=1),
         without=broken.restore_without_a_second_look,
     ),
     Removal(
         name="the janitor looks at pins",
-        where="spark_jobs.retention_plan sees no pin",
+        where="tandem.spark_jobs.retention.retention_plan sees no pin",
         make=_pair(_SINGLE, limits=(1,), restores=1, janitor=True, rewrites=1),
         without=broken.janitor_without_pins,
     ),

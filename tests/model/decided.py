@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from backup_avro.pause import Pause
-from controller.decide import Action, Seal, decide
-from controller.observation import Activation, Observation, Peer, PipelineState, Policy, Role
+from tandem.backup_avro.documents.pause import Pause
+from tandem.controller.decision.decide import Action, Seal, decide
+from tandem.controller.decision.observation import Activation, Observation, Peer, PipelineState, Policy, Role
 
 from .packed import Gen, Rules
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from backup_avro import coverage, fold, layout, selection
-from backup_avro.chain import (
+from tandem.backup_avro.chain import generation, layout
+from tandem.backup_avro.chain.entries import (
     Base,
     Claim,
     Clearing,
@@ -26,10 +26,11 @@ from backup_avro.chain import (
     Taint,
     Topic,
 )
-from backup_avro.chain import Part as StoredPart
-from backup_avro.coverage import Guarded
-from backup_avro.errors import RefusedError
-from backup_avro.fold import Generation
+from tandem.backup_avro.chain.entries import Part as StoredPart
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import RefusedError
+from tandem.backup_avro.selection import coverage, newest_state
+from tandem.backup_avro.selection.coverage import Guarded
 
 PAIR = "shop"
 CLUSTER = "cluster"
@@ -301,7 +302,7 @@ class Rules:
         entry = self._entry(number, gen, draft, state)
         try:
             state.apply(entry, "")
-        except fold.ChainError:
+        except generation.ChainError:
             return None
         parts = draft.parts or gen.parts
         return gen._replace(
@@ -376,10 +377,10 @@ class Rules:
 
     # --- what a restore gets ------------------------------------------------------------------------------------------
 
-    def select(self, gens: tuple[Gen | None, ...]) -> selection.Selection | None:
+    def select(self, gens: tuple[Gen | None, ...]) -> newest_state.Selection | None:
         """Return what production selects, None if it refuses."""
         try:
-            return selection.select(self.all(gens))
+            return newest_state.select(self.all(gens))
         except RefusedError:
             return None
 
@@ -421,7 +422,7 @@ class Rules:
     def _sound(
         self,
         n: int,
-        chosen: selection.PartitionSelection,
+        chosen: newest_state.PartitionSelection,
         gens: tuple[Gen | None, ...],
         deleted: tuple[tuple[int, ...], ...],
     ) -> int:

@@ -3,7 +3,8 @@
 Every step is as small as what others can see of it: one put, one append, one deletion, one read of the chains. Between
 two steps of a process anything else may happen, for as long as it likes: a process that is never heard again has
 crashed, one that goes on after another took its place is stale. So crashes, pauses and late messages need no steps.
-What a process does between its steps mirrors `controller/tasks.py`, `sink/clear.py` and `sink/chain/writer.py`.
+What a process does between its steps mirrors `controller.instance.act`, `sink.write.clear` and
+`sink.store.chain.chain_writer`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from backup_avro.chain import Kind
-from controller.decide import Action, AskPeer, ClaimNext, Clear, Complete, Drain, Halt, Seal, StartPipeline, TakeOver
+from tandem.backup_avro.chain.entries import Kind
+from tandem.controller.decision.decide import (
+    Action,
+    AskPeer,
+    ClaimNext,
+    Clear,
+    Complete,
+    Drain,
+    Halt,
+    Seal,
+    StartPipeline,
+    TakeOver,
+)
 
 from .decided import Decider, Lane, Sight
 from .packed import READ_THROUGH, SCANNED, SCANNING, Draft, Gen, Part, Rules

@@ -1,4 +1,4 @@
-"""The order of a scan against a cleaner: `sink.scan.BaseScan` plans, a log compacts, a tail is read beside it.
+"""The order of a scan against a cleaner: `sink.read.scan.plan.BaseScan` plans, a log compacts, a tail is read.
 
 A log of a few offsets and two keys. A pass of the cleaner fixes how far it goes and then works from the log's start
 up, one offset at a time (segments are swapped in that order): a record goes if a newer one of its key lies below the
@@ -15,8 +15,8 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from backup_avro.chain import Base
-from sink.scan import MIN_CHUNK, BaseScan, Chunk
+from tandem.backup_avro.chain.entries import Base
+from tandem.sink.read.scan.plan import MIN_CHUNK, BaseScan, Chunk
 
 STRIDE = MIN_CHUNK
 """Offsets from one record to the next: a first chunk holds one record, later ones two or four."""

@@ -1,6 +1,6 @@
 """Who else works on the store: somebody who restores, and a janitor.
 
-Their steps mirror `spark_jobs/restore_prepare.py` and `spark_jobs/retention.py`.
+Their steps mirror `spark_jobs.restore.prepare.prepare` and `spark_jobs.retention.janitor`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
 
-from backup_avro import layout
-from backup_avro.chain import Kind
-from backup_avro.errors import RefusedError
-from sink.chain.pins import Pin
-from sink.object_store.base import ObjectInfo
-from spark_jobs import restore_prepare as production
-from spark_jobs.retention_plan import make_plan
-from spark_jobs.retention_steps import Action, Observation
-from spark_jobs.retention_steps import Rules as Limits
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.errors import RefusedError
+from tandem.sink.store.chain.pins import Pin
+from tandem.sink.store.object_store import ObjectInfo
+from tandem.spark_jobs.restore.prepare import prepare as production
+from tandem.spark_jobs.retention.retention_plan import make_plan
+from tandem.spark_jobs.retention.retention_steps import Action, Observation
+from tandem.spark_jobs.retention.retention_steps import Rules as Limits
 
 from .packed import OBJECT_BYTES, PAIR, Draft, Gen, Rules
 from .world import Bounds, Chore, Place, Restore, World, with_
@@ -58,7 +58,7 @@ class Visitors:
             yield "the restore removes its pins", world._replace(restore=None)
 
     def _ask(self, gens: tuple[Gen | None, ...], objects: frozenset[Place], uses: frozenset[tuple[int, int]]) -> bool:
-        """Whether a restore goes on after its pins were put (`spark_jobs.restore`)."""
+        """Whether a restore goes on after its pins were put (`spark_jobs.restore.job`)."""
         states = self._rules.all(gens)
         keys = sorted({n for _, n in uses})
         items = [

@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 STAGE = ROOT / "build" / "mutation"
 MUTMUT = Path(sys.executable).with_name("mutmut")
-_PACKAGES = ("avro/backup_avro", "controller", "sink", "spark_jobs")
+_ROOTS = ("avro", "controller", "sink", "spark_jobs")
 _SEEDS = 50
 _ENOUGH = 0.9
 # The histories take 5 s on two cores; with a mutant that makes the code wait for ever they never end.
@@ -64,8 +64,8 @@ def main() -> int:
 def stage() -> None:
     """Copy code and tests to where mutmut works; it notices by itself what changed."""
     ignore = shutil.ignore_patterns("__pycache__")
-    for name in _PACKAGES:
-        shutil.copytree(ROOT / name, STAGE / "src" / Path(name).name, ignore=ignore, dirs_exist_ok=True)
+    for name in _ROOTS:
+        shutil.copytree(ROOT / name, STAGE / "src", ignore=ignore, dirs_exist_ok=True)
     shutil.copytree(ROOT / "tests", STAGE / "tests", ignore=ignore, dirs_exist_ok=True)
     shutil.copy(ROOT / "tests" / "mutation" / "staged.toml", STAGE / "pyproject.toml")
 

@@ -128,7 +128,7 @@ def by_tests(copy: Path, name: str, jobs: str) -> str | None:
 
 
 def _run(copy: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    paths = os.pathsep.join(str(copy / name) for name in ("", "avro", "tests"))
+    paths = os.pathsep.join(str(copy / name) for name in ("", "avro", "sink", "spark_jobs", "controller", "tests"))
     return subprocess.run(
         [sys.executable, "-m", *command],
         cwd=copy,

@@ -20,10 +20,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from instances import Instance, Pair, store_section
 
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import LOOPBACK, pick_ports
-from controller.sandbox.s3 import S3Server
-from controller.sandbox.sigv4 import S3Key
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.controller.sandbox.sigv4 import S3Key
 
 TOPICS: Final = {"customers": 6, "orders": 12, "prices": 4, "prices-2019": 2, "_schemas": 1}
 _RECORDS: Final = 4000

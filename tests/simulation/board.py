@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from backup_avro.coordination import CoordinationMessage, Event, decode, encode
-from controller.coordination import Bulletin
 from simulation import runtime
 from simulation.network import Network
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, decode, encode
+from tandem.controller.coordination.topic import Bulletin
 
 
 @dataclass(slots=True)
@@ -27,7 +27,10 @@ class Board:
 
 
 class Coordination:
-    """Stands for `controller.coordination.CoordinationTopic` in one process; the bulletin behind it is the real one."""
+    """Stands for `controller.coordination.topic.CoordinationTopic` in one process.
+
+    The bulletin behind it is the real one.
+    """
 
     def __init__(
         self, board: Board, network: Network, *, bulletin: Bulletin, identity: CoordinationMessage, wake: runtime.Event

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from backup_avro.chain import PartitionKey
-from backup_avro.coordination import CoordinationMessage, encode
-from controller.mailbox import NoTopicError
 from simulation import runtime
 from simulation.board import Board
 from simulation.cuts import Cuts, Watch
 from simulation.log import Cluster
 from simulation.network import Network
-from sink.source.cluster import TopicInfo, UnknownTopicError
-from sink.source.errors import ClusterTransientError
-from sink.source.fetched import TopicPartition
+from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, encode
+from tandem.controller.coordination.topic_reader import NoTopicError
+from tandem.sink.kafka.cluster.admin import TopicInfo, UnknownTopicError
+from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
+from tandem.sink.kafka.fetch.events import TopicPartition
 
 CLUSTER_ID = "simulated"
 
@@ -44,7 +44,7 @@ def _here() -> Desk:
 
 
 class Client:
-    """Stands for `sink.source.cluster.ClusterAdmin`."""
+    """Stands for `sink.kafka.cluster.admin.ClusterAdmin`."""
 
     def __init__(self, props: Mapping[str, Any], *, timeout_s: float) -> None:
         del props, timeout_s
@@ -106,7 +106,7 @@ def no_messages(admin: Client, topic: str) -> int:
 
 
 def partition_count(admin: Client, topic: str) -> int:
-    """Stands for `controller.mailbox.partition_count`."""
+    """Stands for `controller.coordination.topic_reader.partition_count`."""
     del admin, topic
     return 1
 
@@ -114,7 +114,7 @@ def partition_count(admin: Client, topic: str) -> int:
 def send(
     props: Mapping[str, Any], message: CoordinationMessage, *, topic: str, partitions: int, timeout_s: float
 ) -> None:
-    """Stands for `controller.mailbox.send`."""
+    """Stands for `controller.coordination.topic_reader.send`."""
     del props, topic, partitions, timeout_s
     desk = _here()
     desk.network.broker_call()

@@ -14,9 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from backup_avro import layout
-from backup_avro.chain import Kind, PartitionKey
-from backup_avro.checkpoint import (
+from simulation.comparing import ViolationError, compare, restored
+from simulation.log import Cluster, Record
+from simulation.store import Bucket, Store
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Kind, PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.checkpoint import (
     Checkpoint,
     Outcome,
     Request,
@@ -25,15 +29,11 @@ from backup_avro.checkpoint import (
     takes_part,
     unrestorable,
 )
-from backup_avro.errors import RefusedError
-from backup_avro.fold import Generation
-from backup_avro.selection import PartitionSelection
-from simulation.comparing import ViolationError, compare, restored
-from simulation.log import Cluster, Record
-from simulation.store import Bucket, Store
-from sink.chain import pins
-from sink.chain.reader import ChainReader
-from spark_jobs.restore_plan import Naming, make_plan
+from tandem.backup_avro.errors import RefusedError
+from tandem.backup_avro.selection.newest_state import PartitionSelection
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.restore.plan.plan import Naming, make_plan
 
 #: How long instances may take, in virtual seconds, to see and settle what concerns a checkpoint once all is quiet.
 SETTLING_S = 25.0

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from backup_avro import layout
-from backup_avro.chain import Kind, PartitionKey
-from backup_avro.chain_json import decode_entry
-from backup_avro.fold import Generation
 from simulation.comparing import ViolationError
 from simulation.janitor import Chores
 from simulation.log import Partition, Record
 from simulation.network import Weather
 from simulation.patching import DELETE_RETENTION_S, REWRITE_GRACE_MS
 from simulation.world import PAIR, Plan, World
-from spark_jobs.retention_steps import Rules
-from spark_jobs.sweep_plan import SweepRules
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Kind, PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.json_codec import decode_entry
+from tandem.spark_jobs.retention.retention_steps import Rules
+from tandem.spark_jobs.retention.sweep_plan import SweepRules
 
 _RETENTION_S = 1000.0
 _DELETED, _OTHER = 100, 101

@@ -1,4 +1,4 @@
-"""A janitor: `tandem retention --horizon`, with the code of `spark_jobs.retention`, `sweep` and `sweep_records`.
+"""A janitor: `tandem retention --horizon`, with the code of `spark_jobs.retention`.
 
 What Spark deals out to its workers is done one after the other here, and a simulated block has records of its own form.
 """
@@ -12,19 +12,20 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
-from backup_avro.spans import Span
 from simulation.client import Desk
 from simulation.kafka import RECORD_BYTES, decode
 from simulation.patching import REWRITE_GRACE_MS
 from simulation.store import Store
-from sink.chain import pins
-from sink.object_store import ObjectInfo
-from spark_jobs import retention, sweep, sweep_records
-from spark_jobs.retention import Janitor
-from spark_jobs.retention_steps import Rules
-from spark_jobs.sweep import Sweeper, sweep_all
-from spark_jobs.sweep_plan import SweepRules, SweepTask
-from spark_jobs.sweep_records import Swept
+from tandem.backup_avro.record.record_spans import Span
+from tandem.sink.store import ObjectInfo
+from tandem.sink.store.chain import pins
+from tandem.spark_jobs.retention import janitor as retention
+from tandem.spark_jobs.retention import sweep, sweep_partition
+from tandem.spark_jobs.retention.janitor import Janitor
+from tandem.spark_jobs.retention.retention_steps import Rules
+from tandem.spark_jobs.retention.sweep import Sweeper, sweep_all
+from tandem.spark_jobs.retention.sweep_partition import Swept
+from tandem.spark_jobs.retention.sweep_plan import SweepRules, SweepTask
 
 #: How long a sweep's pin lasts in virtual ms: who was killed must not hold back all that comes after.
 _PIN_MS = 9_000
@@ -80,7 +81,7 @@ def retain(store: Store, desk: Desk, pair: str, chores: Chores) -> dict[str, int
 
 
 class _Address:
-    """Stands for `spark_jobs.read.StoreAddress`."""
+    """Stands for `spark_jobs.reading.object_reader.StoreAddress`."""
 
     root = Store.url
 
@@ -93,7 +94,7 @@ class _Address:
 
 
 def _list_prefixes(spark: None, address: _Address, prefixes: Sequence[str]) -> Mapping[str, tuple[ObjectInfo, ...]]:
-    """Stands for `spark_jobs.listing.list_prefixes`."""
+    """Stands for `spark_jobs.spark.prefix_listing.list_prefixes`."""
     del spark
     return {prefix: tuple(address.open().list(prefix)) for prefix in prefixes}
 
@@ -103,7 +104,7 @@ class _Bodies:
 
     @staticmethod
     def spans(body: bytes, count: int) -> Iterator[Span]:
-        """Yield where records are: see `backup_avro.spans`. Of topic, time and headers there is nothing."""
+        """Yield where records are: see `backup_avro.record.record_spans`. No topic, time or headers."""
         records = decode(body)
         assert len(records) == count
         for number, record in enumerate(records):
@@ -116,5 +117,5 @@ class _Bodies:
 def wire() -> None:
     """Put these in the place of what needs Spark or real records."""
     retention.list_prefixes = cast("Any", _list_prefixes)
-    sweep_records.best_bodies = cast("Any", _Bodies)
+    sweep_partition.best_bodies = cast("Any", _Bodies)
     sweep.pins = cast("Any", SimpleNamespace(held=partial(pins.held, lifetime_ms=_PIN_MS)))

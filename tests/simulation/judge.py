@@ -17,13 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from backup_avro import layout
-from backup_avro.chain import Part, PartitionKey, StoredObject
-from backup_avro.errors import DamagedError, RefusedError
-from backup_avro.fold import Generation
-from backup_avro.release import Release, decode_release
-from backup_avro.selection import PartitionSelection, Selection, select
-from backup_avro.varint import decode_long
 from simulation.comparing import ViolationError, compare, restored
 from simulation.cuts import SETTLING_S, Cuts, reader_of
 from simulation.kafka import decode
@@ -31,8 +24,15 @@ from simulation.log import Cluster, Partition, Record
 from simulation.moments import Moments
 from simulation.readings import Readings
 from simulation.store import Bucket, Store
-from sink.chain import pins
-from sink.chain.reader import ChainReader
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.release import Release, decode_release
+from tandem.backup_avro.errors import DamagedError, RefusedError
+from tandem.backup_avro.record.varint import decode_long
+from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, select
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
 
 _SYNC = 16
 _ANY = -1

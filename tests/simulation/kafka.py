@@ -7,13 +7,14 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from backup_avro.chain import GroupOffset, RecordHash, Topic
-from backup_avro.errors import DamagedError
 from simulation.log import Cluster, Partition, Record
 from simulation.network import Network
-from sink.source.empty_answers import SECONDS, EmptyAnswers, EmptyRange
-from sink.source.errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
-from sink.source.fetched import (
+from tandem.backup_avro.chain.entries import GroupOffset, RecordHash, Topic
+from tandem.backup_avro.errors import DamagedError
+from tandem.sink.kafka.cluster.guarded_topics import Denied, GuardedTopics
+from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
+from tandem.sink.kafka.fetch.empty_answers import SECONDS, EmptyAnswers, EmptyRange
+from tandem.sink.kafka.fetch.events import (
     AtHead,
     Evidence,
     FaultKind,
@@ -23,8 +24,7 @@ from sink.source.fetched import (
     Place,
     TopicPartition,
 )
-from sink.topics import Denied, GuardedTopics
-from sink.transcode.segment import Segment, Transcoded
+from tandem.sink.transcode.segment import Segment, Transcoded
 
 _RECORD = struct.Struct(">qiiq")
 RECORD_BYTES = _RECORD.size
@@ -131,7 +131,7 @@ class _Spot:
 
 
 class Source:
-    """One lane's fetcher, as `sink.lanes.Source` says."""
+    """One lane's fetcher, as `sink.read.reader_context.Source` says."""
 
     def __init__(self, cluster: Cluster, network: Network) -> None:
         self._cluster = cluster
@@ -327,7 +327,7 @@ class Source:
         return alone
 
     def _evidence(self, tp: TopicPartition, spot: _Spot, partition: Partition, *, alone: bool) -> Evidence | None:
-        """Take in an answer, as `sink.source.answers` does."""
+        """Take in an answer, as `sink.kafka.fetch.responses` does."""
         if spot.held or spot.offset >= partition.told:
             self._empty.forget(tp)
             return None
@@ -440,7 +440,7 @@ def _received(event: Event, now: float) -> Event:
 
 
 class Admin:
-    """The cluster as `controller.guard.GuardedCluster` shows it."""
+    """The cluster as `controller.instance.guarded_cluster.GuardedCluster` shows it."""
 
     def __init__(self, cluster: Cluster, network: Network) -> None:
         self._cluster = cluster

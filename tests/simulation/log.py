@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from backup_avro.chain import Topic
+from tandem.backup_avro.chain.entries import Topic
 
 
 class Record(NamedTuple):

@@ -16,17 +16,17 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from backup_avro.as_of import select_as_of
-from backup_avro.chain import Entry, PartitionKey
-from backup_avro.errors import ConfigError, RefusedError
-from backup_avro.fold import Generation
-from backup_avro.selection import PartitionSelection
 from simulation.comparing import ViolationError, restored
 from simulation.log import Record
 from simulation.store import Bucket, Store
-from sink.chain.reader import ChainReader
-from spark_jobs.state import Wish
-from spark_jobs.state_choice import moment
+from tandem.backup_avro.chain.entries import Entry, PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.backup_avro.selection.newest_state import PartitionSelection
+from tandem.backup_avro.selection.state_as_of import select_as_of
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.state.find_state import moment
+from tandem.spark_jobs.state.wanted_state import Wish
 
 _SHARE = 0.5
 """Of the handovers that are looked at: each takes a few milliseconds."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from simulation.log import Partition
 from simulation.runtime import Event, Process, Runtime
-from sink.object_store.base import StoreDeniedError, StoreTransientError
-from sink.source.errors import ClusterUnreachableError
+from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
+from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
 
 _ANSWER_S = 2.0
 

@@ -1,7 +1,7 @@
 """A person at work beside the pair: checkpoints, slow restores, releases, pauses, retention. Each command is a process.
 
-The commands are production's: `controller.checkpoints`, `controller.lookout` and `letting_go`, `sink.chain.checkpoints`
-and `releases`, the planning of `spark_jobs.restore`, `pins.held`. Only what they have of the cluster is made up.
+The commands are production's: `controller.status`, `controller.history.releasable`, `sink.store.chain.checkpoints` and
+`releases`, the planning of `spark_jobs.restore.job`, `pins.held`. Only what they have of the cluster is made up.
 """
 
 from __future__ import annotations
@@ -11,15 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from backup_avro import layout
-from backup_avro.checkpoint import Status
-from backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
-from backup_avro.release import Release
-from controller import pausing
-from controller.checkpoints import Seer, draft, hint
-from controller.config import Config
-from controller.letting_go import Parting, parting
-from controller.lookout import look
 from simulation import janitor
 from simulation.board import Board
 from simulation.client import Desk
@@ -30,15 +21,24 @@ from simulation.log import Cluster
 from simulation.network import Network, Weather
 from simulation.runtime import Process, Runtime
 from simulation.store import Bucket, Store
-from sink.chain import checkpoints, pins
-from sink.chain.reader import ChainReader
-from sink.chain.releases import ReleaseReader
-from sink.chain.writer import now_ms
-from sink.offers import RangeTask, put_offer, read_range
-from spark_jobs import restore_prepare
-from spark_jobs.catch_up_plan import Pace, building, offered, what_is_left
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.restore_plan import RestorePlan
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.documents.checkpoint import Status
+from tandem.backup_avro.documents.release import Release
+from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
+from tandem.controller.config import Config
+from tandem.controller.coordination import pause_request
+from tandem.controller.history.releasable import Parting, parting
+from tandem.controller.status.checkpoint_view import Seer, draft, hint
+from tandem.controller.status.outside_view import look
+from tandem.sink.read.scan.range_reader import RangeTask, put_offer, read_range
+from tandem.sink.store.chain import checkpoints, pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.sink.store.chain.releases import ReleaseReader
+from tandem.spark_jobs.catch_up.plan import Pace, building, offered, what_is_left
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.plan import RestorePlan
+from tandem.spark_jobs.restore.prepare import prepare
 
 PERSON = "a person"
 _IDS = ("one", "two", "three")
@@ -184,7 +184,9 @@ class Operator:
         def ask(store: Store, desk: Desk) -> None:
             desk.think(4.0)
             until = now_ms(store) + lasting_ms
-            pausing.hint(self.config, pausing.put(store, self.config.pair, until=until, by=PERSON, reason=""))
+            pause_request.hint(
+                self.config, pause_request.put(store, self.config.pair, until=until, by=PERSON, reason="")
+            )
 
         self._run("pause", ask)
 
@@ -193,7 +195,9 @@ class Operator:
 
         def ask(store: Store, desk: Desk) -> None:
             del desk
-            pausing.hint(self.config, pausing.put(store, self.config.pair, until=None, by=PERSON, reason=""))
+            pause_request.hint(
+                self.config, pause_request.put(store, self.config.pair, until=None, by=PERSON, reason="")
+            )
 
         self._run("resume", ask)
 
@@ -215,7 +219,7 @@ class Operator:
             with pins.held(store, reader.pair, sorted(plan.basis), owner=owner, lifetime_ms=_PIN_MS):
                 desk.think(2.0)
                 try:
-                    restore_prepare.refuse_if_clearing(reader, plan)
+                    prepare.refuse_if_clearing(reader, plan)
                 except RefusedError as error:
                     raise TransientError(f"plans again: {error}") from error
                 self.judge.readings.begin(owner, plan)

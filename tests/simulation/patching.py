@@ -18,68 +18,68 @@ from types import ModuleType
 from typing import Any
 
 from simulation import runtime
-from sink.merge_plan import MergeRules
-from sink.pipeline import PipelinePolicy
+from tandem.sink.pipeline import PipelinePolicy
+from tandem.sink.write.merge_plan import MergeRules
 
 MODULES = (
-    "controller.checkpoints",
-    "controller.coordination",
-    "controller.errand",
-    "controller.instance",
-    "controller.keeper",
-    "controller.lookout",
-    "controller.pausing",
-    "controller.runs",
-    "controller.tasks",
-    "controller.watch",
-    "sink.base",
-    "sink.chain.pins",
-    "sink.chain.reader",
-    "sink.chain.writer",
-    "sink.clear",
-    "sink.clock",
-    "sink.commit",
-    "sink.confirm",
-    "sink.drafts",
-    "sink.lanes",
-    "sink.merge",
-    "sink.newcomers",
-    "sink.offer_lane",
-    "sink.offers",
-    "sink.pipeline",
-    "sink.roll",
-    "sink.survey",
-    "sink.tail",
-    "sink.takings",
-    "sink.worker_lane",
-    "spark_jobs.retention",
-    "spark_jobs.sweep",
-    "spark_jobs.sweep_records",
+    "tandem.controller.status.checkpoint_view",
+    "tandem.controller.coordination.topic",
+    "tandem.controller.process.timed_call",
+    "tandem.controller.instance.loop",
+    "tandem.controller.instance.checkpoint_keeper",
+    "tandem.controller.status.outside_view",
+    "tandem.controller.coordination.pause_request",
+    "tandem.controller.instance.pipelines",
+    "tandem.controller.instance.act",
+    "tandem.controller.instance.store_watch",
+    "tandem.sink.read.scan.local_ranges",
+    "tandem.sink.store.chain.pins",
+    "tandem.sink.store.chain.chain_reader",
+    "tandem.sink.store.chain.chain_writer",
+    "tandem.sink.write.clear",
+    "tandem.sink.clock",
+    "tandem.sink.write.commit",
+    "tandem.sink.write.confirm",
+    "tandem.sink.write.commit_draft",
+    "tandem.sink.read.reader_context",
+    "tandem.sink.write.merge",
+    "tandem.sink.read.new_partitions",
+    "tandem.sink.read.scan.spark_ranges",
+    "tandem.sink.read.scan.range_reader",
+    "tandem.sink.pipeline",
+    "tandem.sink.write.object_buffer",
+    "tandem.sink.read.survey",
+    "tandem.sink.read.tail",
+    "tandem.sink.read.scan.accept_ranges",
+    "tandem.sink.read.scan.worker_ranges",
+    "tandem.spark_jobs.retention.janitor",
+    "tandem.spark_jobs.retention.sweep",
+    "tandem.spark_jobs.retention.sweep_partition",
 )
 
 # Not in a simulated process: the real clients, stores, commands and servers.
 _ELSEWHERE = (
-    "backup_avro.compression",
-    "controller.http",
-    "controller.http_server",
-    "controller.log",
-    "controller.mailbox",
-    "controller.metrics.collector",
-    "controller.setup",
-    "sink.encryption.key_ring",
-    "sink.object_store.clock",
-    "sink.object_store.file",
-    "sink.object_store.probing",
-    "sink.object_store.signed",
-    "sink.rates",
-    "sink.source.cluster",
-    "sink.source.connection",
-    "sink.source.msk",
-    "sink.source.tokens",
-    "sink.worker",
+    "tandem.backup_avro.record.compression",
+    "tandem.controller.http.health",
+    "tandem.controller.http.server",
+    "tandem.controller.process.log",
+    "tandem.controller.coordination.topic_reader",
+    "tandem.controller.metrics.collector",
+    "tandem.controller.instance.start",
+    "tandem.sink.encryption.key_ring",
+    "tandem.sink.store.store_clock",
+    "tandem.sink.store.file_store",
+    "tandem.sink.store.probe",
+    "tandem.sink.store.signed_store",
+    "tandem.sink.rates",
+    "tandem.sink.kafka.cluster.admin",
+    "tandem.sink.kafka.wire.connections",
+    "tandem.sink.kafka.auth.msk",
+    "tandem.sink.kafka.auth.tokens",
+    "tandem.sink.read.scan.worker_processes",
 )
 
-_OURS = ("sink.", "controller.", "backup_avro.", "spark_jobs.")
+_OURS = "tandem."
 
 DELETE_RETENTION_S = 20.0
 
@@ -125,21 +125,31 @@ _MERGE_RULES = MergeRules(fan_in=3, smallest=600, own_bytes=150, limit=6000, mos
 
 # What is measured in seconds or offsets of a real cluster, scaled down with delete.retention.ms.
 _CONSTANTS: dict[str, dict[str, Any]] = {
-    "sink.scan": {"MIN_CHUNK": 4, "_FIRST_RATE": 5},
-    "sink.track": {"SHORTEST_RETENTION_S": 10.0, "SKEW_S": 1.0},
-    "sink.pipeline": {"SHORTEST_RETENTION_S": 10.0, "_IDLE_POLL_S": 0.5, "_SCAN_POLL_S": 0.2, "_PROOF_INTERVAL_S": 0.5},
-    "sink.chain.writer": {"_SNAPSHOT_ENTRIES": 11},
-    "sink.merge": {"_AFTER": 2},
-    "sink.newcomers": {"_LONGEST_REST_S": 2.0},
-    "sink.roll": {"OWN_BYTES": 60},
-    "sink.drafts": {"_HEAD_FRESH_MS": 2_000, "SHORTEST_RETENTION_S": 10.0, "_PATIENCE_S": 10.0},
-    "sink.lanes": {"DAMAGED_RETRY_S": 1.0},
-    "sink.tail": {"DAMAGED_RETRY_S": 1.0},
-    "sink.promise": {"SHORTEST_RETENTION_S": 10.0},
-    "sink.offer_lane": {"_LOOK_S": 0.5, "_SKEW_MS": 200},
-    "sink.base": {"DAMAGED_RETRY_S": 1.0, "_LONGEST_REST_S": 8.0, "_PATIENCE_S": 1.0, "_SILENCE_S": 4.0},
-    "sink.takings": {"SHORTEST_RETENTION_S": 10.0},
-    "sink.worker_lane": {
+    "tandem.sink.read.scan.plan": {"MIN_CHUNK": 4, "_FIRST_RATE": 5},
+    "tandem.sink.read.partition_progress": {"SHORTEST_RETENTION_S": 10.0, "SKEW_S": 1.0},
+    "tandem.sink.pipeline": {
+        "SHORTEST_RETENTION_S": 10.0,
+        "_IDLE_POLL_S": 0.5,
+        "_SCAN_POLL_S": 0.2,
+        "_PROOF_INTERVAL_S": 0.5,
+    },
+    "tandem.sink.store.chain.chain_writer": {"_SNAPSHOT_ENTRIES": 11},
+    "tandem.sink.write.merge": {"_AFTER": 2},
+    "tandem.sink.read.new_partitions": {"_LONGEST_REST_S": 2.0},
+    "tandem.sink.write.object_buffer": {"OWN_BYTES": 60},
+    "tandem.sink.write.commit_draft": {"_HEAD_FRESH_MS": 2_000, "SHORTEST_RETENTION_S": 10.0, "_PATIENCE_S": 10.0},
+    "tandem.sink.read.reader_context": {"DAMAGED_RETRY_S": 1.0},
+    "tandem.sink.read.tail": {"DAMAGED_RETRY_S": 1.0},
+    "tandem.sink.read.tombstone_guarantee": {"SHORTEST_RETENTION_S": 10.0},
+    "tandem.sink.read.scan.spark_ranges": {"_LOOK_S": 0.5, "_SKEW_MS": 200},
+    "tandem.sink.read.scan.local_ranges": {
+        "DAMAGED_RETRY_S": 1.0,
+        "_LONGEST_REST_S": 8.0,
+        "_PATIENCE_S": 1.0,
+        "_SILENCE_S": 4.0,
+    },
+    "tandem.sink.read.scan.accept_ranges": {"SHORTEST_RETENTION_S": 10.0},
+    "tandem.sink.read.scan.worker_ranges": {
         "_FIRST_OFFSETS": 8,
         "_FEWEST_OFFSETS": 4,
         "_MOST_OFFSETS": 64,
@@ -149,26 +159,26 @@ _CONSTANTS: dict[str, dict[str, Any]] = {
         "_REST_S": 1.0,
         "_LONGEST_REST_S": 8.0,
     },
-    "controller.keeper": {"_LOOK_S": 15.0},
-    "controller.wiring": {
+    "tandem.controller.instance.checkpoint_keeper": {"_LOOK_S": 15.0},
+    "tandem.controller.instance.wiring": {
         "CONFIRM_CEILING_S": 8.0,
         "MergeRules": lambda **_: _MERGE_RULES,
         "PipelinePolicy": functools.partial(PipelinePolicy, parallel_scans=2),
     },
-    "controller.watch": {"_RETRY_S": 1.0},
-    "controller.tasks": {"_LONGEST_REST_S": 5.0},
-    "controller.runs": {"_ANSWER_POLL_S": 0.5},
-    "controller.asking": {"_AGAIN_S": 3.0},
-    "controller.spoilt_builds": {"_FIRST_REST_S": 1.0, "_LONGEST_REST_S": 8.0},
-    "controller.instance": {"_LEAVE_S": 1.0},
+    "tandem.controller.instance.store_watch": {"_RETRY_S": 1.0},
+    "tandem.controller.instance.act": {"_LONGEST_REST_S": 5.0},
+    "tandem.controller.instance.pipelines": {"_ANSWER_POLL_S": 0.5},
+    "tandem.controller.coordination.turn_request": {"_AGAIN_S": 3.0},
+    "tandem.controller.decision.spoilt_builds": {"_FIRST_REST_S": 1.0, "_LONGEST_REST_S": 8.0},
+    "tandem.controller.instance.loop": {"_LEAVE_S": 1.0},
 }
 
 
 # Pure functions of bytes that every process and the judge call on the same bytes.
 _REMEMBERED = (
-    ("sink.chain.reader", "decode_claim"),
-    ("sink.chain.reader", "decode_entry"),
-    ("sink.chain.reader", "sha256_hex"),
+    ("tandem.sink.store.chain.chain_reader", "decode_claim"),
+    ("tandem.sink.store.chain.chain_reader", "decode_entry"),
+    ("tandem.sink.store.chain.chain_reader", "sha256_hex"),
     ("simulation.board", "decode"),
 )
 
@@ -183,7 +193,7 @@ def apply() -> None:
             if hasattr(module, attribute):
                 setattr(module, attribute, stand_in)
     for name, module in sorted(sys.modules.items()):
-        if name.startswith(("sink.", "controller.", "backup_avro.")) and name not in MODULES + _ELSEWHERE:
+        if name.startswith(_OURS) and not name.startswith("tandem.spark_jobs.") and name not in MODULES + _ELSEWHERE:
             assert not unpatched(module), f"{name} would read a real clock or start real threads"
     for name, constants in _CONSTANTS.items():
         module = importlib.import_module(name)

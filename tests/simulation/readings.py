@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from backup_avro import layout
 from simulation.comparing import ViolationError
 from simulation.store import Bucket
-from spark_jobs.restore_plan import RestorePlan
+from tandem.backup_avro.chain import layout
+from tandem.spark_jobs.restore.plan.plan import RestorePlan
 
 _HOLD = tuple[str, int]
 """A reader and the generation that it holds."""

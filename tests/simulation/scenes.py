@@ -15,14 +15,14 @@ from unittest.mock import patch
 
 from alerting import History, Moments
 
-from backup_avro import layout
-from backup_avro.fold import Generation
-from backup_avro.outcome import Outcome, OutcomeKind
-from controller.metrics.collector import Detail, Page
-from controller.metrics.picture import Results
 from simulation.directed import Stage, demand
 from simulation.judge import Judge
 from simulation.world import PAIR, wire
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.controller.metrics.collector import Detail, Page
+from tandem.controller.metrics.instance_metrics import Results
 
 _NAMES = ("a", "b")
 _WELL = Outcome(
@@ -241,7 +241,7 @@ def bucket_rolled_back() -> Scene:
     # What such a store once confirmed nobody is owed.
     scene.world.judge = Judge(scene.world.cluster, scene.world.bucket, PAIR)
     with patch(
-        "sink.chain.reader.ThreadPoolExecutor", ThreadPoolExecutor
+        "tandem.sink.store.chain.chain_reader.ThreadPoolExecutor", ThreadPoolExecutor
     ):  # the simulated one is for simulated threads
         scene.states()
     for name in _NAMES:

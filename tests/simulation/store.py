@@ -13,7 +13,7 @@ from typing import Any
 
 from simulation.network import Network
 from simulation.runtime import EPOCH_S, Runtime
-from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo, check_size
+from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, Put, UploadInfo, check_size
 
 _EPOCH = datetime.fromtimestamp(EPOCH_S, UTC)
 _PAGE = 20
@@ -42,7 +42,7 @@ class Bucket:
         return self._clock[1]
 
     def now_ms(self) -> int:
-        """The store's clock in ms since the epoch, as `sink.chain.writer.now_ms` reads it."""
+        """The store's clock in ms since the epoch, as `sink.store.chain.chain_writer.now_ms` reads it."""
         return round(self.now().timestamp() * 1000)
 
     def put(self, key: str, body: bytes) -> Put:

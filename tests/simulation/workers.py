@@ -1,4 +1,4 @@
-"""Stands for `sink.worker`: a process of its own that reads ranges, and outlives the instance's by a moment."""
+"""Stands for `sink.read.scan.worker_processes`: a process that reads ranges, and outlives the instance's."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from simulation.network import Network, Weather
 from simulation.operator import Dawdling
 from simulation.runtime import Future, Process, Thread, here
 from simulation.store import Bucket, Store
-from sink.offers import RangeRead, RangeTask, read_range
-from sink.worker import WorkerLostError
+from tandem.sink.read.scan.range_reader import RangeRead, RangeTask, read_range
+from tandem.sink.read.scan.worker_processes import WorkerLostError
 
 if TYPE_CHECKING:
     from simulation.log import Cluster
@@ -112,7 +112,7 @@ class Office:
 
 
 class Workers:
-    """Stands for `sink.worker.Workers`; two threads of one process stand for two processes."""
+    """Stands for `sink.read.scan.worker_processes.Workers`; two threads of one process stand for two processes."""
 
     def __init__(self, setting: object, count: int) -> None:
         del setting

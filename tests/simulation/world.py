@@ -8,22 +8,10 @@ from functools import cache
 from random import Random
 from typing import Any, cast
 
-import controller.checkpoints as checkpoints_module
-import controller.instance as instance_module
-import controller.lookout as lookout_module
-import controller.telling as telling_module
-from backup_avro import coverage
-from backup_avro.chain import PartitionKey
-from backup_avro.coordination import CoordinationMessage, encode
-from backup_avro.coordination import Event as MessageKind
-from backup_avro.errors import TandemError
-from backup_avro.fold import Generation
-from backup_avro.release import released
-from controller.config import Config
-from controller.coordination import Bulletin
-from controller.guard import as_guarded
-from controller.instance import Instance
-from controller.setup import Parts
+import tandem.controller.coordination.store_hints as telling_module
+import tandem.controller.instance.loop as instance_module
+import tandem.controller.status.checkpoint_view as checkpoints_module
+import tandem.controller.status.outside_view as lookout_module
 from simulation import client, janitor, patching, runtime
 from simulation.board import Board, Coordination
 from simulation.client import CLUSTER_ID
@@ -36,10 +24,22 @@ from simulation.operator import Operator
 from simulation.runtime import Event, Process, Runtime
 from simulation.store import Bucket, Store
 from simulation.workers import Office, Workers
-from sink.chain.reader import ChainReader
-from sink.chain.writer import Identity
-from sink.meters import NOBODY, Meters
-from sink.topics import GuardedTopics
+from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, encode
+from tandem.backup_avro.documents.coordination_message import Event as MessageKind
+from tandem.backup_avro.documents.release import released
+from tandem.backup_avro.errors import TandemError
+from tandem.backup_avro.selection import coverage
+from tandem.controller.config import Config
+from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.instance.guarded_cluster import as_guarded
+from tandem.controller.instance.loop import Instance
+from tandem.controller.instance.start import Parts
+from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
+from tandem.sink.meters import NOBODY, Meters
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import Identity
 
 PAIR = "orders"
 _NAMES = ("a", "b")

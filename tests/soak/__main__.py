@@ -12,9 +12,9 @@ from pathlib import Path
 from chaos.crew import UnhealthyError
 from chaos.restoring import RestoreFailedError, TaintedError
 
-from backup_avro.errors import TandemError
 from soak.campaign import Plan, Soak
 from soak.samples import FEWEST_WINDOWS, FIGURES, Judgement
+from tandem.backup_avro.errors import TandemError
 
 OK, TROUBLE, GROWS = 0, 1, 3
 _UNITS = {"allocated": 1e6, "blocks": 1e3, "rss": 1e6}

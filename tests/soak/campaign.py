@@ -28,15 +28,15 @@ from chaos.writers import Kind, Order
 from instances import Instance, Pair, store_section
 from patience import answered
 
-from backup_avro.errors import TransientError
-from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import LOOPBACK, pick_ports
-from controller.sandbox.s3 import S3Server
-from controller.sandbox.sigv4 import S3Key
-from sink.chain.reader import ChainReader
 from soak.process import in_use, look
 from soak.samples import Judgement, Sample
 from soak.samples import judge as judge_samples
+from tandem.backup_avro.errors import TransientError
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.controller.sandbox.sigv4 import S3Key
+from tandem.sink.store.chain.chain_reader import ChainReader
 
 NAMES: Final = ("a", "b")
 _BUCKET = "soak"

@@ -35,7 +35,8 @@ _HOUR_S = 3600.0
 class Sample:
     """One look. `at` in seconds since the beginning, memory in bytes, `cpu_s` since the process began.
 
-    `allocated` and `blocks` are what the instance says of itself (`controller.allocator`), 0 if it was not asked.
+    `allocated` and `blocks` are what the instance says of itself (`controller.process.memory_allocator`), 0 if it was
+    not asked.
     """
 
     at: float

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from backup_avro.errors import TandemError
-from sink.source.admin_errors import explain, is_about_no_group
-from sink.source.errors import ClusterAuthenticationError, ClusterDeniedError, ClusterUnreachableError
+from tandem.backup_avro.errors import TandemError
+from tandem.sink.kafka.errors.admin_errors import explain, is_about_no_group
+from tandem.sink.kafka.errors.cluster_errors import (
+    ClusterAuthenticationError,
+    ClusterDeniedError,
+    ClusterUnreachableError,
+)
 
 TIMED_OUT = KafkaError(KafkaError._TIMED_OUT, "Failed to get metadata")
 

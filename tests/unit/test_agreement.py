@@ -9,15 +9,15 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 from sights import listening, message, sight
 
-from backup_avro.coordination import CoordinationMessage, Event
-from backup_avro.errors import DamagedError
-from controller.agreement import Terms, details, dispute, terms_in, topics_id
-from controller.check import Limits, Severity, check
-from controller.coordination import Bulletin
-from controller.overview import overview
-from controller.verdict import Fault
-from sink.chain.reader import ChainReader
-from sink.chain.writer import now_ms
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.errors import DamagedError
+from tandem.controller.coordination.agreement import Terms, details, dispute, terms_in, topics_id
+from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.status.check import Limits, Severity, check
+from tandem.controller.status.health import Fault
+from tandem.controller.status.overview import overview
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import now_ms
 
 HERE = Terms(root="s3://one/backup", origin="11", topics="t")
 APART = "a stores under s3://one/backup, b under s3://two/backup: each backs up for itself"

@@ -8,19 +8,19 @@ import sys
 
 import pytest
 
-from controller import allocator
+from tandem.controller.process import memory_allocator
 
 
-@pytest.mark.skipif(allocator.allocated() is None, reason="another C library")
+@pytest.mark.skipif(memory_allocator.allocated() is None, reason="another C library")
 @pytest.mark.parametrize("size", [1000, 1 << 20], ids=["in a heap", "mapped"])
 def test_what_the_c_library_has_handed_out(size: int) -> None:
     """Bytes beyond Python's own blocks, whether in a heap or mapped by themselves; what was freed does not count."""
     count = (8 << 20) // size
-    before = allocator.allocated()
+    before = memory_allocator.allocated()
     held = [bytearray(size) for _ in range(count)]
-    full = allocator.allocated()
+    full = memory_allocator.allocated()
     del held
-    after = allocator.allocated()
+    after = memory_allocator.allocated()
     assert before is not None
     assert full is not None
     assert after is not None
@@ -31,13 +31,13 @@ def test_what_the_c_library_has_handed_out(size: int) -> None:
 def test_blocks_of_python() -> None:
     """An object of some bytes takes one."""
     gc.collect()
-    before = allocator.blocks()
+    before = memory_allocator.blocks()
     held = [object() for _ in range(10_000)]
-    assert allocator.blocks() - before == pytest.approx(10_000, rel=0.05)
+    assert memory_allocator.blocks() - before == pytest.approx(10_000, rel=0.05)
     del held
     gc.collect()
-    assert abs(allocator.blocks() - before) < 500
-    assert allocator.blocks() == pytest.approx(sys.getallocatedblocks(), abs=100)
+    assert abs(memory_allocator.blocks() - before) < 500
+    assert memory_allocator.blocks() == pytest.approx(sys.getallocatedblocks(), abs=100)
 
 
 def test_a_c_library_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,4 +47,4 @@ def test_a_c_library_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None
         """No glibc."""
 
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Other())
-    assert allocator.allocated() is None
+    assert memory_allocator.allocated() is None

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import pytest
 
-from controller import allocator
+from tandem.controller.process import memory_allocator
 
 _HEAPS = """
 import ctypes, sys, threading
-from controller.allocator import share_heaps
+from tandem.controller.process.memory_allocator import share_heaps
 if sys.argv[1] == "shared":
     assert share_heaps()
 libc = ctypes.CDLL(None)
@@ -42,9 +42,9 @@ def test_threads_share_heaps(how: str, most: int | None) -> None:
 
 _LARGE = """
 import ctypes, sys
-from controller.allocator import map_large_blocks
-from controller.config import Config
-from controller.wiring import workers_of
+from tandem.controller.process.memory_allocator import map_large_blocks
+from tandem.controller.config import Config
+from tandem.controller.instance.wiring import workers_of
 if sys.argv[1] == "mapped":
     assert map_large_blocks()
 if sys.argv[1] == "worker":
@@ -80,7 +80,10 @@ def test_large_blocks_go_back_at_once() -> None:
     assert kept - resident("worker") > 50_000_000
 
 
-_SETTINGS = [(allocator.share_heaps, "MALLOC_ARENA_MAX"), (allocator.map_large_blocks, "MALLOC_MMAP_THRESHOLD_")]
+_SETTINGS = [
+    (memory_allocator.share_heaps, "MALLOC_ARENA_MAX"),
+    (memory_allocator.map_large_blocks, "MALLOC_MMAP_THRESHOLD_"),
+]
 
 
 @pytest.mark.parametrize(("setting", "variable"), _SETTINGS)
@@ -101,7 +104,7 @@ def test_another_c_library(monkeypatch: pytest.MonkeyPatch, setting: Callable[[]
 _FREE = """
 import ctypes
 import gc
-from controller.allocator import give_back, share_heaps
+from tandem.controller.process.memory_allocator import give_back, share_heaps
 def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
@@ -139,7 +142,7 @@ def test_what_lives_in_cycles_alone_is_freed() -> None:
     try:
         del dead
         assert gone() is not None
-        allocator.give_back()
+        memory_allocator.give_back()
         assert gone() is None
     finally:
         gc.enable()
@@ -148,4 +151,4 @@ def test_what_lives_in_cycles_alone_is_freed() -> None:
 def test_another_c_library_gives_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """One without malloc_trim is left alone."""
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
-    allocator.give_back()
+    memory_allocator.give_back()

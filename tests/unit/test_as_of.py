@@ -8,12 +8,22 @@ from dataclasses import replace
 import pytest
 from chains import Chain, complete_generation, done_base, grown, key, part, position, topic
 
-from backup_avro.as_of import LAGGING_MS, AsOf, Known, as_of, known, select_as_of
-from backup_avro.chain import Base, Clearing, Expired, GroupOffset, Horizon, Kind, Mark, PartitionKey, iso
-from backup_avro.errors import ConfigError, RefusedError
-from backup_avro.fold import Generation
-from backup_avro.moments import marked, moment_of, moments_beside, past_state, with_objects_of
-from backup_avro.selection import PartitionSelection, Selection
+from tandem.backup_avro.chain.entries import (
+    Base,
+    Clearing,
+    Expired,
+    GroupOffset,
+    Horizon,
+    Kind,
+    Mark,
+    PartitionKey,
+    iso,
+)
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.backup_avro.selection.moments import marked, moment_of, moments_beside, past_state, with_objects_of
+from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection
+from tandem.backup_avro.selection.state_as_of import LAGGING_MS, AsOf, Known, as_of, known, select_as_of
 
 K, U = key(), key("u")
 UNREAD = Base(start=0, end=9, leader=1)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from moment_histories import START_MS, History, K, state_of
 
-from backup_avro.as_of import known, select_as_of
-from backup_avro.errors import RefusedError
-from backup_avro.selection import select
+from tandem.backup_avro.errors import RefusedError
+from tandem.backup_avro.selection.newest_state import select
+from tandem.backup_avro.selection.state_as_of import known, select_as_of
 
 _SEEDS = 500
 _STEPS = 70

@@ -12,12 +12,12 @@ from doubles import Event, ScriptedSource, fetched
 from pipelines import QUICK, Bench, through
 from strategies import batch
 
-from backup_avro.errors import DamagedError
-from backup_avro.record import Record
-from sink import clock
-from sink.aside import TopicsAside
-from sink.object_store.base import StoreRejectedError, StoreUnfitError
-from sink.source.fetched import AtHead, TopicPartition
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.current import Record
+from tandem.sink import clock
+from tandem.sink.kafka.fetch.events import AtHead, TopicPartition
+from tandem.sink.store.object_store import StoreRejectedError, StoreUnfitError
+from tandem.sink.write.topics_aside import TopicsAside
 
 U0 = TopicPartition("u", 0)
 REFUSED = StoreRejectedError("put '…/t+0': the store answered 400 KeyTooLongError", remedy="see the store's own log")
@@ -68,7 +68,7 @@ def test_a_topic_that_the_store_refuses_stops_no_other_one(
     bench: Bench, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is named, and counted as not read; once the store takes it, nothing of it is missing."""
-    monkeypatch.setattr("sink.aside._FIRST_REST_S", 0.3)
+    monkeypatch.setattr("tandem.sink.write.topics_aside._FIRST_REST_S", 0.3)
     refuse(bench, error)
     bench.log.append(*range(10))
     pipeline = bench.start()
@@ -96,7 +96,7 @@ def test_a_topic_that_is_refused_later_goes_on_where_the_chain_ends(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was committed of it stays; what was not is read again."""
-    monkeypatch.setattr("sink.aside._FIRST_REST_S", 0.3)
+    monkeypatch.setattr("tandem.sink.write.topics_aside._FIRST_REST_S", 0.3)
     bench.log.append(0, 1)
     bench.start()
     bench.until(through(2))

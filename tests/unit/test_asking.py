@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.asking import Asking
-from controller.decide import Reason
+from tandem.controller.coordination.turn_request import Asking
+from tandem.controller.decision.decide import Reason
 
 
 def test_it_is_asked_again_because_messages_get_lost() -> None:

@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from strategies import PARTITION, TOPIC, logs
 from structlog.testing import capture_logs
 
-from backup_avro.errors import DamagedError
-from backup_avro.record import Record, decode_body, encode, encode_prefix
-from sink.transcode import _bodies, content_hash
-from sink.transcode.batch import Compression
-from sink.transcode.bodies import BuiltBatch
-from sink.transcode.choice import best_bodies
-from sink.transcode.compiled_bodies import CompiledBodies
-from sink.transcode.plain_bodies import PlainBodies
-from sink.transcode.reference import ReferenceTranscoder
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.current import Record, decode_body, encode, encode_prefix
+from tandem.sink.transcode import _bodies, content_hash
+from tandem.sink.transcode.batch import Compression
+from tandem.sink.transcode.bodies import BuiltBatch
+from tandem.sink.transcode.choice import best_bodies
+from tandem.sink.transcode.compiled_bodies import CompiledBodies
+from tandem.sink.transcode.plain_bodies import PlainBodies
+from tandem.sink.transcode.reference import ReferenceTranscoder
 
 PLAIN, COMPILED = PlainBodies(), CompiledBodies()
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.3.1"
@@ -242,9 +242,9 @@ def test_what_was_sound_comes_before_the_damage() -> None:
 
 def test_without_the_compiled_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The installation had no C compiler: plain Python does the work, and says so once."""
-    monkeypatch.delitem(sys.modules, "sink.transcode.compiled_bodies")
-    monkeypatch.setitem(sys.modules, "sink.transcode._bodies", None)
-    monkeypatch.delattr("sink.transcode._bodies")
+    monkeypatch.delitem(sys.modules, "tandem.sink.transcode.compiled_bodies")
+    monkeypatch.setitem(sys.modules, "tandem.sink.transcode._bodies", None)
+    monkeypatch.delattr("tandem.sink.transcode._bodies")
     best_bodies.cache_clear()
     with capture_logs() as logged:
         assert best_bodies() is best_bodies()

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_record_v1 import MAP, V1, rows, schema
 
-from backup_avro.errors import DamagedError
-from backup_avro.record import decode_body
-from backup_avro.record_v1 import LayoutV1, layout_of, read_v1
-from sink.transcode import _bodies
-from sink.transcode.bodies import BodyWorker
-from sink.transcode.compiled_bodies import CompiledBodies
-from sink.transcode.plain_bodies import PlainBodies
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.current import decode_body
+from tandem.backup_avro.record.version_1 import LayoutV1, layout_of, read_v1
+from tandem.sink.transcode import _bodies
+from tandem.sink.transcode.bodies import BodyWorker
+from tandem.sink.transcode.compiled_bodies import CompiledBodies
+from tandem.sink.transcode.plain_bodies import PlainBodies
 
 PLAIN, COMPILED = PlainBodies(), CompiledBodies()
 SHAPES = [

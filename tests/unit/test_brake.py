@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sink.brake import Brake
+from tandem.sink.read.backpressure import Brake
 
 
 def test_it_counts_the_time_in_which_nothing_may_be_fetched() -> None:

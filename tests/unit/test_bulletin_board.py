@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from backup_avro.coordination import CoordinationMessage, Event
-from controller.coordination import Bulletin, partition_of
-from controller.observation import Activation, Peer, Twin
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.controller.coordination.topic import Bulletin, partition_of
+from tandem.controller.decision.observation import Activation, Peer, Twin
 
 
 def message(instance: str = "b", event: Event = Event.PROGRESS, life: str = "1", **how: Any) -> CoordinationMessage:

@@ -19,13 +19,13 @@ import yaml
 import zstandard
 from canaries import Place, appearances, canary, filled, places, unclassified
 
-from backup_avro.errors import TandemError
-from controller import log
-from controller.cli.main import run
-from controller.config import load
-from controller.config.sources import KAFKA, Shape, keys, variable
-from controller.wiring import store_settings, workers_of
-from spark_jobs.read import StoreAddress
+from tandem.backup_avro.errors import TandemError
+from tandem.controller.cli.main import run
+from tandem.controller.config import load
+from tandem.controller.config.sources import KAFKA, Shape, keys, variable
+from tandem.controller.instance.wiring import store_settings, workers_of
+from tandem.controller.process import log
+from tandem.spark_jobs.reading.object_reader import StoreAddress
 
 CHART_SCHEMA = Path(__file__).parents[2] / "helm" / "tandem" / "values.schema.json"
 PLACES = places()
@@ -119,7 +119,7 @@ def test_what_is_made_of_it_does_not_show_it(
     def crash(*_: object, **__: object) -> None:
         raise RuntimeError(f"the vendor says {secret} and {json.dumps(secret)}")
 
-    monkeypatch.setattr("controller.lookout.store_for_looking", crash)
+    monkeypatch.setattr("tandem.controller.status.outside_view.store_for_looking", crash)
     assert run(["--debug", "status", "-c", str(path)]) == 1
     captured = capfd.readouterr()
     assert "the vendor says ********" in captured.err
@@ -194,7 +194,7 @@ def test_a_planted_leak_is_found(
     """Without what hides them, `config show` and the report of a crash are caught."""
     place = next(place for place in PLACES if place.name == "kafka.sasl.password in the file")
     path, _ = planted(place, SECRET, tmp_path, monkeypatch)
-    monkeypatch.setattr("controller.config.kafka.is_secret", lambda _: False)
+    monkeypatch.setattr("tandem.controller.config.kafka.is_secret", lambda _: False)
     assert run(["config", "show", "-c", str(path)]) == 0
     assert appearances(capfd.readouterr().out, {"it": SECRET})
     monkeypatch.undo()
@@ -203,7 +203,7 @@ def test_a_planted_leak_is_found(
     def crash(*_: object, **__: object) -> None:
         raise RuntimeError(f"the vendor says {SECRET}")
 
-    monkeypatch.setattr("controller.lookout.store_for_looking", crash)
+    monkeypatch.setattr("tandem.controller.status.outside_view.store_for_looking", crash)
     monkeypatch.setattr(log, "redact", lambda text: text)
     assert run(["status", "-c", str(path)]) == 1
     assert appearances(capfd.readouterr().err, {"it": SECRET})
@@ -211,7 +211,7 @@ def test_a_planted_leak_is_found(
 
 def test_what_a_target_is_given_stays_hidden(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """`--target-config` has secrets of its own, which a wrong file does not show, either."""
-    from controller.cli.target import target_properties  # noqa: PLC0415
+    from tandem.controller.cli.options.target_cluster import target_properties  # noqa: PLC0415
 
     secret = canary("target")
     for text in (

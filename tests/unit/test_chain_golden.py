@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from backup_avro.chain import Kind, sha256_hex
-from backup_avro.chain_json import decode_claim, decode_entry, encode_claim, encode_entry
-from backup_avro.fold import Generation
+from tandem.backup_avro.chain.entries import Kind, sha256_hex
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.json_codec import decode_claim, decode_entry, encode_claim, encode_entry
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "chain"
 ENTRIES = sorted(GOLDEN.glob("[0-9]*.json"))

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 
-from backup_avro.chain import Clearing, Entry, Kind
-from backup_avro.fold import ChainError
-from sink.chain.reader import ChainReader
-from sink.chain.writer import ChainWriter, HolderLostError
-from sink.object_store import ObjectStore, open_store
+from tandem.backup_avro.chain.entries import Clearing, Entry, Kind
+from tandem.backup_avro.chain.generation import ChainError
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError
 
 
 @pytest.fixture

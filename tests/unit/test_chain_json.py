@@ -12,7 +12,7 @@ from chains import OPENING, key, part, position, topic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro.chain import (
+from tandem.backup_avro.chain.entries import (
     Base,
     Claim,
     Clearing,
@@ -31,7 +31,7 @@ from backup_avro.chain import (
     from_iso,
     iso,
 )
-from backup_avro.chain_json import (
+from tandem.backup_avro.chain.json_codec import (
     PACKED_FROM,
     canonical,
     decode_claim,
@@ -43,8 +43,8 @@ from backup_avro.chain_json import (
     load_offsets,
     pack,
 )
-from backup_avro.envelope import Envelope
-from backup_avro.errors import DamagedError
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.envelope import Envelope
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 INT = st.integers(-1, 1 << 62)

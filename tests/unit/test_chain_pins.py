@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from backup_avro.chain_json import canonical, pack
-from sink.chain import pins
-from sink.object_store import ObjectStore, open_store
+from tandem.backup_avro.chain.json_codec import canonical, pack
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain import pins
 
 PAIR = "shop"
 

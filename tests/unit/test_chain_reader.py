@@ -13,15 +13,15 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore, no_fault
 
-from backup_avro import layout
-from backup_avro.chain import Clearing, Kind, sha256_hex
-from backup_avro.chain_json import canonical
-from backup_avro.errors import DamagedError
-from backup_avro.head import Head, RolledBackError
-from backup_avro.selection import choose
-from sink.chain.reader import ChainReader
-from sink.clear import clear
-from sink.object_store.base import StoreTransientError
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Clearing, Kind, sha256_hex
+from tandem.backup_avro.chain.heads import Head, RolledBackError
+from tandem.backup_avro.chain.json_codec import canonical
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.selection.newest_state import choose
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.object_store import StoreTransientError
+from tandem.sink.write.clear import clear
 
 
 def test_a_turn_that_ends_while_chains_are_read_hides_nothing() -> None:

@@ -10,13 +10,20 @@ import pytest
 from chains import CLUSTER, OPENING, PAIR, key, part, position, topic
 from doubles import MemoryStore
 
-from backup_avro.chain import Clearing, Entry, Kind, StoredObject
-from backup_avro.chain_json import canonical, encode_entry, pack
-from backup_avro.errors import ConfigError, DamagedError
-from backup_avro.fold import ChainError
-from sink.chain.reader import ChainReader, _last
-from sink.chain.writer import ChainWriter, ClaimLostError, HolderLostError, Identity, StoppedError, claim
-from sink.object_store.base import StoreDeniedError, StoreTransientError
+from tandem.backup_avro.chain.entries import Clearing, Entry, Kind, StoredObject
+from tandem.backup_avro.chain.generation import ChainError
+from tandem.backup_avro.chain.json_codec import canonical, encode_entry, pack
+from tandem.backup_avro.errors import ConfigError, DamagedError
+from tandem.sink.store.chain.chain_reader import ChainReader, _last
+from tandem.sink.store.chain.chain_writer import (
+    ChainWriter,
+    ClaimLostError,
+    HolderLostError,
+    Identity,
+    StoppedError,
+    claim,
+)
+from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 from chaos.gates import Gate, Gates, Mode
 
-from controller.sandbox.ports import LOOPBACK
+from tandem.controller.sandbox.ports import LOOPBACK
 
 PATIENCE_S = 10.0
 

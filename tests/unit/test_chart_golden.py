@@ -17,9 +17,9 @@ from chart.matrix import CONFIG, KEPT, MATRIX, single
 from chart.rendering import CHART, GOLDEN, REPOSITORY, Object, objects, of_kind, pods
 from chart.restricted import violations
 
-from backup_avro.errors import ConfigError
-from controller.config import load, schema
-from controller.config.model import Config
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.config import chart_schema, load
+from tandem.controller.config.model import Config
 
 
 def golden(name: str) -> list[Object]:
@@ -88,7 +88,7 @@ def test_the_check_of_pods_finds_what_is_not_restricted() -> None:
 def test_the_schema_of_values_follows_from_the_model() -> None:
     """A key that was added to the configuration has a place in the chart; `make chart-schema` writes it."""
     text = (CHART / "values.schema.json").read_text()
-    assert schema.with_definitions(text) == text
+    assert chart_schema.with_definitions(text) == text
 
 
 def test_the_chart_s_own_values_fit_their_schema() -> None:
@@ -143,7 +143,7 @@ def test_a_schema_without_definitions_is_refused() -> None:
     """Whoever names another file is told so."""
     for text in ("no json", "[]", "{}"):
         with pytest.raises(ConfigError):
-            schema.with_definitions(text)
+            chart_schema.with_definitions(text)
 
 
 def _examples() -> list[Object]:

@@ -12,19 +12,19 @@ from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore, UnchangingStore
 from structlog.testing import capture_logs
 
-from backup_avro import layout
-from backup_avro.chain import Clearing, Horizon, Kind, PartitionKey
-from backup_avro.checkpoint import Outcome, Request, Status, encode_outcome
-from backup_avro.coverage import Guarded
-from backup_avro.errors import DamagedError, TandemError, TransientError
-from backup_avro.fold import Generation
-from controller.keeper import Keeper, failed
-from sink.chain import checkpoints, pins
-from sink.chain.reader import ChainReader
-from sink.chain.writer import ChainWriter, HolderLostError
-from sink.clear import clear
-from sink.commit import takeover_entry
-from sink.object_store.base import StoreDeniedError, StoreTransientError
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Clearing, Horizon, Kind, PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.checkpoint import Outcome, Request, Status, encode_outcome
+from tandem.backup_avro.errors import DamagedError, TandemError, TransientError
+from tandem.backup_avro.selection.coverage import Guarded
+from tandem.controller.instance.checkpoint_keeper import Keeper, failed
+from tandem.sink.store.chain import checkpoints, pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError
+from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
+from tandem.sink.write.clear import clear
+from tandem.sink.write.commit import takeover_entry
 
 ORDERS = TopicSpec("orders")
 K = PartitionKey(ORDERS.topic().topic_id, 0)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from chains import Chain, complete_generation, grown, guarded, key, position, topic
 
-from backup_avro.chain import Base, Kind, PartitionKey
-from backup_avro.chain_json import unpack
-from backup_avro.checkpoint import (
+from tandem.backup_avro.chain.entries import Base, Kind, PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.json_codec import unpack
+from tandem.backup_avro.documents.checkpoint import (
     Checkpoint,
     Judgement,
     Outcome,
@@ -29,10 +30,9 @@ from backup_avro.checkpoint import (
     unrestorable,
     witnesses,
 )
-from backup_avro.coverage import Guarded
-from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
-from backup_avro.fold import Generation
-from backup_avro.selection import select_cut
+from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
+from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.newest_state import select_cut
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "checkpoint"
 K, U = key(), key("u")

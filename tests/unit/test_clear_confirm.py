@@ -10,14 +10,14 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro.chain import Clearing, Kind, StoredObject
-from backup_avro.errors import PermanentError
-from backup_avro.fold import Generation
-from sink.chain import pins
-from sink.chain.reader import ChainReader
-from sink.clear import Cleared, clear
-from sink.confirm import Loss, ObjectLostError, confirm_objects, lost_objects
-from sink.object_store.base import ObjectMissingError, StoreTransientError, UploadInfo
+from tandem.backup_avro.chain.entries import Clearing, Kind, StoredObject
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import PermanentError
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.object_store import ObjectMissingError, StoreTransientError, UploadInfo
+from tandem.sink.write.clear import Cleared, clear
+from tandem.sink.write.confirm import Loss, ObjectLostError, confirm_objects, lost_objects
 
 ANOTHER = "the generation can't become complete and another one is built; find out what changes the bucket"
 
@@ -91,7 +91,7 @@ def test_much_is_deleted_in_batches(
     store: Bucket, backup: Backup, monkeypatch: pytest.MonkeyPatch, at_once: int, batches: list[int]
 ) -> None:
     """However many they are, no more than so many names are held at once; each object is deleted and counted once."""
-    monkeypatch.setattr("sink.clear._BATCH", at_once)
+    monkeypatch.setattr("tandem.sink.write.clear._BATCH", at_once)
     size = sum(len(store.objects[name]) for name in data(store))
     outcome = clear(store, backup.writer, all_of(backup), stop=threading.Event())
     assert store.batches == batches
@@ -374,7 +374,7 @@ def test_large_objects_are_read_back_in_pieces(
     store: MemoryStore, backup: Backup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four readers with a merged object each would take more than all that an instance is given."""
-    monkeypatch.setattr("sink.confirm._PIECE", 100)
+    monkeypatch.setattr("tandem.sink.write.confirm._PIECE", 100)
     lengths = []
     plain = store.get
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from controller import log
-from controller.cli.main import COMMANDS, run
+from tandem.controller.cli.main import COMMANDS, run
+from tandem.controller.process import log
 
 ROOT = Path(__file__).parents[2]
 UNEXPECTED = """\
@@ -24,12 +24,11 @@ what to do: run `tandem --debug …` (or set TANDEM_DEBUG=1) for the traceback, 
 """
 HEAVY = ("kafka", "confluent_kafka", "pyspark", "boto3", "pydantic", "fastavro")
 MODULES = {
-    "__init__.py": "",
-    "run.py": """\
+    "run/run.py": """\
 import os, time, typer, structlog
-from backup_avro.errors import *
-from controller.cli.context import ConfigOption, SetOption, invocation, load
-from controller.config import values
+from tandem.backup_avro.errors import *
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption, invocation, load
+from tandem.controller.config import values
 app = typer.Typer()  # with completion options of its own, as an author may forget to turn them off
 
 @app.command()
@@ -55,8 +54,8 @@ def go(what: str, context: typer.Context, config: ConfigOption = None, overrides
         case "die":
             raise SystemExit("library says no")
         case "log":
-            structlog.get_logger("controller").warning("careful")
-            structlog.get_logger("controller").info("chatty")
+            structlog.get_logger("tandem.controller").warning("careful")
+            structlog.get_logger("tandem.controller").info("chatty")
         case "config":
             loaded = load(context, config, overrides)
             print(loaded.pair, loaded.instance, loaded.rotation.interval, invocation(context).debug)
@@ -71,7 +70,7 @@ def go(what: str, context: typer.Context, config: ConfigOption = None, overrides
             print("waiting", flush=True)
             time.sleep(60)
 """,
-    "verify.py": """\
+    "maintain/verify.py": """\
 import gc, typer
 app = typer.Typer()
 
@@ -80,8 +79,8 @@ def go() -> None:
     "Look at the collector."
     print(gc.get_threshold()[0])
 """,
-    "status.py": "import does_not_exist_anywhere\n",
-    "coordination.py": """\
+    "inspect/status.py": "import does_not_exist_anywhere\n",
+    "inspect/coordination.py": """\
 import typer
 app = typer.Typer(help="Group.", no_args_is_help=True)
 
@@ -112,9 +111,10 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a package of commands that go wrong in all ways."""
     folder = tmp_path_factory.mktemp("commands")
-    (folder / "odd_commands").mkdir()
     for name, text in MODULES.items():
-        (folder / "odd_commands" / name).write_text(text)
+        module = folder / "odd_commands" / name
+        module.parent.mkdir(parents=True, exist_ok=True)
+        module.write_text(text)
     return folder
 
 
@@ -128,7 +128,7 @@ def package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def spawn(folder: Path, *arguments: str, script: str = "") -> subprocess.Popen[bytes]:
     """Start the command line on the odd commands in a process of its own."""
     script = script or (
-        f"import sys; sys.path.insert(0, {str(folder)!r}); from controller.cli.main import run; "
+        f"import sys; sys.path.insert(0, {str(folder)!r}); from tandem.controller.cli.main import run; "
         "sys.exit(run(sys.argv[1:], package='odd_commands'))"
     )
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TANDEM_")}
@@ -143,7 +143,7 @@ def spawn(folder: Path, *arguments: str, script: str = "") -> subprocess.Popen[b
 
 def test_a_process_that_a_library_ends_says_where_it_was(tmp_path: Path) -> None:
     """An assertion in C gives no traceback; its stacks are on stderr all the same."""
-    script = "import os; from controller.cli import main; main.run = lambda _: os.abort(); main.main()"
+    script = "import os; from tandem.controller.cli import main; main.run = lambda _: os.abort(); main.main()"
     process = spawn(tmp_path, script=script)
     _, err = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGABRT
@@ -295,7 +295,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_is_quick_and_imports_nothing_heavy() -> None:
     """Neither Kafka nor Spark nor S3 nor pydantic is needed to list commands."""
     script = (
-        "import sys; from controller.cli.main import run; code = run(['--help']); "
+        "import sys; from tandem.controller.cli.main import run; code = run(['--help']); "
         f"sys.stderr.write(' '.join(name for name in {HEAVY!r} if name in sys.modules)); sys.exit(code)"
     )
     started = time.monotonic()
@@ -310,7 +310,7 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
 def test_config_needs_neither_kafka_nor_spark() -> None:
     """Checking a configuration works on a machine that has only the configuration."""
     script = (
-        "import sys; from controller.cli.main import run; code = run(['config', 'schema']); "
+        "import sys; from tandem.controller.cli.main import run; code = run(['config', 'schema']); "
         f"sys.stderr.write(' '.join(name for name in {HEAVY!r} if name in sys.modules)); sys.exit(code)"
     )
     process = spawn(ROOT, script=script)

@@ -15,9 +15,9 @@ from uuid import UUID
 import pytest
 import yaml
 
-from controller import log
-from controller.cli import output
-from controller.cli.output import OutputFormat, Table
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.output import OutputFormat, Table
+from tandem.controller.process import log
 
 
 class Terminal(io.StringIO):

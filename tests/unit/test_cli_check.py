@@ -19,21 +19,21 @@ import pytest
 from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from sights import listening, message, sight
 
-from backup_avro import layout
-from backup_avro.coordination import Event
-from backup_avro.errors import RefusedError
-from backup_avro.outcome import Outcome, OutcomeKind, Scope, Unsettled
-from controller.check import Limits, Report, Severity, check, connections, line
-from controller.cli import check as check_command
-from controller.cli.main import run
-from controller.errand import Errand, left_behind
-from controller.key_use import KeySight
-from controller.overview import overview
-from controller.sighting import Gap
-from controller.verdict import Fault
-from sink.chain import outcomes
-from sink.chain.writer import now_ms
-from sink.object_store import ObjectStore, open_store
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind, Scope, Unsettled
+from tandem.backup_avro.errors import RefusedError
+from tandem.controller.cli.inspect import check as check_command
+from tandem.controller.cli.main import run
+from tandem.controller.process.timed_call import Errand, left_behind
+from tandem.controller.status.check import Limits, Report, Severity, check, connections, line
+from tandem.controller.status.health import Fault
+from tandem.controller.status.key_use import KeySight
+from tandem.controller.status.overview import overview
+from tandem.controller.status.pair_view import Gap
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain import outcomes
+from tandem.sink.store.chain.chain_writer import now_ms
 
 ORDERS = TopicSpec("orders", partitions=2)
 BOTH = {"a": 1.0, "b": 2.0}
@@ -369,7 +369,7 @@ def test_a_store_that_hangs_is_unknown_after_the_timeout(config: str, silent_por
     began = time.monotonic()
     done = subprocess.run(
         [
-            *(sys.executable, "-c", "from controller.cli.main import main; main()", "check", "-c", config),
+            *(sys.executable, "-c", "from tandem.controller.cli.main import main; main()", "check", "-c", config),
             *("--set", "store.root=s3://bucket/prefix", "--set", f"store.endpoint_url=http://127.0.0.1:{silent_port}"),
             *("--timeout", "1.5"),
         ],

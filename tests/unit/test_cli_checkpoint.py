@@ -10,22 +10,23 @@ from pathlib import Path
 import pytest
 from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 
-from backup_avro import layout
-from backup_avro.chain import PartitionKey
-from backup_avro.checkpoint import Outcome, Request, Status
-from backup_avro.coverage import Guarded
-from backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError, TimedOutError, TransientError
-from controller.checkpoints import CheckpointStatus, Seer, _check_sight, _refuse
-from controller.cli import asking, checkpoint
-from controller.cli import release as release_command
-from controller.cli.main import run
-from controller.config import Config
-from controller.keeper import Keeper
-from controller.letting_go import Loss, Parting
-from controller.overview import State
-from sink.chain import checkpoints
-from sink.chain.writer import now_ms
-from sink.object_store import ObjectStore, StoreDeniedError, open_store
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.documents.checkpoint import Outcome, Request, Status
+from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError, TimedOutError, TransientError
+from tandem.backup_avro.selection.coverage import Guarded
+from tandem.controller.cli.handover import checkpoint
+from tandem.controller.cli.main import run
+from tandem.controller.cli.maintain import release as release_command
+from tandem.controller.cli.options import consent
+from tandem.controller.config import Config
+from tandem.controller.history.releasable import Loss, Parting
+from tandem.controller.instance.checkpoint_keeper import Keeper
+from tandem.controller.status.checkpoint_view import CheckpointStatus, Seer, _check_sight, _refuse
+from tandem.controller.status.overview import State
+from tandem.sink.store import ObjectStore, StoreDeniedError, open_store
+from tandem.sink.store.chain import checkpoints
+from tandem.sink.store.chain.chain_writer import now_ms
 
 ORDERS = TopicSpec("orders")
 K = PartitionKey(ORDERS.topic().topic_id, 0)
@@ -318,10 +319,10 @@ def test_what_a_release_costs_is_said_first(capsys: pytest.CaptureFixture[str]) 
 
 def test_consent_needs_a_terminal_or_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 5: it could lose data."""
-    asking.consent("Really?", yes=True)
+    consent.consent("Really?", yes=True)
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     with pytest.raises(RefusedError, match="no terminal to ask for consent"):
-        asking.consent("Really?", yes=False)
+        consent.consent("Really?", yes=False)
 
 
 def test_brokers_are_needed_to_release(store: ObjectStore, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -334,9 +335,9 @@ def test_brokers_are_needed_to_release(store: ObjectStore, config: Path, capsys:
 
 def test_reasons_are_one_short_line() -> None:
     """They go into documents and come back in tables."""
-    assert asking.one_line("  node\n drain ") == "node drain"
-    assert asking.one_line("", otherwise="none") == "none"
-    assert len(asking.one_line("x" * 500)) == 200
+    assert consent.one_line("  node\n drain ") == "node drain"
+    assert consent.one_line("", otherwise="none") == "none"
+    assert len(consent.one_line("x" * 500)) == 200
 
 
 def test_ids_are_checked_before_anything_is_asked() -> None:

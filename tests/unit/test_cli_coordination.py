@@ -8,11 +8,11 @@ import pytest
 from build_backup import PAIR
 from sights import message
 
-from backup_avro.coordination import Event, encode, message_key
-from controller.cli.coordination import _show
-from controller.cli.main import run
-from controller.cli.output import OutputFormat
-from controller.mailbox import Letter, open_letter
+from tandem.backup_avro.documents.coordination_message import Event, encode, message_key
+from tandem.controller.cli.inspect.coordination import _show
+from tandem.controller.cli.main import run
+from tandem.controller.cli.output.output import OutputFormat
+from tandem.controller.coordination.topic_reader import Letter, open_letter
 
 GOOD = message(Event.ACTIVATE, instance="cli", at=1_000, target="b", generation=7, reason="drill")
 

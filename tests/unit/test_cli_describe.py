@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 
-from backup_avro import layout
-from backup_avro.chain import Kind
-from backup_avro.release import Release
-from controller.cli.describe import parse
-from controller.cli.main import run
-from sink.chain import pins
-from sink.chain.releases import ReleaseReader
-from sink.chain.writer import now_ms
-from sink.object_store import ObjectStore, open_store
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.documents.release import Release
+from tandem.controller.cli.inspect.describe import parse
+from tandem.controller.cli.main import run
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.sink.store.chain.releases import ReleaseReader
 
 ORDERS = TopicSpec("orders", partitions=2)
 SEVEN = TopicSpec("7")

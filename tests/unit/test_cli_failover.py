@@ -9,11 +9,11 @@ import pytest
 from build_backup import CLUSTER, PAIR
 from sights import listening, message
 
-from backup_avro.coordination import Event
-from backup_avro.errors import TandemError, TimedOutError
-from controller.cli import failover
-from controller.cli.asking import one_line
-from controller.handover import Plan, Stage, Standing, Step
+from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.errors import TandemError, TimedOutError
+from tandem.controller.cli.handover import failover
+from tandem.controller.cli.options.consent import one_line
+from tandem.controller.history.handover_progress import Plan, Stage, Standing, Step
 
 
 def plan(**changes: Any) -> Plan:

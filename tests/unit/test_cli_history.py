@@ -12,13 +12,13 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from chains import complete_generation, key
 
-from backup_avro import layout
-from backup_avro.chain import Kind
-from controller.chronicle import Chronicler, Happening, in_order
-from controller.cli.main import run
-from sink.chain.reader import ChainReader
-from sink.chain.writer import ChainWriter
-from sink.object_store import ObjectStore, open_store
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Kind
+from tandem.controller.cli.main import run
+from tandem.controller.history.events import Chronicler, Happening, in_order
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter
 
 ORDERS = TopicSpec("orders")
 

@@ -11,11 +11,11 @@ import yaml
 from build_backup import PAIR, Backup, TopicSpec, records
 from golden.encrypted import KEY, KEY_TEXT
 
-from backup_avro.sealing import key_id
-from controller.cli.main import run
-from sink.encryption.key_ring import NO_KEYS, KeyRing
-from sink.encryption.settings import EncryptionSettings
-from sink.object_store import StoreSettings, open_store
+from tandem.backup_avro.record.chunk_cipher import key_id
+from tandem.controller.cli.main import run
+from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
+from tandem.sink.store import StoreSettings, open_store
 
 OTHER_TEXT = "ff" + "01" * 31
 OTHER = bytes.fromhex(OTHER_TEXT)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from old_files import GOLDEN_FOLDER
 
-from backup_avro.connector import Prefer, Reading
-from backup_avro.errors import ConfigError
-from controller.cli.layout_options import Layout, reading, source_options
-from controller.cli.main import run
-from spark_jobs.source_options import parse_options
+from tandem.backup_avro.documents.connector_layout import Prefer, Reading
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.cli.main import run
+from tandem.controller.cli.options.layout_options import Layout, reading, source_options
+from tandem.spark_jobs.datasource.options import parse_options
 
 ROOT = ("--layout", "connector", "--root", GOLDEN_FOLDER.as_uri())
 TARGET = ("--target-bootstrap-servers", "localhost:1")

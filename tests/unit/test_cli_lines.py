@@ -16,9 +16,9 @@ import pytest
 from command_tree import commands, parse
 from documented import words
 
-from controller import log
-from controller.cli import reference
-from controller.cli.main import COMMANDS, run
+from tandem.controller.cli.main import COMMANDS, run
+from tandem.controller.cli.output import reference
+from tandem.controller.process import log
 
 ROOT = Path(__file__).parents[2]
 _VALUE = "NoSuchOption", "KeyError", "NoSuchCommand"
@@ -37,7 +37,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_page_of_commands_is_what_they_say() -> None:
-    """docs/cli.md is made from the commands; `python -m controller.cli.reference` writes it anew."""
+    """docs/cli.md is made from the commands; `python -m tandem.controller.cli.output.reference` writes it anew."""
     assert reference.PAGE.read_text() == reference.page()
 
 
@@ -57,7 +57,7 @@ def test_whole_command_lines_in_the_docs_parse() -> None:
 def test_commands_and_options_that_are_mentioned_exist() -> None:
     """In prose, and in the messages of the code: values may be place holders, names may not."""
     found = 0
-    sources = [*ROOT.glob("controller/**/*.py"), *ROOT.glob("spark_jobs/*.py"), *ROOT.glob("sink/**/*.py")]
+    sources = [*ROOT.glob("controller/**/*.py"), *ROOT.glob("spark_jobs/**/*.py"), *ROOT.glob("sink/**/*.py")]
     for page in [*documented.pages(), *sources]:
         for line in documented.mentioned(page.read_text()):
             mentioned = [word for word in words(line)[1:] if not re.search(r"[{}<>…|\[\]]", word)]
@@ -290,7 +290,7 @@ def completed(shell: str, line: str) -> str:
     }[shell]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TANDEM_")}
     done = subprocess.run(
-        [sys.executable, "-c", "from controller.cli.main import main; main()"],
+        [sys.executable, "-c", "from tandem.controller.cli.main import main; main()"],
         env={**environ, **asked},
         cwd=ROOT,
         capture_output=True,

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from build_backup import Backup, TopicSpec, records
 
-from backup_avro import layout
-from backup_avro.errors import ConfigError
-from controller.cli.main import run
-from controller.roster import pairs
-from sink.object_store import ObjectStore, StoreSettings, open_store
-from spark_jobs.read import StoreAddress, require_pair
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.cli.main import run
+from tandem.controller.status.pair_list import pairs
+from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 
 ORDERS = TopicSpec("orders", partitions=2)
 

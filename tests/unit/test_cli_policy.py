@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller import log
-from controller.cli.main import run
+from tandem.controller.cli.main import run
+from tandem.controller.process import log
 
 CONFIG = """\
 pair: shop

@@ -11,15 +11,15 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro.errors import ConfigError, ExitCode
-from backup_avro.record import NOT_UTF8, Record, TimestampType
-from backup_avro.selection import select
-from controller.cli.main import run
-from controller.cli.records import KeyFormat, key_bytes, shown
-from sink.chain.reader import ChainReader
-from sink.object_store import open_store
-from spark_jobs.export import place
-from spark_jobs.key_history import history
+from tandem.backup_avro.errors import ConfigError, ExitCode
+from tandem.backup_avro.record.current import NOT_UTF8, Record, TimestampType
+from tandem.backup_avro.selection.newest_state import select
+from tandem.controller.cli.inspect.records import KeyFormat, key_bytes, shown
+from tandem.controller.cli.main import run
+from tandem.sink.store import open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.datasource.export import place
+from tandem.spark_jobs.reading.key_history import history
 
 ODD = [
     Record(topic="odd", partition=0, offset=2, key=b"\xff\x00", value=None),

@@ -8,12 +8,12 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from html_check import checked
 
-from backup_avro.chain import Kind
-from backup_avro.outcome import Outcome, OutcomeKind
-from controller.cli.main import run
-from sink.chain import outcomes
-from sink.chain.writer import now_ms
-from sink.object_store import ObjectStore, open_store
+from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.controller.cli.main import run
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain import outcomes
+from tandem.sink.store.chain.chain_writer import now_ms
 
 ORDERS = TopicSpec("orders", partitions=2)
 
@@ -99,7 +99,7 @@ def test_a_file_that_somebody_makes_meanwhile_is_kept(
 ) -> None:
     """The check before is for a quick answer; what counts is the moment of writing."""
     target = tmp_path / "status.html"
-    monkeypatch.setattr("controller.cli.report._check", lambda *_, **__: target.write_text("precious"))
+    monkeypatch.setattr("tandem.controller.cli.inspect.report._check", lambda *_, **__: target.write_text("precious"))
     assert run(["report", "-c", config, "--html", str(target)]) == 5
     assert "it exists" in capsys.readouterr().err
     assert target.read_text() == "precious"

@@ -6,10 +6,10 @@ import pytest
 from build_backup import PAIR
 from doubles import MemoryStore
 
-from backup_avro.outcome import Outcome, OutcomeKind
-from controller.cli.results import keep_outcome
-from sink.chain import outcomes
-from sink.object_store.base import StoreTransientError
+from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.controller.cli.output.keep_outcome import keep_outcome
+from tandem.sink.store.chain import outcomes
+from tandem.sink.store.object_store import StoreTransientError
 
 
 def drilled(at: int) -> Outcome:

@@ -15,17 +15,17 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 from sights import listening, message, sight
 
-from backup_avro import layout
-from backup_avro.coordination import Event
-from backup_avro.outcome import Outcome, OutcomeKind, Scope
-from controller.cli import output
-from controller.cli.main import run
-from controller.cli.patience import patience
-from controller.cli.status import _tables
-from controller.overview import overview
-from sink.chain import outcomes
-from sink.chain.writer import now_ms
-from sink.object_store import ObjectStore, open_store
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind, Scope
+from tandem.controller.cli.inspect.status import _tables
+from tandem.controller.cli.main import run
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.slow_notice import patience
+from tandem.controller.status.overview import overview
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain import outcomes
+from tandem.sink.store.chain.chain_writer import now_ms
 
 ORDERS = TopicSpec("orders", partitions=2)
 

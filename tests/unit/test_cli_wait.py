@@ -18,20 +18,20 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from sights import listening, message, sight
 
-from backup_avro.chain import Kind
-from backup_avro.coordination import Event
-from backup_avro.errors import ConfigError, PermanentError, TransientError
-from controller.cli.main import run
-from controller.cli.watching import looks
-from controller.goals import parse
-from controller.overview import Overview, overview
-from sink.chain import pins
-from sink.chain.writer import now_ms
-from sink.object_store import ObjectStore, open_store
+from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.errors import ConfigError, PermanentError, TransientError
+from tandem.controller.cli.main import run
+from tandem.controller.cli.output.repeat import looks
+from tandem.controller.status.overview import Overview, overview
+from tandem.controller.status.wait_conditions import parse
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_writer import now_ms
 
 ROOT = Path(__file__).parents[2]
 ORDERS = TopicSpec("orders", partitions=2)
-_MAIN = "from controller.cli.main import main; main()"
+_MAIN = "from tandem.controller.cli.main import main; main()"
 BOTH = {"a": 1.0, "b": 2.0}
 
 

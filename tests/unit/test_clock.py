@@ -11,19 +11,22 @@ from chains import Chain, key
 from doubles import MemoryStore, ScriptedSource, evidence, fetched
 from pipelines import bare_board
 
-from backup_avro.chain import Base
-from backup_avro.container import Codec
-from sink import clock, drafts, lanes, tail
-from sink.drafts import Drafter
-from sink.lanes import Board
-from sink.object_store import s3_client
-from sink.roll import Roller
-from sink.scan import BaseScan
-from sink.source import fetcher, offsets
-from sink.source.fetched import TopicPartition
-from sink.tail import TailLane
-from sink.track import Track, away_s
-from sink.transcode.reference import ReferenceTranscoder
+from tandem.backup_avro.chain.entries import Base
+from tandem.backup_avro.record.container import Codec
+from tandem.sink import clock
+from tandem.sink.kafka.fetch import fetcher
+from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.lookup import log_ends
+from tandem.sink.read import reader_context, tail
+from tandem.sink.read.partition_progress import Track, away_s
+from tandem.sink.read.reader_context import Board
+from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.read.tail import TailLane
+from tandem.sink.store.s3 import client
+from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.write import commit_draft
+from tandem.sink.write.commit_draft import Drafter
+from tandem.sink.write.object_buffer import Roller
 
 T0 = TopicPartition("t", 0)
 HOUR = 3600.0
@@ -192,7 +195,7 @@ def test_what_was_read_after_the_sleep_is_not_committed_as_sound(monkeypatch: py
     assert [taint.offset for taint in found.taints] == [5]
 
 
-@pytest.mark.parametrize("module", [fetcher, offsets, lanes, tail, drafts, s3_client])
+@pytest.mark.parametrize("module", [fetcher, log_ends, reader_context, tail, commit_draft, client])
 def test_who_stamps_or_compares_stamps_has_no_other_clock(module: ModuleType) -> None:
     """Two clocks that are mixed differ by the time asleep: a gap would be taken for none, or the other way round."""
     assert not hasattr(module, "time")

@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigEntry  # type: ignore[attr-defined]  # public, but not marked for re-export
 
-from sink.source import cluster
-from sink.source.cluster import ClusterAdmin
-from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableError
+from tandem.sink.kafka.cluster import admin as cluster
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
 
 _TIMED_OUT = KafkaError(KafkaError._TIMED_OUT, "Failed while waiting for controller")
 _REFUSED = KafkaError(KafkaError._AUTHENTICATION, "Failed to retrieve OIDC token: invalid_client")
@@ -127,7 +127,7 @@ def test_a_refusal_before_an_answer_is_over(client: _Client) -> None:
 # A request that nobody waits for any more is reported on the client's own thread, and Python's collector runs there.
 _LET_GO = """
 import gc, socket, sys, threading
-from sink.source.cluster import ClusterAdmin
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
 
 gc.disable()
 silent = socket.create_server(("127.0.0.1", 0))

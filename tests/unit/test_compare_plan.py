@@ -8,9 +8,21 @@ from dataclasses import replace
 import pytest
 from build_backup import records
 
-from backup_avro.record import Record, encode
-from backup_avro.spans import spans
-from spark_jobs.compare_plan import Comparison, Facts, Kind, Latest, Seen, Suspect, Verdict, seen, shown, told, verdict
+from tandem.backup_avro.record.current import Record, encode
+from tandem.backup_avro.record.record_spans import spans
+from tandem.spark_jobs.verify.compare_plan import (
+    Comparison,
+    Facts,
+    Kind,
+    Latest,
+    Seen,
+    Suspect,
+    Verdict,
+    seen,
+    shown,
+    told,
+    verdict,
+)
 
 FACTS = Facts(topic="orders", partition=0, names=("backup", "topic"), starts=(0, 0))
 BASE = Record(topic="orders", partition=0, offset=7, timestamp=5, key=b"k", value=b"v")

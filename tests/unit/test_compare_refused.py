@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 
-from backup_avro import layout
-from backup_avro.signature import SignatureError, Signer, unseal
-from sink.chain.reader import ChainReader
-from sink.object_store import StoreSettings, open_store
-from spark_jobs.compare import against_generation, against_topic
-from spark_jobs.read import StoreAddress
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.signatures import SignatureError, Signer, unseal
+from tandem.sink.store import StoreSettings, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.verify.compare_keys import against_generation, against_topic
 
 NOTHING: Any = None  # neither Spark nor a cluster is asked
 

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backup_avro.errors import ConfigError
-from controller.config import Config, load
-from controller.config.sources import OTHER_VARIABLES, keys, sections, variable
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.config import Config, load
+from tandem.controller.config.sources import OTHER_VARIABLES, keys, sections, variable
 
 KEYS = sorted(
     {part for key in (*keys(), *sections()) for part in key} | {"bootstrap.servers", "sasl.password.file", "<<", ""}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from backup_avro.errors import ConfigError, ExitCode
-from controller.config import Config, Kind, load, read
-from controller.wiring import store_settings
+from tandem.backup_avro.errors import ConfigError, ExitCode
+from tandem.controller.config import Config, Kind, load, read
+from tandem.controller.instance.wiring import store_settings
 
 BASE = """\
 pair: airports

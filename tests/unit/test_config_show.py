@@ -11,12 +11,12 @@ import pytest
 import structlog
 import yaml
 
-from backup_avro.errors import ConfigError
-from controller import log
-from controller.cli.main import run
-from controller.config import Config, load
-from controller.config.reference import page, schema
-from controller.config.sources import keys, sections, variable
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.cli.main import run
+from tandem.controller.config import Config, load
+from tandem.controller.config.reference import page, schema
+from tandem.controller.config.sources import keys, sections, variable
+from tandem.controller.process import log
 
 CANARY = "canary-7f3a9"
 ROOT = Path(__file__).parents[2]
@@ -169,7 +169,7 @@ def test_secrets_stay_out_of_repr_errors_and_logs(path: Path, capsys: pytest.Cap
     formats: tuple[log.Format, ...] = ("json", "console")
     for fmt in formats:
         log.configure(fmt=fmt)
-        logger = structlog.get_logger("controller.test")
+        logger = structlog.get_logger("tandem.controller.test")
         logger.warning("event", config=config, revealed=config.kafka.reveal(), text=f"is {CANARY}")
         try:
             int(f"vendor says {CANARY}")
@@ -220,7 +220,7 @@ def test_every_key_has_its_own_variable() -> None:
 
 
 def test_the_page_is_up_to_date() -> None:
-    """docs/configuration.md is what the model says; `python -m controller.config.reference` writes it anew."""
+    """docs/configuration.md is what the model says; `python -m tandem.controller.config.reference` writes it anew."""
     assert (ROOT / "docs" / "configuration.md").read_text() == page()
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from controller.config.values import (
+from tandem.controller.config.values import (
     Name,
     Regex,
     TopicName,

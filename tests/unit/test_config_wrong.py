@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller import log
-from controller.cli.main import run
+from tandem.controller.cli.main import run
+from tandem.controller.process import log
 
 CANARY = "canary-7f3a9"
 KEY = base64.b64encode(bytes(range(32))).decode()

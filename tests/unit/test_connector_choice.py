@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from old_files import GOLDEN, GOLDEN_FOLDER, avro, pair_key, put, row, rows, sink_key, today
 
-from backup_avro.connector import Prefer, Reading
-from backup_avro.errors import ConfigError, DamagedError, RefusedError, TandemError
-from backup_avro.record import Record, decode_body
-from sink.object_store import StoreSettings
-from spark_jobs.connector import ConnectorReader
-from spark_jobs.connector_choice import NO_GENERATION, topic_id_of
-from spark_jobs.connector_files import FileFault
-from spark_jobs.connector_verify import Result, verify
-from spark_jobs.read import StoreAddress, require_pair
-from spark_jobs.restore_choice import Exactly, Options, plan_again, plan_of
-from spark_jobs.restore_plan import RestorePlan, describe
-from spark_jobs.state import Wish
+from tandem.backup_avro.documents.connector_layout import Prefer, Reading
+from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError, TandemError
+from tandem.backup_avro.record.current import Record, decode_body
+from tandem.sink.store import StoreSettings
+from tandem.spark_jobs.connector.choose_files import NO_GENERATION, topic_id_of
+from tandem.spark_jobs.connector.connector_reader import ConnectorReader
+from tandem.spark_jobs.connector.file_findings import FileFault
+from tandem.spark_jobs.connector.verify_files import Result, verify
+from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
+from tandem.spark_jobs.restore.plan.options import Exactly, Options, plan_again, plan_of
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, describe
+from tandem.spark_jobs.state.wanted_state import Wish
 
 
 def reader(root: Path, *topics: str, **reading: Any) -> ConnectorReader:

@@ -8,9 +8,9 @@ import pytest
 from golden.formats import V1_SCHEMA
 from old_files import GOLDEN, GOLDEN_FOLDER, avro, row, rows, sink_key, today
 
-from backup_avro.connector import place_of
-from backup_avro.record import SCHEMA
-from spark_jobs.connector_files import TASK_FILES, TASKS, File, FileFault, Listed, group, look
+from tandem.backup_avro.documents.connector_layout import place_of
+from tandem.backup_avro.record.current import SCHEMA
+from tandem.spark_jobs.connector.file_findings import TASK_FILES, TASKS, File, FileFault, Listed, group, look
 
 KEY = sink_key("orders", 0, 0)
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from old_files import avro, put, rows, sink_key
 
-from backup_avro.connector import Reading
-from backup_avro.errors import ConfigError, DamagedError
-from sink.object_store import StoreSettings, StoreTransientError
-from spark_jobs import connector, connector_index
-from spark_jobs.connector import ConnectorReader
-from spark_jobs.read import StoreAddress
-from spark_jobs.restore_choice import Options, plan_of
+from tandem.backup_avro.documents.connector_layout import Reading
+from tandem.backup_avro.errors import ConfigError, DamagedError
+from tandem.sink.store import StoreSettings, StoreTransientError
+from tandem.spark_jobs.connector import connector_reader, file_index
+from tandem.spark_jobs.connector.connector_reader import ConnectorReader
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
 
 
 @pytest.fixture
@@ -38,13 +38,13 @@ def planned(root: Path, index: Path | None, **reading: Any) -> tuple[str, int]:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys of files that were read."""
     keys: list[str] = []
-    whole = connector.look_one
+    whole = connector_reader.look_one
 
     def look(address: StoreAddress, item: Any) -> Any:
         keys.append(item.key)
         return whole(address, item)
 
-    monkeypatch.setattr(connector, "look_one", look)
+    monkeypatch.setattr(connector_reader, "look_one", look)
     return keys
 
 
@@ -67,7 +67,7 @@ def test_a_read_that_is_interrupted_is_not_lost(
     root: Path, tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was read before an error of the store is known the next time."""
-    whole = connector.look_one
+    whole = connector_reader.look_one
     last = sink_key("orders", 0, 9)
 
     def fail(address: StoreAddress, item: Any) -> Any:
@@ -75,11 +75,11 @@ def test_a_read_that_is_interrupted_is_not_lost(
             raise StoreTransientError("no answer")
         return whole(address, item)
 
-    monkeypatch.setattr(connector, "_KEPT_EVERY_S", -1.0)
-    monkeypatch.setattr(connector, "look_one", fail)
+    monkeypatch.setattr(connector_reader, "_KEPT_EVERY_S", -1.0)
+    monkeypatch.setattr(connector_reader, "look_one", fail)
     with pytest.raises(StoreTransientError):
         planned(root, tmp_path / "index")
-    monkeypatch.setattr(connector, "look_one", whole)
+    monkeypatch.setattr(connector_reader, "look_one", whole)
     read.clear()
     assert planned(root, tmp_path / "index")[1] == 20
     assert read == [last]
@@ -154,6 +154,6 @@ def test_a_file_beside_the_index_is_left_alone(tmp_path: Path) -> None:
     path, victim = tmp_path / "index", tmp_path / "victim"
     victim.write_text("mine")
     (tmp_path / f"index.{os.getpid()}").symlink_to(victim)
-    connector_index.save(path, [], root="s3://bucket", empty_as_null=False)
-    assert connector_index.load(path, root="s3://bucket", empty_as_null=False) == {}
+    file_index.save(path, [], root="s3://bucket", empty_as_null=False)
+    assert file_index.load(path, root="s3://bucket", empty_as_null=False) == {}
     assert victim.read_text() == "mine"

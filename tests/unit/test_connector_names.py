@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backup_avro.connector import Place, Reading, place_of
+from tandem.backup_avro.documents.connector_layout import Place, Reading, place_of
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro.connector import Place, Prefer
-from backup_avro.errors import RefusedError
-from backup_avro.record import Record, encode
-from spark_jobs.connector_files import File, FileFault, Listed
-from spark_jobs.connector_overlap import Settled, clusters, settle
-from spark_jobs.read import Body
+from tandem.backup_avro.documents.connector_layout import Place, Prefer
+from tandem.backup_avro.errors import RefusedError
+from tandem.backup_avro.record.current import Record, encode
+from tandem.spark_jobs.connector.file_findings import File, FileFault, Listed
+from tandem.spark_jobs.connector.overlapping_files import Settled, clusters, settle
+from tandem.spark_jobs.reading.object_reader import Body
 
 Content = Mapping[int, bytes | None]
 """Offset -> value."""

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from strategies import logs
 from test_record import as_dict
 
-from backup_avro.container import (
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.container import (
     Codec,
     compress,
     decode_header,
@@ -25,8 +26,7 @@ from backup_avro.container import (
     frame_block,
     iter_blocks,
 )
-from backup_avro.errors import DamagedError
-from backup_avro.record import SCHEMA, SCHEMA_JSON, Record, decode_body, encode
+from tandem.backup_avro.record.current import SCHEMA, SCHEMA_JSON, Record, decode_body, encode
 
 SYNC = bytes(range(16))
 codecs = st.sampled_from(Codec)

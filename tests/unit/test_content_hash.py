@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sink.transcode.content_hash import START, advance
+from tandem.sink.transcode.content_hash import START, advance
 
 _BYTES = st.none() | st.binary(max_size=6)
 _HEADERS = st.lists(st.tuples(st.text(max_size=3), _BYTES), max_size=3)

@@ -16,28 +16,29 @@ from doubles import MemoryStore, ScriptedSource, StandInCluster
 from pipelines import T0, Bench, at_work, through
 from strategies import batch
 
-from backup_avro.chain import RecordHash
-from backup_avro.coverage import CUT_OFF_KEPT, clearing
-from backup_avro.errors import TransientError
-from backup_avro.record import Record, TimestampType
-from controller.proof import NotProvenError, Prover
-from controller.tasks import Tasks
-from sink import contents
-from sink.chain.reader import ChainReader
-from sink.chain.writer import Identity
-from sink.contents import Read, Rewritten
-from sink.encryption.key_ring import KeyRing
-from sink.encryption.settings import EncryptionSettings
-from sink.record_keys import PLAIN, RecordKeys
-from sink.source import topic_id, wire
-from sink.source.error_codes import ErrorCode
-from sink.source.errors import ClusterTransientError
-from sink.source.fetched import FaultKind, FetchFault, Place, TopicPartition
-from sink.source.record_lookup import SIZES, Asked
-from sink.track import STEPS, kept_hashes
-from sink.transcode.choice import best_transcoder
-from sink.transcode.record_hash import last_record
-from sink.transcode.reference import ReferenceTranscoder
+from tandem.backup_avro.chain.entries import RecordHash
+from tandem.backup_avro.errors import TransientError
+from tandem.backup_avro.record.current import Record, TimestampType
+from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, clearing
+from tandem.controller.instance.act import Tasks
+from tandem.controller.instance.history_proof import NotProvenError, Prover
+from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.key_ring import KeyRing
+from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
+from tandem.sink.kafka.cluster import topic_ids
+from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
+from tandem.sink.kafka.errors.error_codes import ErrorCode
+from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, Place, TopicPartition
+from tandem.sink.kafka.lookup.record_lookup import SIZES, Asked
+from tandem.sink.kafka.wire import protocol
+from tandem.sink.read import log_identity
+from tandem.sink.read.log_identity import Read, Rewritten
+from tandem.sink.read.partition_progress import STEPS, kept_hashes
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import Identity
+from tandem.sink.transcode.choice import best_transcoder
+from tandem.sink.transcode.record_hash import last_record
+from tandem.sink.transcode.reference import ReferenceTranscoder
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def test_a_broker_that_comes_back_with_the_same_log_is_read_on_from(bench: Bench
 
 def test_nothing_is_read_before_the_log_was_compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither records nor an end are believed while no broker can say what the log holds."""
-    monkeypatch.setattr("sink.tail._COMPARE_RETRY_S", 0.02)
+    monkeypatch.setattr("tandem.sink.read.tail._COMPARE_RETRY_S", 0.02)
     read_twice(bench)
     tail = bench.log.sources[0]
     ask, gate = tail.record_hashes, threading.Event()
@@ -195,7 +196,7 @@ def compared(there: Iterable[RecordHash], *known: int, gone: bool = False) -> Re
     source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [], hashes={T0: {one.offset: one for one in there}})
     if gone:
         source.leader[T0] = -1
-    return contents.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(*known))})[T0]
+    return log_identity.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(*known))})[T0]
 
 
 def test_what_a_comparison_shows() -> None:
@@ -215,7 +216,7 @@ def test_what_a_comparison_shows() -> None:
 def test_another_record_below_proves_nothing() -> None:
     """A leader tells the last record of the batch that is left: it is another offset."""
     source = ScriptedSource(ends={}, answer=lambda _: [], hashes={T0: {9: RecordHash(7, "b" * 12)}})
-    assert contents.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(9))}) == {T0: None}
+    assert log_identity.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(9))}) == {T0: None}
 
 
 def test_who_has_no_leader_is_left_out() -> None:
@@ -225,7 +226,7 @@ def test_who_has_no_leader_is_left_out() -> None:
     source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [])
     answers = [{T0: hashes(9, letter="b")[0]}, {}]
     source.record_hashes = lambda _: answers.pop(0)  # type: ignore[method-assign]
-    assert contents.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}) == {
+    assert log_identity.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}) == {
         T0: Rewritten(offset=9, cut_at=-1)
     }
 
@@ -245,13 +246,13 @@ def test_where_an_election_cut_a_log_the_epochs_tell(answer: tuple[int, int], cu
     there = [*hashes(3), *hashes(9, letter="b")]
     source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [], hashes={T0: {one.offset: one for one in there}})
     source.epochs[T0] = answer
-    (found,) = contents.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}).values()
+    (found,) = log_identity.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}).values()
     assert found is not None
     assert (found.cut_at, found.elected) == ((cut_at, True) if cut_at >= 0 else (4, False))
     assert ("an unclean election cut it" in found.reason) is found.elected
     source.hashes[T0][3] = hashes(3, letter="b")[0]
     source.epochs[T0] = (3, 7)
-    (found,) = contents.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}).values()
+    (found,) = log_identity.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}).values()
     assert found == Rewritten(offset=3, cut_at=-1), "epochs were used again: what differs lies below"
 
 
@@ -389,8 +390,8 @@ def test_no_checkpoint_holds_what_another_history_has() -> None:
 
 
 ID = UUID(int=1)
-TEXT_ID = topic_id.as_text(ID)
-VIEWS = {"t": wire.TopicView(name="t", error_code=0, topic_id=ID, partitions={0: (1, 3)})}
+TEXT_ID = topic_ids.as_text(ID)
+VIEWS = {"t": protocol.TopicView(name="t", error_code=0, topic_id=ID, partitions={0: (1, 3)})}
 
 
 def record(offset: int) -> Record:
@@ -469,7 +470,7 @@ def test_another_life_of_the_topic_is_not_looked_at() -> None:
     """A cluster without ids can't tell."""
     assert Asked({T0: Place(TEXT_ID, 5)}).is_of(T0, VIEWS["t"])
     assert not Asked({T0: Place("another", 5)}).is_of(T0, VIEWS["t"])
-    nameless = wire.TopicView(name="t", error_code=0, topic_id=None, partitions={0: (1, 3)})
+    nameless = protocol.TopicView(name="t", error_code=0, topic_id=None, partitions={0: (1, 3)})
     assert Asked({T0: Place(TEXT_ID, 5)}).is_of(T0, nameless)
 
 
@@ -503,8 +504,8 @@ def test_a_chain_confirms_no_guess_where_objects_are_encrypted() -> None:
     assert new.same(plain, plain) is True, "from before anything was encrypted"
     source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [], hashes={T0: {9: other}})
     read = {T0: Read(topic_id="t", offset=10, epoch=3, hashes=(kept,))}
-    assert contents.compare(source, read, without) == {T0: None}
-    assert contents.compare(source, read, new) == {T0: Rewritten(offset=9, cut_at=-1)}
+    assert log_identity.compare(source, read, without) == {T0: None}
+    assert log_identity.compare(source, read, new) == {T0: Rewritten(offset=9, cut_at=-1)}
 
 
 def test_where_a_kms_has_the_keys_hashes_are_of_one_process() -> None:

@@ -10,7 +10,9 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro.coordination import (
+from tandem.backup_avro.chain.integers import LAST_MOMENT
+from tandem.backup_avro.chain.layout import LAST_GENERATION
+from tandem.backup_avro.documents.coordination_message import (
     FINGERPRINT,
     MESSAGE_LIMIT,
     SCHEMA,
@@ -25,10 +27,8 @@ from backup_avro.coordination import (
     message_key,
     parse_message_key,
 )
-from backup_avro.errors import DamagedError
-from backup_avro.integers import LAST_MOMENT
-from backup_avro.layout import LAST_GENERATION
-from backup_avro.varint import encode_long
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.varint import encode_long
 
 PARSED = fastavro.parse_schema(SCHEMA)
 longs = st.integers(0, (1 << 63) - 1)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from backup_avro.coordination import CoordinationMessage, Event
-from controller import coordination
-from controller.coordination import Bulletin, CoordinationTopic
-from sink.source.errors import ClusterUnreachableError
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.controller.coordination import topic as coordination
+from tandem.controller.coordination.topic import Bulletin, CoordinationTopic
+from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
 
 ME = CoordinationMessage(
     event=Event.PROGRESS, pair="p", instance="a", incarnation="i", cluster_id="c", request_id="r", at=1

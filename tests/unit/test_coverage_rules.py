@@ -10,8 +10,9 @@ from chains import Chain, complete_generation, grown, guarded, key, position, to
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro.chain import Base, Clearing, Kind, PartitionKey
-from backup_avro.coverage import (
+from tandem.backup_avro.chain.entries import Base, Clearing, Kind, PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.coverage import (
     CUT_OFF_KEPT,
     Cover,
     Shortfall,
@@ -27,7 +28,6 @@ from backup_avro.coverage import (
     unproven,
     unseen_cover,
 )
-from backup_avro.fold import Generation
 
 K, U = key(), key("u")
 ONE, BOTH = guarded(topic()), guarded(topic(), topic("u"))

@@ -13,9 +13,11 @@ from damage.judge import Outcome, judge
 from damage.scene import build
 from damage.ways import Damage, damage
 
-from backup_avro import layout
-from backup_avro.container import Codec
-from spark_jobs import read, restore_choice, verify_plan
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.record.container import Codec
+from tandem.spark_jobs.reading import object_reader
+from tandem.spark_jobs.restore.plan import options
+from tandem.spark_jobs.verify import verify_plan
 
 
 @pytest.mark.parametrize("seed", range(100_001, 100_009))
@@ -39,7 +41,7 @@ def test_without_checksums_damage_gets_through(monkeypatch: pytest.MonkeyPatch) 
 
     Where blocks are not compressed, that is: compressions vouch for themselves.
     """
-    for module in (read, verify_plan):
+    for module in (object_reader, verify_plan):
         monkeypatch.setattr(module, "check_bytes", lambda *_: None)
     plain = list(Codec).index(Codec.NULL)
     # Names have random parts, so no seed names the same byte twice; most damage hits something else.
@@ -88,6 +90,6 @@ def test_a_restore_does_not_take_a_gap_for_the_end(tmp_path: Path) -> None:
     """Where bisecting would take the chain for ended, a restore rests on another generation and says so."""
     scene = build(tmp_path, 1)
     (tmp_path / layout.entry_key(PAIR, 2, 3)).unlink()
-    plan = restore_choice.plan_of(restore_choice.ChainReader(scene.store, PAIR), restore_choice.Options())
+    plan = options.plan_of(options.ChainReader(scene.store, PAIR), options.Options())
     assert plan.generation == 1
     assert "is missing, but" in plan.damaged[2]

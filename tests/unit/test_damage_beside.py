@@ -11,16 +11,16 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from chains import key, position
 from doubles import MemoryStore
 
-from backup_avro import layout
-from backup_avro.chain import Base, Clearing, Kind
-from backup_avro.errors import DamagedError, RefusedError
-from sink.chain.reader import ChainReader
-from sink.clear import clear
-from spark_jobs.catch_up import CatchUp
-from spark_jobs.catch_up_plan import Pace
-from spark_jobs.state import Wish
-from spark_jobs.state_choice import find
-from spark_jobs.verify import numbers_of
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Base, Clearing, Kind
+from tandem.backup_avro.errors import DamagedError, RefusedError
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.write.clear import clear
+from tandem.spark_jobs.catch_up.job import CatchUp
+from tandem.spark_jobs.catch_up.plan import Pace
+from tandem.spark_jobs.state.find_state import find
+from tandem.spark_jobs.state.wanted_state import Wish
+from tandem.spark_jobs.verify.verify_objects import numbers_of
 
 SPEC = TopicSpec("t")
 

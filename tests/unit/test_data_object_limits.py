@@ -13,26 +13,26 @@ from golden.encrypted import KEY_TEXT
 from old_files import avro, put, rows, sink_key
 from test_document_limits import grow
 
-from backup_avro.chain import PartitionKey
-from backup_avro.connector import Reading
-from backup_avro.errors import DamagedError, ExitCode
-from backup_avro.selection import Slice
-from sink.chain.reader import ChainReader
-from sink.confirm import ObjectLostError, ReadBack
-from sink.encryption.objects import read_range
-from sink.encryption.settings import EncryptionSettings
-from sink.object_store import ObjectStore, OutsizedObjectError, StoreSettings, open_store
-from sink.object_store.base import StoreDeniedError, put_new
-from spark_jobs import connector
-from spark_jobs.connector import ConnectorReader
-from spark_jobs.connector_files import FileFault
-from spark_jobs.read import ObjectReader, StoreAddress
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.state import Wish
-from spark_jobs.sweep_plan import SweepRules, plan_sweep
-from spark_jobs.sweep_records import sweep_partition
-from spark_jobs.verify import check_one
-from spark_jobs.verify_plan import Fault, plan_objects
+from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.documents.connector_layout import Reading
+from tandem.backup_avro.errors import DamagedError, ExitCode
+from tandem.backup_avro.selection.newest_state import Slice
+from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.objects import read_range
+from tandem.sink.store import ObjectStore, OutsizedObjectError, StoreSettings, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.object_store import StoreDeniedError, put_new
+from tandem.sink.write.confirm import ObjectLostError, ReadBack
+from tandem.spark_jobs.connector import connector_reader
+from tandem.spark_jobs.connector.connector_reader import ConnectorReader
+from tandem.spark_jobs.connector.file_findings import FileFault
+from tandem.spark_jobs.reading.object_reader import ObjectReader, StoreAddress
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.retention.sweep_partition import sweep_partition
+from tandem.spark_jobs.retention.sweep_plan import SweepRules, plan_sweep
+from tandem.spark_jobs.state.wanted_state import Wish
+from tandem.spark_jobs.verify.verify_objects import check_one
+from tandem.spark_jobs.verify.verify_plan import Fault, plan_objects
 
 SPEC = TopicSpec("orders")
 KEY = PartitionKey(SPEC.topic().topic_id, 0)
@@ -129,7 +129,7 @@ def test_a_file_of_a_connector_that_grew_since_it_was_listed(tmp_path: Path, mon
     listing = ConnectorReader(address).listing()
     grow(tmp_path / "old", key, LARGE)
     (item,) = [item for item in listing.files if item.key == key]
-    (finding,) = connector.look_one(address, item).findings
+    (finding,) = connector_reader.look_one(address, item).findings
     assert (finding.fault, finding.where) == (FileFault.CONTAINER, key)
     assert finding.message == f"it has {LARGE} bytes, and had {item.size} when it was listed: it was changed"
     monkeypatch.setattr(ConnectorReader, "listing", lambda _: listing)

@@ -17,11 +17,21 @@ import pytest
 from chains import CLUSTER, OPENING, PAIR, key, topic
 from doubles import MemoryStore, StandInCluster, no_source
 
-from backup_avro import layout
-from backup_avro.chain import Base, Entry, Kind, Part, PartitionKey, Position, StoredObject, Taint, sha256_hex
-from backup_avro.coordination import Event
-from backup_avro.errors import PermanentError
-from controller.decide import (
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import (
+    Base,
+    Entry,
+    Kind,
+    Part,
+    PartitionKey,
+    Position,
+    StoredObject,
+    Taint,
+    sha256_hex,
+)
+from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.errors import PermanentError
+from tandem.controller.decision.decide import (
     Action,
     AskPeer,
     ClaimNext,
@@ -34,11 +44,11 @@ from controller.decide import (
     TakeOver,
     decide,
 )
-from controller.guard import GuardedCluster, as_guarded
-from controller.observation import Activation, Observation, Peer, PipelineState, Policy, Role, Twin
-from controller.tasks import Tasks
-from sink.chain.reader import ChainReader
-from sink.chain.writer import ChainWriter, Identity
+from tandem.controller.decision.observation import Activation, Observation, Peer, PipelineState, Policy, Role, Twin
+from tandem.controller.instance.act import Tasks
+from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter, Identity
 
 TOPIC = topic(partitions=2)
 KEYS = (key("t", 0), key("t", 1))

@@ -8,12 +8,23 @@ from typing import Any
 import pytest
 from chains import Chain, complete_generation, guarded, key, position, topic
 
-from backup_avro.chain import Base, Clearing, Kind
-from backup_avro.coverage import Shortfall
-from controller import decide as decisions
-from controller.decide import AskPeer, ClaimNext, Clear, Complete, Drain, Halt, Reason, Seal, StartPipeline, TakeOver
-from controller.machine import TABLE, RoleMachine
-from controller.observation import Activation, Observation, Peer, PipelineState, Policy, Role, Twin
+from tandem.backup_avro.chain.entries import Base, Clearing, Kind
+from tandem.backup_avro.selection.coverage import Shortfall
+from tandem.controller.decision import decide as decisions
+from tandem.controller.decision.decide import (
+    AskPeer,
+    ClaimNext,
+    Clear,
+    Complete,
+    Drain,
+    Halt,
+    Reason,
+    Seal,
+    StartPipeline,
+    TakeOver,
+)
+from tandem.controller.decision.observation import Activation, Observation, Peer, PipelineState, Policy, Role, Twin
+from tandem.controller.decision.role_machine import TABLE, RoleMachine
 
 K = key()
 POLICY = Policy(

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 import zstandard
 
-from backup_avro import compression
-from backup_avro.errors import DamagedError, TooLargeError
+from tandem.backup_avro.errors import DamagedError, TooLargeError
+from tandem.backup_avro.record import compression
 
 MIB = 1 << 20
 Both = tuple[Callable[[bytes], bytes], Callable[[bytes, int], bytes]]

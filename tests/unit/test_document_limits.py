@@ -10,21 +10,22 @@ from build_backup import Backup, TopicSpec, records
 from chains import PAIR
 from test_stored_documents import KINDS, RESTORED
 
-from backup_avro import layout, limits
-from backup_avro.chain import Part, PartitionKey, StoredObject
-from backup_avro.chain_json import canonical, decode_entry, dump_object, pack, unpack
-from backup_avro.compression import gzip
-from backup_avro.errors import DamagedError, ExitCode, RefusedError
-from backup_avro.pause import Pause
-from backup_avro.signature import Signer
-from controller.cli.main import run
-from sink.chain import pins
-from sink.chain.pauses import PauseReader
-from sink.chain.reader import ChainReader
-from sink.chain.releases import ReleaseReader
-from sink.object_store import ObjectStore, StoreSettings, open_store
-from spark_jobs import group_plan, offset_pages, restore_groups, restore_record
-from spark_jobs.offset_map import LARGEST_PAGE, Row
+from tandem.backup_avro.chain import document_limits, layout
+from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject
+from tandem.backup_avro.chain.json_codec import canonical, decode_entry, dump_object, pack, unpack
+from tandem.backup_avro.chain.signatures import Signer
+from tandem.backup_avro.documents.pause import Pause
+from tandem.backup_avro.errors import DamagedError, ExitCode, RefusedError
+from tandem.backup_avro.record.compression import gzip
+from tandem.controller.cli.main import run
+from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.pauses import PauseReader
+from tandem.sink.store.chain.releases import ReleaseReader
+from tandem.spark_jobs.restore import offset_pages, restore_record
+from tandem.spark_jobs.restore.groups import group_plan, restore_groups
+from tandem.spark_jobs.restore.offset_map import LARGEST_PAGE, Row
 
 HUGE = 4 << 30
 LEFT_BY_RESTORES = ("restore record", "group note")
@@ -54,30 +55,30 @@ def grow(folder: Path, name: str, size: int = HUGE) -> None:
 @pytest.mark.parametrize(
     ("name", "most"),
     [
-        (layout.claim_key(PAIR, 2), limits.SMALL),
-        (layout.entry_key(PAIR, 1, 2), limits.ENTRY),
-        (layout.pins_prefix(PAIR) + "x.json", limits.PIN),
-        (layout.pause_key(PAIR, 1), limits.SMALL),
-        (layout.release_key(PAIR, 1), limits.SMALL),
-        (layout.checkpoint_key(PAIR, "x"), limits.LISTS),
-        (layout.outcome_key(PAIR, "x"), limits.SMALL),
-        (layout.result_prefix(PAIR, "drill") + "1-x.json", limits.SMALL),
-        (OFFER, limits.LISTS),
-        (layout.restore_prefix(PAIR, "r") + "restore.json", limits.ENTRY),
-        (layout.restore_prefix(PAIR, "r") + "groups-0001-0001.json", limits.ENTRY),
-        (layout.restore_prefix(PAIR, "r") + "offsets/t+0+aa.json", limits.LISTS),
+        (layout.claim_key(PAIR, 2), document_limits.SMALL),
+        (layout.entry_key(PAIR, 1, 2), document_limits.ENTRY),
+        (layout.pins_prefix(PAIR) + "x.json", document_limits.PIN),
+        (layout.pause_key(PAIR, 1), document_limits.SMALL),
+        (layout.release_key(PAIR, 1), document_limits.SMALL),
+        (layout.checkpoint_key(PAIR, "x"), document_limits.LISTS),
+        (layout.outcome_key(PAIR, "x"), document_limits.SMALL),
+        (layout.result_prefix(PAIR, "drill") + "1-x.json", document_limits.SMALL),
+        (OFFER, document_limits.LISTS),
+        (layout.restore_prefix(PAIR, "r") + "restore.json", document_limits.ENTRY),
+        (layout.restore_prefix(PAIR, "r") + "groups-0001-0001.json", document_limits.ENTRY),
+        (layout.restore_prefix(PAIR, "r") + "offsets/t+0+aa.json", document_limits.LISTS),
     ],
 )
 def test_each_kind_of_document_has_a_largest_size(store: ObjectStore, tmp_path: Path, name: str, most: int) -> None:
     """One byte more is not read, and not put; what is no document is of any size."""
-    assert limits.most_bytes(name) == most
+    assert document_limits.most_bytes(name) == most
     grow(tmp_path, name)
     with pytest.raises(
         DamagedError, match=rf"{name.rsplit('/', maxsplit=1)[-1].split('+', maxsplit=1)[0]}.* has {HUGE} bytes"
     ):
         store.get(name)
     grow(tmp_path, name, most)
-    if most < limits.ENTRY:
+    if most < document_limits.ENTRY:
         assert len(store.get(name)) == most
     with pytest.raises(RefusedError, match=rf"would have {most + 1} bytes"):
         store.put_if_absent(name, memoryview(bytes(most + 1)))
@@ -87,7 +88,7 @@ def test_what_is_no_document_has_none() -> None:
     """Of data objects the chain says how large they are: see test_data_object_limits."""
     data = layout.data_key(PAIR, "a", 1, topic="t", partition=0, first=0, last=9, nonce="0" * 16)
     for name in (data, layout.journal_key(PAIR, "a", 1, seq=3, nonce="0")):
-        assert limits.most_bytes(name) is None
+        assert document_limits.most_bytes(name) is None
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -119,8 +120,8 @@ def test_one_that_is_too_large_is_damage_and_no_more(tmp_path: Path, signed: boo
     assert pauses.refresh() is None
     with pytest.raises(DamagedError, match="has"):
         ReleaseReader(store, PAIR).refresh()
-    os.truncate(tmp_path / "root" / layout.claim_key(PAIR, 2), limits.SMALL + 1)
-    with pytest.raises(DamagedError, match=f"nothing that belongs there has more than {limits.SMALL}"):
+    os.truncate(tmp_path / "root" / layout.claim_key(PAIR, 2), document_limits.SMALL + 1)
+    with pytest.raises(DamagedError, match=f"nothing that belongs there has more than {document_limits.SMALL}"):
         ChainReader(store, PAIR).refresh()
 
 
@@ -142,8 +143,8 @@ def test_what_a_restore_leaves_has_the_bounds_of_an_entry(kind: str, monkeypatch
             smaller.setattr(module, "ENTRY_JSON", 10_000)
         with pytest.raises(DamagedError, match="would take more than 10000 bytes"):
             read(gzip(b'{"v":1,"x":"' + b"x" * 10_000 + b'"}'))
-    with pytest.raises(DamagedError, match=rf"more than {limits.VALUES} values"):
-        read(gzip(b'{"v":1,"x":[' + b"[]," * (limits.VALUES // 2) + b"[]]}"))
+    with pytest.raises(DamagedError, match=rf"more than {document_limits.VALUES} values"):
+        read(gzip(b'{"v":1,"x":[' + b"[]," * (document_limits.VALUES // 2) + b"[]]}"))
 
 
 def test_rows_of_a_large_transaction_are_put_into_pages_of_a_few_megabytes(store: ObjectStore) -> None:
@@ -160,7 +161,7 @@ def test_a_restore_of_more_than_a_document_has_room_for_ends_well(
 ) -> None:
     """Only groups go by its record, so the restore says that it left none."""
     with monkeypatch.context() as smaller:
-        smaller.setattr("backup_avro.chain_json.ENTRY_JSON", 100)
+        smaller.setattr("tandem.backup_avro.chain.json_codec.ENTRY_JSON", 100)
         assert "JSON has more than 100 bytes" in str(restore_groups.leave(store, RESTORED))
     assert restore_groups.list_restores(store, PAIR) == ([], {})
     assert restore_groups.leave(store, RESTORED) is None
@@ -186,13 +187,13 @@ def test_a_damaged_record_of_a_restore_hides_no_other(store: ObjectStore, capsys
 
 def test_an_entry_has_a_largest_size_and_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists of nothing take twenty times their bytes of memory: they are counted before they are parsed."""
-    bomb = b'{"v":1,"objects":[' + b"[]," * (limits.VALUES // 2) + b"[]]}"
+    bomb = b'{"v":1,"objects":[' + b"[]," * (document_limits.VALUES // 2) + b"[]]}"
     for data in (gzip(bomb), bomb):
-        with pytest.raises(DamagedError, match=rf"^here: its JSON has more than {limits.VALUES} values"):
+        with pytest.raises(DamagedError, match=rf"^here: its JSON has more than {document_limits.VALUES} values"):
             decode_entry(data, "here")
     with pytest.raises(RefusedError, match="would not be readable: its JSON has more than"):
         pack(bomb)
-    monkeypatch.setattr("backup_avro.chain_json.ENTRY_JSON", 10_000)
+    monkeypatch.setattr("tandem.backup_avro.chain.json_codec.ENTRY_JSON", 10_000)
     with pytest.raises(RefusedError, match="its JSON has more than 10000 bytes"):
         pack(b'"' + b"x" * 10_000 + b'"')
     with pytest.raises(DamagedError, match=r"^here: its JSON has more than 10000 bytes"):
@@ -215,5 +216,5 @@ def test_ten_thousand_partitions_have_room() -> None:
     name = layout.journal_key(PAIR, "a", 1, seq=3, nonce="0" * 16)
     journal = StoredObject(key=name, journal=True, bytes=9 << 20, sha256="ab" * 32, parts=parts)
     data = canonical(dump_object(journal))
-    assert 28 * len(data) * 3 < limits.ENTRY_JSON
-    assert 28 * sum(data.count(mark) for mark in (b",", b"[", b"{")) * 3 < limits.VALUES
+    assert 28 * len(data) * 3 < document_limits.ENTRY_JSON
+    assert 28 * sum(data.count(mark) for mark in (b",", b"[", b"{")) * 3 < document_limits.VALUES

@@ -15,20 +15,20 @@ import yaml
 from build_backup import PAIR, Backup, TopicSpec, records
 from command_tree import commands
 
-from backup_avro.checkpoint import Request
-from controller.cli import schemas
-from controller.cli.documents import DOCUMENTS
-from controller.cli.main import ALIASES, run
-from sink.chain import checkpoints
-from sink.chain.writer import now_ms
-from sink.object_store import ObjectStore, open_store
+from tandem.backup_avro.documents.checkpoint import Request
+from tandem.controller.cli.main import ALIASES, run
+from tandem.controller.cli.output import schemas
+from tandem.controller.cli.output.documents import DOCUMENTS
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain import checkpoints
+from tandem.sink.store.chain.chain_writer import now_ms
 
 ORDERS = TopicSpec("orders", partitions=2)
 CAMEL = re.compile(r"[a-z]+(?:[A-Z0-9][a-z0-9]*)*")
 
 
 def test_the_committed_schemas_are_those_of_the_code() -> None:
-    """`python -m controller.cli.schemas` would change nothing."""
+    """`python -m tandem.controller.cli.output.schemas` would change nothing."""
     made = {name: schemas.text(schema) for name, schema in schemas.schemas().items()}
     assert {path.name: path.read_text() for path in documents.FOLDER.iterdir()} == made
 

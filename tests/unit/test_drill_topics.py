@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from backup_avro.errors import TransientError
-from backup_avro.outcome import Scope
-from controller.cli.drill import _scope, _what
-from controller.config.rules import is_reserved
-from sink.source.errors import ClusterRequestError
-from spark_jobs.drill import SUFFIX, _deleting, drill_options
-from spark_jobs.restore import Told
-from spark_jobs.restore_choice import Options
+from tandem.backup_avro.documents.outcome import Scope
+from tandem.backup_avro.errors import TransientError
+from tandem.controller.cli.restore.drill import _scope, _what
+from tandem.controller.config.rules import is_reserved
+from tandem.sink.kafka.errors.cluster_errors import ClusterRequestError
+from tandem.spark_jobs.restore.drill import SUFFIX, _deleting, drill_options
+from tandem.spark_jobs.restore.job import Told
+from tandem.spark_jobs.restore.plan.options import Options
 
 
 class Cluster:

@@ -11,21 +11,21 @@ from chains import Chain, complete_generation, done_base, key, part, position
 from doubles import Event, MemoryStore, ScriptedSource, evidence, fetched
 from pipelines import Bench, through
 
-from backup_avro.chain import Base, Taint
-from backup_avro.container import Codec
-from backup_avro.fold import Generation
-from backup_avro.lasting import LastRecord, contradicts, last_records
-from sink import clock
-from sink.base import BaseLane
-from sink.lanes import Board
-from sink.meters import Meters
-from sink.roll import Roller
-from sink.scan import BaseScan
-from sink.source.empty_answers import ANSWERS, SECONDS, EmptyAnswers, EmptyRange
-from sink.source.fetched import Evidence, TopicPartition
-from sink.tail import TailLane
-from sink.track import Track
-from sink.transcode.reference import ReferenceTranscoder
+from tandem.backup_avro.chain.entries import Base, Taint
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.record.container import Codec
+from tandem.backup_avro.selection.last_records import LastRecord, contradicts, last_records
+from tandem.sink import clock
+from tandem.sink.kafka.fetch.empty_answers import ANSWERS, SECONDS, EmptyAnswers, EmptyRange
+from tandem.sink.kafka.fetch.events import Evidence, TopicPartition
+from tandem.sink.meters import Meters
+from tandem.sink.read.partition_progress import Track
+from tandem.sink.read.reader_context import Board
+from tandem.sink.read.scan.local_ranges import BaseLane
+from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.read.tail import TailLane
+from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.write.object_buffer import Roller
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PLACE = EmptyRange(serial=1, offset=4, end=9, leader_epoch=3)

@@ -14,25 +14,25 @@ from structlog.testing import capture_logs
 from test_merge_objects import TOPICS, backup_of, merger, to_the_end
 from test_roll_objects import Names, roller, segment
 
-from backup_avro import sealing
-from backup_avro.chain import PartitionKey, StoredObject, sha256_hex
-from backup_avro.chain_json import decode_entry
-from backup_avro.container import Codec, decode_header
-from backup_avro.envelope import CHUNK_SIZE, is_encrypted
-from backup_avro.errors import ConfigError, DamagedError, ExitCode
-from backup_avro.record import Record, decode_body
-from backup_avro.selection import Slice, select
-from sink.chain.reader import ChainReader
-from sink.confirm import ObjectLostError
-from sink.encryption.errors import MissingKeyError, PlainObjectError
-from sink.encryption.key_ring import NO_KEYS, KeyRing
-from sink.encryption.objects import open_object, part_hashes, read_parts, read_range, require_keys, stored_object
-from sink.encryption.settings import EncryptionSettings
-from sink.object_store import ObjectStore, StoreSettings, open_store
-from spark_jobs.key_history import history
-from spark_jobs.read import ChangedObjectError, ObjectReader, StoreAddress
-from spark_jobs.source_options import parse_keys, parse_options, store_options
-from spark_jobs.verify_plan import Fault, check_object, plan_objects
+from tandem.backup_avro.chain.entries import PartitionKey, StoredObject, sha256_hex
+from tandem.backup_avro.chain.json_codec import decode_entry
+from tandem.backup_avro.errors import ConfigError, DamagedError, ExitCode
+from tandem.backup_avro.record import chunk_cipher
+from tandem.backup_avro.record.container import Codec, decode_header
+from tandem.backup_avro.record.current import Record, decode_body
+from tandem.backup_avro.record.envelope import CHUNK_SIZE, is_encrypted
+from tandem.backup_avro.selection.newest_state import Slice, select
+from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.errors import MissingKeyError, PlainObjectError
+from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
+from tandem.sink.encryption.objects import open_object, part_hashes, read_parts, read_range, require_keys, stored_object
+from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.write.confirm import ObjectLostError
+from tandem.spark_jobs.datasource.options import parse_keys, parse_options, store_options
+from tandem.spark_jobs.reading.key_history import history
+from tandem.spark_jobs.reading.object_reader import ChangedObjectError, ObjectReader, StoreAddress
+from tandem.spark_jobs.verify.verify_plan import Fault, check_object, plan_objects
 
 OTHER_TEXT = "ff" + "01" * 31
 
@@ -227,7 +227,7 @@ def sealed_by_another(store: MemoryStore, item: StoredObject, at: int) -> bytes:
     assert isinstance(plain, bytearray)
     plain[at] ^= 1
     data_key = store.keys.data_key(item.key, item.envelope)
-    return bytes(sealing.seal(item.envelope, data_key, plain, name=item.key))
+    return bytes(chunk_cipher.seal(item.envelope, data_key, plain, name=item.key))
 
 
 def test_who_has_the_data_key_makes_no_records(two: tuple[MemoryStore, StoredObject, StoredObject]) -> None:
@@ -315,7 +315,7 @@ def test_small_parts_in_one_chunk_are_hashed_once(monkeypatch: pytest.MonkeyPatc
         hashed.append(len(view))
         return sha256_hex(view)
 
-    monkeypatch.setattr("sink.encryption.objects.sha256_hex", count)
+    monkeypatch.setattr("tandem.sink.encryption.objects.sha256_hex", count)
     assert list(part_hashes(item, item.parts, data)) == [part.sha256 for part in item.parts]
     assert sum(hashed) < 4 * len(data)
     assert len(hashed) < len(item.parts) / 10

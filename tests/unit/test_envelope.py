@@ -11,11 +11,11 @@ from golden import encrypted
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro import sealing
-from backup_avro.chain import StoredObject
-from backup_avro.chain_json import canonical, dump_object, load_object
-from backup_avro.envelope import CHUNK_SIZE, MAGIC, TAG_SIZE, Envelope, decode, is_encrypted
-from backup_avro.errors import DamagedError, NewerFormatError
+from tandem.backup_avro.chain.entries import StoredObject
+from tandem.backup_avro.chain.json_codec import canonical, dump_object, load_object
+from tandem.backup_avro.errors import DamagedError, NewerFormatError
+from tandem.backup_avro.record import chunk_cipher
+from tandem.backup_avro.record.envelope import CHUNK_SIZE, MAGIC, TAG_SIZE, Envelope, decode, is_encrypted
 
 KEY = bytes(range(32))
 DATA_KEY = bytes(range(1, 33))
@@ -25,8 +25,8 @@ NAME = "shop/a/generation=00000001/journal/00000000000000000001+0011223344556677
 
 def envelope(*, wrapping_key: bytes = b"", chunk_size: int = CHUNK) -> Envelope:
     """An envelope with small chunks."""
-    wrapped = sealing.wrap(DATA_KEY, sealing.wrapping_key(KEY))
-    return Envelope(key_id=sealing.key_id(KEY), data_key=wrapped, wrapping_key=wrapping_key, chunk_size=chunk_size)
+    wrapped = chunk_cipher.wrap(DATA_KEY, chunk_cipher.wrapping_key(KEY))
+    return Envelope(key_id=chunk_cipher.key_id(KEY), data_key=wrapped, wrapping_key=wrapping_key, chunk_size=chunk_size)
 
 
 def plain(size: int) -> bytes:
@@ -36,7 +36,7 @@ def plain(size: int) -> bytes:
 
 def opened(data: bytes, name: str = NAME, it: Envelope | None = None) -> bytes:
     """What is in an object."""
-    return bytes(sealing.open_whole(it or envelope(), DATA_KEY, data, name=name))
+    return bytes(chunk_cipher.open_whole(it or envelope(), DATA_KEY, data, name=name))
 
 
 SIZES = st.one_of(st.integers(0, 4 * CHUNK), st.sampled_from([0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK]))
@@ -46,12 +46,12 @@ SIZES = st.one_of(st.integers(0, 4 * CHUNK), st.sampled_from([0, 1, CHUNK - 1, C
 def test_what_is_sealed_in_any_pieces_opens_again(size: int, cuts: list[int]) -> None:
     """Sizes at the borders of chunks among them; the size of the object is what the envelope says."""
     data = plain(size)
-    sealer = sealing.Sealer(envelope(), DATA_KEY, name=NAME, size=size)
+    sealer = chunk_cipher.Sealer(envelope(), DATA_KEY, name=NAME, size=size)
     borders = [0, *sorted(min(cut, size) for cut in cuts), size]
     for start, end in itertools.pairwise(borders):
         sealer.write(data[start:end])
     stored = bytes(sealer.finish())
-    assert stored == sealing.seal(envelope(), DATA_KEY, data, name=NAME)
+    assert stored == chunk_cipher.seal(envelope(), DATA_KEY, data, name=NAME)
     assert len(stored) == envelope().stored_size(size)
     assert envelope().plain_size(len(stored)) == size
     assert opened(stored) == data
@@ -63,11 +63,11 @@ def test_any_range_opens_by_itself(size: int, start: int, length: int) -> None:
     data = plain(size)
     start = min(start, size)
     end = min(start + length, size)
-    stored = bytes(sealing.seal(envelope(), DATA_KEY, data, name=NAME))
+    stored = bytes(chunk_cipher.seal(envelope(), DATA_KEY, data, name=NAME))
     stretch = envelope().stretch(len(stored), start, end)
     chunks = max(1, -(-end // CHUNK) - stretch.first)
     assert stretch.end - stretch.start <= chunks * (CHUNK + TAG_SIZE)
-    found = sealing.open_chunks(
+    found = chunk_cipher.open_chunks(
         envelope(),
         DATA_KEY,
         stored[stretch.start : stretch.end],
@@ -80,7 +80,7 @@ def test_any_range_opens_by_itself(size: int, start: int, length: int) -> None:
 
 def test_no_byte_of_an_object_can_be_flipped() -> None:
     """Header, chunks and tags: every single byte."""
-    stored = bytes(sealing.seal(envelope(wrapping_key=b"blob"), DATA_KEY, plain(2 * CHUNK + 5), name=NAME))
+    stored = bytes(chunk_cipher.seal(envelope(wrapping_key=b"blob"), DATA_KEY, plain(2 * CHUNK + 5), name=NAME))
     for at in range(len(stored)):
         damaged = bytearray(stored)
         damaged[at] ^= 1
@@ -92,7 +92,7 @@ def test_no_byte_of_an_object_can_be_flipped() -> None:
 def test_an_object_cut_at_a_border_of_chunks_does_not_open(chunks: int) -> None:
     """The last chunk says that it is the last one, so those before it don't pass for the whole."""
     it = envelope()
-    stored = bytes(sealing.seal(it, DATA_KEY, plain(4 * CHUNK), name=NAME))
+    stored = bytes(chunk_cipher.seal(it, DATA_KEY, plain(4 * CHUNK), name=NAME))
     with pytest.raises(DamagedError, match=f"chunk {chunks - 1} "):
         opened(stored[: it.size + chunks * (CHUNK + TAG_SIZE)])
 
@@ -100,25 +100,25 @@ def test_an_object_cut_at_a_border_of_chunks_does_not_open(chunks: int) -> None:
 @pytest.mark.parametrize("left", [0, 1, TAG_SIZE - 1, TAG_SIZE, CHUNK])
 def test_an_object_cut_elsewhere_does_not_open(left: int) -> None:
     """Less than a tag, less than a chunk, nothing at all."""
-    stored = bytes(sealing.seal(envelope(), DATA_KEY, plain(2 * CHUNK), name=NAME))
+    stored = bytes(chunk_cipher.seal(envelope(), DATA_KEY, plain(2 * CHUNK), name=NAME))
     with pytest.raises(DamagedError):
         opened(stored[: envelope().size + left])
 
 
 def test_a_range_cut_short_within_a_tag_is_damage() -> None:
     """What a store hands over of a range may be less than was asked for."""
-    stored = bytes(sealing.seal(envelope(), DATA_KEY, plain(2 * CHUNK), name=NAME))
+    stored = bytes(chunk_cipher.seal(envelope(), DATA_KEY, plain(2 * CHUNK), name=NAME))
     begin = envelope().size
     whole = CHUNK + TAG_SIZE
     for size, chunk in ((0, 0), (TAG_SIZE - 1, 0), (whole + 3, 1), (whole + TAG_SIZE - 1, 1)):
         with pytest.raises(DamagedError, match=f"chunk {chunk} is cut short"):
-            sealing.open_chunks(envelope(), DATA_KEY, stored[begin : begin + size], name=NAME, stored=len(stored))
+            chunk_cipher.open_chunks(envelope(), DATA_KEY, stored[begin : begin + size], name=NAME, stored=len(stored))
 
 
 def test_chunks_don_t_open_in_another_place() -> None:
     """Two chunks of one object changed places, and one was doubled."""
     it = envelope()
-    stored = bytes(sealing.seal(it, DATA_KEY, plain(3 * CHUNK), name=NAME))
+    stored = bytes(chunk_cipher.seal(it, DATA_KEY, plain(3 * CHUNK), name=NAME))
     whole = CHUNK + TAG_SIZE
     header, chunks = stored[: it.size], [stored[it.size + n * whole : it.size + (n + 1) * whole] for n in range(3)]
     for order in ((1, 0, 2), (0, 0, 2), (0, 1, 1), (0, 2), (2, 1, 0)):
@@ -138,7 +138,7 @@ def test_chunks_don_t_open_in_another_place() -> None:
 )
 def test_an_object_does_not_open_under_another_name(name: str) -> None:
     """Of another pair, instance, generation or nonce, even with the same data key."""
-    stored = bytes(sealing.seal(envelope(), DATA_KEY, plain(100), name=NAME))
+    stored = bytes(chunk_cipher.seal(envelope(), DATA_KEY, plain(100), name=NAME))
     with pytest.raises(DamagedError, match="under this name"):
         opened(stored, name)
 
@@ -146,7 +146,7 @@ def test_an_object_does_not_open_under_another_name(name: str) -> None:
 def test_the_header_must_be_the_chain_s() -> None:
     """Another object's header, valid by itself, is no match."""
     other = replace(envelope(), key_id="0" * 16)
-    stored = bytes(sealing.seal(other, DATA_KEY, plain(100), name=NAME))
+    stored = bytes(chunk_cipher.seal(other, DATA_KEY, plain(100), name=NAME))
     with pytest.raises(DamagedError, match=r"^its header is not the one that the chain has$"):
         opened(stored)
 
@@ -225,10 +225,10 @@ def test_an_envelope_in_a_chain_must_be_one() -> None:
 
 def test_a_data_key_opens_only_with_the_key_that_wrapped_it() -> None:
     """RFC 3394 has a check of its own."""
-    wrapped = sealing.wrap(DATA_KEY, sealing.wrapping_key(KEY))
-    assert sealing.unwrap(wrapped, sealing.wrapping_key(KEY)) == DATA_KEY
+    wrapped = chunk_cipher.wrap(DATA_KEY, chunk_cipher.wrapping_key(KEY))
+    assert chunk_cipher.unwrap(wrapped, chunk_cipher.wrapping_key(KEY)) == DATA_KEY
     with pytest.raises(DamagedError, match=r"^its data key was changed since it was wrapped$"):
-        sealing.unwrap(wrapped, sealing.wrapping_key(bytes(31) + b"x"))
+        chunk_cipher.unwrap(wrapped, chunk_cipher.wrapping_key(bytes(31) + b"x"))
 
 
 def test_golden_files_are_what_is_written_and_read() -> None:
@@ -238,7 +238,9 @@ def test_golden_files_are_what_is_written_and_read() -> None:
         data = (encrypted.FOLDER / f"{name}.avro.sealed").read_bytes()
         assert is_encrypted(data)
         assert decode(data) == it
-        assert sealing.open_whole(it, encrypted.DATA_KEY, data, name=encrypted.NAME) == encrypted.PLAIN.read_bytes()
+        assert (
+            chunk_cipher.open_whole(it, encrypted.DATA_KEY, data, name=encrypted.NAME) == encrypted.PLAIN.read_bytes()
+        )
         item = load_object(json.loads((encrypted.FOLDER / f"{name}.json").read_bytes()), "golden")
         assert item.envelope == it
         assert item.plain_bytes == encrypted.PLAIN.stat().st_size

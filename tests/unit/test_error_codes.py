@@ -8,8 +8,8 @@ import kafka.errors as kafka_errors
 import pytest
 from confluent_kafka import KafkaError
 
-from sink.source.broker_errors import code_of, meaning_of
-from sink.source.error_codes import PASSING, ErrorCode, Meaning, name_of
+from tandem.sink.kafka.errors.broker_errors import code_of, meaning_of
+from tandem.sink.kafka.errors.error_codes import PASSING, ErrorCode, Meaning, name_of
 
 _OF_KAFKA_PYTHON = {
     kind.errno: kind

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from backup_avro.chain import StoredObject
-from backup_avro.errors import ConfigError, DamagedError, TandemError, bare
-from backup_avro.signature import SignatureError
-from sink.confirm import CoverLostError, Loss, ObjectLostError
-from sink.object_store import OutsizedObjectError
+from tandem.backup_avro.chain.entries import StoredObject
+from tandem.backup_avro.chain.signatures import SignatureError
+from tandem.backup_avro.errors import ConfigError, DamagedError, TandemError, bare
+from tandem.sink.store import OutsizedObjectError
+from tandem.sink.write.confirm import CoverLostError, Loss, ObjectLostError
 
 ITEM = StoredObject(key="k", journal=False, bytes=1, sha256="", parts=())
 

@@ -10,16 +10,16 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from chains import Chain, key, part, position
 from doubles import MemoryStore
 
-from backup_avro.chain import Base, Entry, Expired, Horizon, Kind, PartitionKey, iso, sha256_hex
-from backup_avro.chain_json import encode_entry
-from backup_avro.errors import DamagedError
-from backup_avro.fold import ChainError
-from backup_avro.snapshot import dump_state
-from sink.chain.reader import ChainReader
-from sink.chain.writer import ChainWriter
-from spark_jobs import restore_plan
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.restore_plan import RestorePlan
+from tandem.backup_avro.chain.entries import Base, Entry, Expired, Horizon, Kind, PartitionKey, iso, sha256_hex
+from tandem.backup_avro.chain.generation import ChainError
+from tandem.backup_avro.chain.json_codec import encode_entry
+from tandem.backup_avro.chain.snapshot import dump_state
+from tandem.backup_avro.errors import DamagedError
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter
+from tandem.spark_jobs.restore.plan import plan
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.plan import RestorePlan
 
 K, U = key(), key("u")
 MINUTE = 60_000
@@ -156,7 +156,7 @@ def _plan(store: MemoryStore, **chosen: object) -> RestorePlan:
 
 
 def _expired(made: RestorePlan) -> list[int | None]:
-    document = restore_plan.describe(made, {}, now=0)
+    document = plan.describe(made, {}, now=0)
     return [item["expiredBelow"] for topic in document["topics"] for item in topic["partitions"]]
 
 

@@ -12,17 +12,17 @@ import pytest
 from doubles import MemoryStore
 from structlog.testing import capture_logs
 
-from backup_avro import layout
-from backup_avro.coordination import CoordinationMessage, Event, encode, message_key
-from backup_avro.signature import Signer
-from controller import http
-from controller.coordination import Bulletin, CoordinationTopic, parse
-from controller.instance import Instance
-from controller.keeper import Keeper
-from sink.chain.reader import ChainReader
-from sink.object_store.settings import StoreSettings
-from sink.object_store.signed import SignedStore
-from sink.rates import LINES, TokenBucket
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.signatures import Signer
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, encode, message_key
+from tandem.controller.coordination.topic import Bulletin, CoordinationTopic, parse
+from tandem.controller.http import health
+from tandem.controller.instance.checkpoint_keeper import Keeper
+from tandem.controller.instance.loop import Instance
+from tandem.sink.rates import LINES, TokenBucket
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.signed_store import SignedStore
+from tandem.sink.store.store_settings import StoreSettings
 
 ME = CoordinationMessage(
     event=Event.PROGRESS, pair="p", instance="a", incarnation="i", cluster_id="c", request_id="r", at=1
@@ -145,7 +145,7 @@ def test_a_page_that_fails_is_a_few_tracebacks() -> None:
     def fails(_: str) -> tuple[bytes, str]:
         raise TypeError("'>=' not supported between instances of 'str' and 'int'")
 
-    server = http.serve(("127.0.0.1", 0), lambda: http.starting("p", "a", "i"), {}, fails)
+    server = health.serve(("127.0.0.1", 0), lambda: health.starting("p", "a", "i"), {}, fails)
     host, port = server.server_address[:2]
     try:
         with capture_logs() as lines:

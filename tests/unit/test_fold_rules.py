@@ -10,11 +10,21 @@ from typing import Any
 import pytest
 from chains import OPENING, Chain, complete_generation, done_base, key, part, position, topic
 
-from backup_avro.chain import Base, Clearing, Entry, Kind, Mark, Position, StoredObject, Taint, sha256_hex
-from backup_avro.chain_json import encode_entry
-from backup_avro.envelope import Envelope
-from backup_avro.fold import ChainError, Generation, check, object_problem
-from backup_avro.snapshot import dump_state
+from tandem.backup_avro.chain.entries import (
+    Base,
+    Clearing,
+    Entry,
+    Kind,
+    Mark,
+    Position,
+    StoredObject,
+    Taint,
+    sha256_hex,
+)
+from tandem.backup_avro.chain.generation import ChainError, Generation, check, object_problem
+from tandem.backup_avro.chain.json_codec import encode_entry
+from tandem.backup_avro.chain.snapshot import dump_state
+from tandem.backup_avro.record.envelope import Envelope
 
 K = key()
 ENVELOPE = Envelope(key_id="0" * 16, data_key=bytes(40))

@@ -10,9 +10,9 @@ from damage.__main__ import play_forgeries
 from damage.forgeries import build_stage, forge
 from damage.judge import Fate
 
-from backup_avro.container import Codec
-from backup_avro.signature import Trust, unseal
-from sink.chain.reader import ChainReader
+from tandem.backup_avro.chain.signatures import Trust, unseal
+from tandem.backup_avro.record.container import Codec
+from tandem.sink.store.chain.chain_reader import ChainReader
 
 
 @pytest.mark.parametrize("seed", [200_001, 200_002])

@@ -7,12 +7,12 @@ from build_backup import Backup, TopicSpec, records
 from doubles import MemoryStore
 from sights import LIVENESS_S, listening, message, sight
 
-from backup_avro.coordination import Event
-from controller.coordination import Bulletin, appended_at
-from controller.overview import Overview, overview
-from controller.sighting import Listener
-from controller.verdict import Fault
-from sink.chain.writer import now_ms
+from tandem.backup_avro.documents.coordination_message import Event
+from tandem.controller.coordination.topic import Bulletin, appended_at
+from tandem.controller.status.health import Fault
+from tandem.controller.status.overview import Overview, overview
+from tandem.controller.status.pair_view import Listener
+from tandem.sink.store.chain.chain_writer import now_ms
 
 YEAR_S = 365 * 86_400
 

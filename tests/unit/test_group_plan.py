@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro.chain import GroupOffset, PartitionKey
-from backup_avro.chain_json import canonical, pack, unpack
-from backup_avro.errors import ConfigError, DamagedError
-from spark_jobs import group_plan, offset_map, restore_record
-from spark_jobs.group_plan import Before, Choice, Place
-from spark_jobs.offset_map import Row
-from spark_jobs.progress import Strand
-from spark_jobs.restore_record import RestoreRecord, TaskRecord, TopicRecord
+from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey
+from tandem.backup_avro.chain.json_codec import canonical, pack, unpack
+from tandem.backup_avro.errors import ConfigError, DamagedError
+from tandem.spark_jobs.restore import offset_map, restore_record
+from tandem.spark_jobs.restore.groups import group_plan
+from tandem.spark_jobs.restore.groups.group_plan import Before, Choice, Place
+from tandem.spark_jobs.restore.lease.progress import Strand
+from tandem.spark_jobs.restore.offset_map import Row
+from tandem.spark_jobs.restore.restore_record import RestoreRecord, TaskRecord, TopicRecord
 
 _ID = "topic-id"
 

@@ -9,15 +9,15 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from backup_avro import chain
-from backup_avro.chain import PartitionKey, Topic
-from backup_avro.chain_json import canonical, dump_group
-from controller.config import Config
-from controller.guard import GuardedCluster
-from sink.source.cluster import ClusterAdmin
-from sink.source.errors import ClusterTransientError
-from sink.source.fetched import TopicPartition
-from sink.source.groups import MOST, GroupOffset, GroupOffsets, GroupRoom
+from tandem.backup_avro.chain import entries
+from tandem.backup_avro.chain.entries import PartitionKey, Topic
+from tandem.backup_avro.chain.json_codec import canonical, dump_group
+from tandem.controller.config import Config
+from tandem.controller.instance.guarded_cluster import GuardedCluster
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.cluster.consumer_groups import MOST, GroupOffset, GroupOffsets, GroupRoom
+from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
+from tandem.sink.kafka.fetch.events import TopicPartition
 
 TOPIC = Topic(name="t", topic_id="1" * 36, partitions=128, replication_factor=1, config={})
 #: What a broker takes at most: 4 KiB, which are six times as many in JSON.
@@ -35,7 +35,7 @@ def offsets(partitions: int, metadata: str = "", *, offset: int = 2**63 - 1) -> 
 def in_chain(group: str, found: Mapping[TopicPartition, GroupOffset]) -> int:
     """The bytes of a group in an entry."""
     items = [
-        chain.GroupOffset(
+        entries.GroupOffset(
             key=PartitionKey(TOPIC.topic_id, tp.partition),
             offset=item.offset,
             epoch=item.leader_epoch,
@@ -125,7 +125,7 @@ def test_what_is_left_out_is_told_once_and_not_kept() -> None:
     with capture_logs() as logs:
         found = cluster.group_offsets([TOPIC])
     assert found == {
-        "a": (chain.GroupOffset(key=PartitionKey(TOPIC.topic_id, 0), offset=5, epoch=2**31 - 1, metadata=""),),
+        "a": (entries.GroupOffset(key=PartitionKey(TOPIC.topic_id, 0), offset=5, epoch=2**31 - 1, metadata=""),),
         "f": None,
     } | dict.fromkeys(many, ())
     assert [(line["event"][:38], line.get("count"), len(line.get("groups", ()))) for line in logs] == [

@@ -13,18 +13,19 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro.chain import GroupOffset, PartitionKey
-from backup_avro.errors import ConfigError, DamagedError, ExitCode, RefusedError
-from controller.cli.main import run
-from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore, open_store
-from spark_jobs import group_plan, offset_pages, restore_groups, restore_record, target_groups
-from spark_jobs.group_plan import Before, Choice, Move, Note
-from spark_jobs.offset_map import Row
-from spark_jobs.progress import Strand
-from spark_jobs.restore_groups import GroupsPlan
-from spark_jobs.restore_plan import TargetTopic
-from spark_jobs.restore_record import RestoreRecord, TaskRecord, TopicRecord
+from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey
+from tandem.backup_avro.errors import ConfigError, DamagedError, ExitCode, RefusedError
+from tandem.controller.cli.main import run
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.restore import offset_pages, restore_record
+from tandem.spark_jobs.restore.groups import group_plan, restore_groups, target_groups
+from tandem.spark_jobs.restore.groups.group_plan import Before, Choice, Move, Note
+from tandem.spark_jobs.restore.groups.restore_groups import GroupsPlan
+from tandem.spark_jobs.restore.lease.progress import Strand
+from tandem.spark_jobs.restore.offset_map import Row
+from tandem.spark_jobs.restore.plan.plan import TargetTopic
+from tandem.spark_jobs.restore.restore_record import RestoreRecord, TaskRecord, TopicRecord
 
 _TARGET = "orders.new"
 

@@ -12,25 +12,25 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 from sights import listening, message, sight
 
-from backup_avro import layout
-from backup_avro.coordination import CoordinationMessage, Event
-from backup_avro.errors import ConfigError, DamagedError
-from backup_avro.fold import Generation
-from backup_avro.head import Head, RolledBackError, longest
-from backup_avro.signature import SignatureError, Signer
-from controller import agreement, heads
-from controller.cli.main import run
-from controller.coordination import Bulletin
-from controller.overview import overview
-from controller.remembered import HEADS
-from controller.verdict import Fault
-from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore, StoreSettings, open_store
-from spark_jobs.source_options import parse_options, store_options
-from spark_jobs.state import Wish
-from spark_jobs.state_choice import find
-from spark_jobs.verify import missing_heads
-from spark_jobs.verify_plan import Fault as Mismatch
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.heads import Head, RolledBackError, longest
+from tandem.backup_avro.chain.signatures import SignatureError, Signer
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.errors import ConfigError, DamagedError
+from tandem.controller.cli.main import run
+from tandem.controller.coordination import agreement, heads
+from tandem.controller.coordination.bounded_memory import HEADS
+from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.status.health import Fault
+from tandem.controller.status.overview import overview
+from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.datasource.options import parse_options, store_options
+from tandem.spark_jobs.state.find_state import find
+from tandem.spark_jobs.state.wanted_state import Wish
+from tandem.spark_jobs.verify.verify_objects import missing_heads
+from tandem.spark_jobs.verify.verify_plan import Fault as Mismatch
 
 SHA = "ab" * 32
 
@@ -292,10 +292,10 @@ def test_a_restore_does_not_fall_back_from_what_is_forged(tmp_path: Path) -> Non
 
 def test_a_release_and_a_pause_that_nobody_signed_move_nothing(tmp_path: Path) -> None:
     """A forged release would let go of the last copy of a deleted topic."""
-    from backup_avro.pause import Pause, encode_pause  # noqa: PLC0415 - for this test alone
-    from backup_avro.release import Release, encode_release  # noqa: PLC0415 - likewise
-    from sink.chain.pauses import PauseReader  # noqa: PLC0415 - likewise
-    from sink.chain.releases import ReleaseReader  # noqa: PLC0415 - likewise
+    from tandem.backup_avro.documents.pause import Pause, encode_pause  # noqa: PLC0415 - for this test alone
+    from tandem.backup_avro.documents.release import Release, encode_release  # noqa: PLC0415 - likewise
+    from tandem.sink.store.chain.pauses import PauseReader  # noqa: PLC0415 - likewise
+    from tandem.sink.store.chain.releases import ReleaseReader  # noqa: PLC0415 - likewise
 
     root, settings = signed(tmp_path)
     plain, store = open_store(root), open_store(root, settings)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sink.held import Held, HeldBack
-from sink.source.fetched import TopicPartition
+from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.read.open_transactions import Held, HeldBack
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

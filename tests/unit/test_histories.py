@@ -13,31 +13,31 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from chains import OPENING, Chain, complete_generation, done_base, guarded, key, part, position, topic
 from doubles import Event, MemoryStore, ScriptedSource, StandInCluster, evidence, fetched, no_source
 
-from backup_avro.chain import Base, GroupOffset, Part
-from backup_avro.container import Codec
-from backup_avro.coverage import clearing, spoilt
-from backup_avro.fold import Generation
-from backup_avro.selection import Slice, select
-from controller.decide import Reason, StartPipeline, decide
-from controller.observation import Observation, Peer, PipelineState, Policy, Role
-from controller.runs import asked_between_commits
-from controller.tasks import TaskBoard, Tasks
-from controller.watch import StoreWatch
-from sink import clock
-from sink.base import BaseLane
-from sink.chain.reader import ChainReader
-from sink.chain.writer import Identity
-from sink.drafts import Drafter
-from sink.lanes import Board
-from sink.object_store.base import StoreTransientError
-from sink.pipeline import Phase, PipelineReport
-from sink.roll import Roller
-from sink.scan import BaseScan
-from sink.source.fetched import Fetched, TopicPartition
-from sink.survey import Survey, Surveyor
-from sink.topics import ANY_GROUP, GuardedTopics
-from sink.track import Track
-from sink.transcode.reference import ReferenceTranscoder
+from tandem.backup_avro.chain.entries import Base, GroupOffset, Part
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.record.container import Codec
+from tandem.backup_avro.selection.coverage import clearing, spoilt
+from tandem.backup_avro.selection.newest_state import Slice, select
+from tandem.controller.decision.decide import Reason, StartPipeline, decide
+from tandem.controller.decision.observation import Observation, Peer, PipelineState, Policy, Role
+from tandem.controller.instance.act import TaskBoard, Tasks
+from tandem.controller.instance.pipelines import asked_between_commits
+from tandem.controller.instance.store_watch import StoreWatch
+from tandem.sink import clock
+from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, GuardedTopics
+from tandem.sink.kafka.fetch.events import Fetched, TopicPartition
+from tandem.sink.pipeline import Phase, PipelineReport
+from tandem.sink.read.partition_progress import Track
+from tandem.sink.read.reader_context import Board
+from tandem.sink.read.scan.local_ranges import BaseLane
+from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.read.survey import Survey, Surveyor
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import Identity
+from tandem.sink.store.object_store import StoreTransientError
+from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.write.commit_draft import Drafter
+from tandem.sink.write.object_buffer import Roller
 
 K, U = key(), key("u")
 T0 = TopicPartition("t", 0)
@@ -206,7 +206,7 @@ def watch() -> Iterator[tuple[StoreWatch, MemoryStore]]:
 def test_no_surprise_ends_the_watch(watch: tuple[StoreWatch, MemoryStore], monkeypatch: pytest.MonkeyPatch) -> None:
     """An instance that looks at an old view for ever sends heartbeats, and does nothing any more."""
     it, store = watch
-    monkeypatch.setattr("controller.watch._RETRY_S", 0.01)
+    monkeypatch.setattr("tandem.controller.instance.store_watch._RETRY_S", 0.01)
     store.before = lambda *_: RuntimeError("a bug of some library")
     it.start()
     until(lambda: it.trouble is not None)

@@ -13,11 +13,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from backup_avro.errors import ConfigError
-from controller.http import Health, serve
-from controller.instance_state import InstanceState, PipelineState
-from controller.observation import Role
-from sink.pipeline import Phase
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.decision.observation import Role
+from tandem.controller.http.health import Health, serve
+from tandem.controller.status.instance_state import InstanceState, PipelineState
+from tandem.sink.pipeline import Phase
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 

@@ -11,11 +11,11 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from controller import http_server
-from controller.http import Health, serve
-from controller.http_server import CONNECTIONS, REQUEST_BYTES, SPARE, Answer
-from controller.instance_state import InstanceState
-from controller.observation import Role
+from tandem.controller.decision.observation import Role
+from tandem.controller.http import server as http_server
+from tandem.controller.http.health import Health, serve
+from tandem.controller.http.server import CONNECTIONS, REQUEST_BYTES, SPARE, Answer
+from tandem.controller.status.instance_state import InstanceState
 
 STATE = InstanceState(pair="p", instance="a", incarnation="i", ready=True)
 HEALTH = Health(role=Role.PASSIVE, ticked_s=0.1, alive_within_s=60.0, state=STATE)

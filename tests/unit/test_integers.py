@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backup_avro.integers import is_int64, number_in
+from tandem.backup_avro.chain.integers import is_int64, number_in
 
 
 @pytest.mark.parametrize("text", ["", " 1", "+1", "-1", "1_0", "٣", "1.0", "9" * 5_000, str(2**63)])

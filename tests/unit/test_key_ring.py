@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from golden import encrypted
 
-from backup_avro import sealing
-from backup_avro.errors import ConfigError, DamagedError, ExitCode
-from sink.encryption.errors import MissingKeyError
-from sink.encryption.key_ring import NO_KEYS, KeyRing
-from sink.encryption.settings import EncryptionSettings
-from sink.object_store import StoreSettings
-from spark_jobs.session import from_spark
+from tandem.backup_avro.errors import ConfigError, DamagedError, ExitCode
+from tandem.backup_avro.record import chunk_cipher
+from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.errors import MissingKeyError
+from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
+from tandem.sink.store import StoreSettings
+from tandem.spark_jobs.spark.session import from_spark
 
 A, B = bytes(range(32)), bytes(range(50, 82))
 NAME = "shop/a/generation=00000003/journal/00000000000000000001+0011223344556677.avro"
@@ -43,7 +43,7 @@ def test_a_new_object_opens_with_the_same_key_from_elsewhere(key_file: Callable[
     assert reader.data_key(NAME, written.envelope) == written.data_key
     assert reader.current() is None
     assert reader.new(NAME) is None
-    assert list(reader.places()) == [sealing.key_id(A)]
+    assert list(reader.places()) == [chunk_cipher.key_id(A)]
 
 
 def test_every_object_has_a_data_key_of_its_own(key_file: Callable[[bytes], str]) -> None:
@@ -61,7 +61,7 @@ def test_after_a_rotation_new_objects_have_the_new_key_and_old_ones_open(key_fil
     new = ring.new(NAME)
     assert old is not None
     assert new is not None
-    assert ring.current() == new.envelope.key_id == sealing.key_id(B)
+    assert ring.current() == new.envelope.key_id == chunk_cipher.key_id(B)
     assert ring.data_key(NAME, old.envelope) == old.data_key
     assert ring.data_key(NAME, new.envelope) == new.data_key
 
@@ -71,11 +71,11 @@ def test_a_missing_key_is_no_damage_and_named_by_its_id(key_file: Callable[[byte
     seal = KeyRing(EncryptionSettings(key_file=key_file(A))).new(NAME)
     assert seal is not None
     for ring in (NO_KEYS, KeyRing(EncryptionSettings(key_file=key_file(B)))):
-        with pytest.raises(MissingKeyError, match=f"{sealing.key_id(A)}.*`encryption`") as caught:
+        with pytest.raises(MissingKeyError, match=f"{chunk_cipher.key_id(A)}.*`encryption`") as caught:
             ring.data_key(NAME, seal.envelope)
         assert not isinstance(caught.value, DamagedError)
         assert caught.value.exit_code is ExitCode.USAGE
-        told = from_spark(f"sink.encryption.errors.MissingKeyError: {caught.value}")
+        told = from_spark(f"tandem.sink.encryption.errors.MissingKeyError: {caught.value}")
         assert isinstance(told, MissingKeyError)
 
 
@@ -159,11 +159,11 @@ def test_nothing_shows_a_key(key_file: Callable[[bytes], str]) -> None:
     seal = ring.new(NAME)
     assert seal is not None
     shown = repr((ring, ring._opened(), seal))
-    for secret in (A, seal.data_key, sealing.wrapping_key(A)):
+    for secret in (A, seal.data_key, chunk_cipher.wrapping_key(A)):
         assert repr(secret)[2:-1] not in shown
         assert secret.hex() not in shown
         assert base64.b64encode(secret).decode() not in shown
-    assert sealing.key_id(A) not in {A.hex()[:16], sealing.wrapping_key(A).hex()[:16]}
+    assert chunk_cipher.key_id(A) not in {A.hex()[:16], chunk_cipher.wrapping_key(A).hex()[:16]}
 
 
 _PEM = "-----BEGIN PRIVATE KEY-----\nMC4CAQAw\n-----END PRIVATE KEY-----"

@@ -18,12 +18,12 @@ from moto import mock_aws
 from profiles import use_profile
 from serving import ANY_PORT, Quiet, serving
 
-from backup_avro.errors import DamagedError, PermanentError, TransientError
-from controller import log
-from sink.encryption.errors import KeyDeniedError, KeyUnavailableError
-from sink.encryption.key_ring import KeyRing
-from sink.encryption.kms import KmsKey
-from sink.encryption.settings import EncryptionSettings
+from tandem.backup_avro.errors import DamagedError, PermanentError, TransientError
+from tandem.controller.process import log
+from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.errors import KeyDeniedError, KeyUnavailableError
+from tandem.sink.encryption.key_ring import KeyRing
+from tandem.sink.encryption.kms import KmsKey
 
 REGION = "eu-central-1"
 NAME = "shop/a/generation=00000003/journal/00000000000000000001+0011223344556677.avro"
@@ -225,7 +225,7 @@ def test_no_answer_and_no_credentials(arn: str) -> None:
 
 def test_what_is_kept_is_bounded(arn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A week of generations, read by one process."""
-    monkeypatch.setattr("sink.encryption.kms._KEPT", 3)
+    monkeypatch.setattr("tandem.sink.encryption.kms._KEPT", 3)
     key, calls = counted(arn)
     for generation in range(5):
         key.new_wrapping_key("shop", generation)

@@ -13,16 +13,16 @@ from test_offers import task
 from test_transcode_compiled import simple
 from test_worker import setting
 
-from backup_avro.errors import DamagedError
-from controller.config import Config, load
-from controller.wiring import workers_of
-from sink import worker
-from sink.source.fetched import Fetched
-from sink.transcode.choice import best_transcoder
-from sink.transcode.reference import BATCH_LIMIT
-from spark_jobs import catch_up
-from spark_jobs.cluster import Cluster
-from spark_jobs.live_log import LiveLog
+from tandem.backup_avro.errors import DamagedError
+from tandem.controller.config import Config, load
+from tandem.controller.instance.wiring import workers_of
+from tandem.sink.kafka.fetch.events import Fetched
+from tandem.sink.read.scan import worker_processes
+from tandem.sink.transcode.choice import best_transcoder
+from tandem.sink.transcode.reference import BATCH_LIMIT
+from tandem.spark_jobs.catch_up import job
+from tandem.spark_jobs.reading.live_log import LiveLog
+from tandem.spark_jobs.spark.kafka_cluster import Cluster
 
 MIB = 1 << 20
 LARGE = batch([simple(0, bytes(3 * MIB))], codec="zstd")
@@ -74,11 +74,11 @@ def test_workers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """They are processes of their own."""
     assert workers_of(configured(tmp_path, "memory: {largest_batch: 300MiB}\n"), {}).batch_limit == 300 * MIB
     seen: list[int] = []
-    monkeypatch.setattr(worker, "best_transcoder", lambda *, batch_limit: seen.append(batch_limit))
-    monkeypatch.setattr(worker, "read_range", lambda *_, **__: None)
-    monkeypatch.setattr(worker, "RawFetcher", lambda *_, **__: None)
-    monkeypatch.setattr(worker, "_here", [worker._Here(setting(tmp_path), MemoryStore())])
-    worker._work(task(0, 1))
+    monkeypatch.setattr(worker_processes, "best_transcoder", lambda *, batch_limit: seen.append(batch_limit))
+    monkeypatch.setattr(worker_processes, "read_range", lambda *_, **__: None)
+    monkeypatch.setattr(worker_processes, "RawFetcher", lambda *_, **__: None)
+    monkeypatch.setattr(worker_processes, "_here", [worker_processes._Here(setting(tmp_path), MemoryStore())])
+    worker_processes._work(task(0, 1))
     assert seen == [BATCH_LIMIT]
 
 
@@ -90,15 +90,15 @@ def test_jobs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
         def __enter__(self) -> None: ...
         def __exit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(catch_up, "RawFetcher", lambda *_, **__: Source())
-    monkeypatch.setattr(catch_up, "best_transcoder", lambda *, batch_limit: seen.append(batch_limit))
+    monkeypatch.setattr(job, "RawFetcher", lambda *_, **__: Source())
+    monkeypatch.setattr(job, "best_transcoder", lambda *, batch_limit: seen.append(batch_limit))
 
     def read(*_: Any, **__: Any) -> None:
         raise DamagedError("enough")
 
-    monkeypatch.setattr(catch_up, "read_range", read)
+    monkeypatch.setattr(job, "read_range", read)
     address: Any = type("Address", (), {"open": MemoryStore})
-    assert len(list(catch_up._read_all(address, Cluster(props={}, batch_limit=7 * MIB), [task(0, 1)]))) == 1
+    assert len(list(job._read_all(address, Cluster(props={}, batch_limit=7 * MIB), [task(0, 1)]))) == 1
     assert seen == [7 * MIB]
 
 

@@ -10,12 +10,13 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 from pyspark import TaskContext
 
-from backup_avro.errors import RefusedError, TandemError, TimedOutError
-from sink.chain.reader import ChainReader
-from sink.object_store import StoreDeniedError, StoreTransientError
-from sink.source.errors import ClusterTransientError
-from spark_jobs import attempts, compare, verify
-from spark_jobs.verify_plan import Fault, ObjectCheck, plan_objects
+from tandem.backup_avro.errors import RefusedError, TandemError, TimedOutError
+from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
+from tandem.sink.store import StoreDeniedError, StoreTransientError
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.spark import task_attempts
+from tandem.spark_jobs.verify import compare_keys, verify_objects
+from tandem.spark_jobs.verify.verify_plan import Fault, ObjectCheck, plan_objects
 
 _IGNORED = SimpleNamespace(add=lambda _: None)
 
@@ -25,7 +26,7 @@ def test_the_third_try_is_a_last_one(monkeypatch: pytest.MonkeyPatch, attempt: i
     """Two failures may be an outage of seconds."""
     context = None if attempt is None else SimpleNamespace(attemptNumber=lambda: attempt)
     monkeypatch.setattr(TaskContext, "get", lambda: context)
-    assert attempts.is_last() is last
+    assert task_attempts.is_last() is last
 
 
 def stored(count: int) -> tuple[MemoryStore, list[ObjectCheck]]:
@@ -41,7 +42,7 @@ def stored(count: int) -> tuple[MemoryStore, list[ObjectCheck]]:
 def checked(store: MemoryStore, checks: list[ObjectCheck]) -> list[list[Fault]]:
     """What one task finds in each object."""
     address = cast("Any", SimpleNamespace(open=lambda: store))
-    found = verify._check_all(address, _IGNORED, _IGNORED, checks)
+    found = verify_objects._check_all(address, _IGNORED, _IGNORED, checks)
     return [[finding.fault for finding in result.findings] for result in found]
 
 
@@ -55,7 +56,7 @@ def test_an_object_that_is_not_given_keeps_no_other_from_being_looked_at(
     store.before = lambda operation, key: error if operation == "get" and key in bad else None
     with pytest.raises(type(error)):
         checked(store, checks)
-    monkeypatch.setattr(verify, "is_last", lambda: True)
+    monkeypatch.setattr(verify_objects, "is_last", lambda: True)
     assert checked(store, checks) == [[], *[[Fault.UNREADABLE]] * 10, [], [], []]
     bad.add(checks[12].item.key)
     with pytest.raises(type(error)):
@@ -77,8 +78,8 @@ def test_a_partition_that_can_not_be_read_is_told_with_its_place(
 
     if tried_again:
         with pytest.raises(type(error)):
-            compare._guarded(fails, task)
-        monkeypatch.setattr(compare, "is_last", lambda: True)
-    found = compare._guarded(fails, task)
+            compare_keys._guarded(fails, task)
+        monkeypatch.setattr(compare_keys, "is_last", lambda: True)
+    found = compare_keys._guarded(fails, task)
     assert (found.topic, found.partition, found.cut, found.error) == ("t", 3, 9, str(error))
     assert not found.clean

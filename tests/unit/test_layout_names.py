@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from backup_avro import layout
-from backup_avro.errors import ConfigError, DamagedError
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.errors import ConfigError, DamagedError
 
 
 @pytest.mark.parametrize("name", ["", ".x", "-x", "a/b", "a..b", "a b", "x" * 129, "ä", "a\n"])

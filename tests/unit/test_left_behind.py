@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sink.source.left_behind import let_go
+from tandem.sink.kafka.cluster.librdkafka_references import let_go
 
 
 class Id:

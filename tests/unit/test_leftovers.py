@@ -12,19 +12,19 @@ from doubles import Event, MemoryStore, ScriptedSource, StandInCluster, fetched
 from pipelines import QUICK, Bench
 from strategies import batch
 
-from backup_avro.chain import Base
-from backup_avro.container import Codec
-from backup_avro.record import Record
-from sink import clock
-from sink.base import BaseLane
-from sink.lanes import Board
-from sink.roll import Roller
-from sink.scan import BaseScan
-from sink.source.fetched import AtHead, TopicPartition
-from sink.tail import TailLane
-from sink.track import Track
-from sink.transcode.compiled import CompiledTranscoder
-from sink.transcode.segment import Transcoded
+from tandem.backup_avro.chain.entries import Base
+from tandem.backup_avro.record.container import Codec
+from tandem.backup_avro.record.current import Record
+from tandem.sink import clock
+from tandem.sink.kafka.fetch.events import AtHead, TopicPartition
+from tandem.sink.read.partition_progress import Track
+from tandem.sink.read.reader_context import Board
+from tandem.sink.read.scan.local_ranges import BaseLane
+from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.read.tail import TailLane
+from tandem.sink.transcode.compiled import CompiledTranscoder
+from tandem.sink.transcode.segment import Transcoded
+from tandem.sink.write.object_buffer import Roller
 
 END = 5
 """Offsets in each partition; a response has one record of each."""
@@ -202,7 +202,7 @@ def test_what_is_read_no_more_is_not_waited_for(tail: bool) -> None:
 
 def test_a_pipeline_asks_between_the_partitions_of_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 16 partitions that all have 1 KB in every response there are never many in memory under a budget of 3 KB."""
-    monkeypatch.setattr("sink.pipeline.OUTPUT_LIMIT", 1000)
+    monkeypatch.setattr("tandem.sink.pipeline.OUTPUT_LIMIT", 1000)
     wide = Wide(count=16, done=True)
     held = [0]
 

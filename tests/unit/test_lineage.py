@@ -13,16 +13,16 @@ from doubles import MemoryStore, ScriptedSource, StandInCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro.chain import Kind, PartitionKey, Taint
-from backup_avro.coverage import CUT_OFF_KEPT, Shortfall, clearing, doubtful, unguarded, unproven
-from backup_avro.errors import TransientError
-from controller.proof import NotProvenError, Prover
-from controller.tasks import Tasks
-from sink.chain.reader import ChainReader
-from sink.chain.writer import Identity
-from sink.source.errors import ClusterUnreachableError
-from sink.source.fetched import TopicPartition
-from sink.source.lineage import Descent, holds
+from tandem.backup_avro.chain.entries import Kind, PartitionKey, Taint
+from tandem.backup_avro.errors import TransientError
+from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, Shortfall, clearing, doubtful, unguarded, unproven
+from tandem.controller.instance.act import Tasks
+from tandem.controller.instance.history_proof import NotProvenError, Prover
+from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
+from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.lookup.leader_epochs import Descent, holds
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import Identity
 
 K, U = key(), key("u")
 T0 = TopicPartition("t", 0)

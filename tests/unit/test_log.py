@@ -18,7 +18,7 @@ import stamina
 import structlog
 from pydantic import SecretStr
 
-from controller import log
+from tandem.controller.process import log
 
 CANARY = 'canary "7f3a9"/\\x'
 
@@ -63,14 +63,14 @@ def test_one_json_document_per_event() -> None:
     stream = io.StringIO()
     log.configure(fmt="json", stream=stream)
     log.bind(pair="p", instance="a", incarnation="i-1")
-    structlog.get_logger("controller.runner").info("claimed", generation=7, reason=Reason.DUE)
+    structlog.get_logger("tandem.controller.runner").info("claimed", generation=7, reason=Reason.DUE)
     (line,) = lines(stream)
     assert list(line)[:4] == ["timestamp", "level", "event", "logger"]
     assert datetime.fromisoformat(line.pop("timestamp")).utcoffset() == timedelta(0)
     assert line == {
         "level": "info",
         "event": "claimed",
-        "logger": "controller.runner",
+        "logger": "tandem.controller.runner",
         "generation": 7,
         "reason": "rotation due",
         "pair": "p",
@@ -83,7 +83,7 @@ def test_values_of_all_kinds_have_a_form() -> None:
     """A log line must never fail, whatever is put into it."""
     stream = io.StringIO()
     log.configure(fmt="json", stream=stream)
-    structlog.get_logger("sink").info(
+    structlog.get_logger("tandem.sink").info(
         "kinds",
         at=datetime(2026, 1, 1, tzinfo=UTC),
         span=timedelta(seconds=2),
@@ -106,9 +106,9 @@ def test_a_bound_value_can_be_overridden_and_dropped() -> None:
     stream = io.StringIO()
     log.configure(fmt="json", stream=stream)
     log.bind(pair="p", generation=1)
-    structlog.get_logger("sink").info("own", generation=2)
+    structlog.get_logger("tandem.sink").info("own", generation=2)
     log.bind(generation=None)
-    structlog.get_logger("sink").info("dropped")
+    structlog.get_logger("tandem.sink").info("dropped")
     assert [line.get("generation") for line in lines(stream)] == [2, None]
 
 
@@ -117,7 +117,7 @@ def test_bound_values_reach_all_threads_and_vendors() -> None:
     stream = io.StringIO()
     log.configure(fmt="json", stream=stream)
     log.bind(instance="b")
-    thread = threading.Thread(target=lambda: structlog.get_logger("sink").info("from a thread"))
+    thread = threading.Thread(target=lambda: structlog.get_logger("tandem.sink").info("from a thread"))
     thread.start()
     thread.join()
     logging.getLogger("kafka.client").warning("from %s", "kafka")
@@ -130,9 +130,9 @@ def test_bound_values_reach_all_threads_and_vendors() -> None:
 @pytest.mark.parametrize(
     ("level", "expected"),
     [
-        ("debug", {"controller.debug", "controller.info", "controller.warning", "kafka.warning"}),
-        ("info", {"controller.info", "controller.warning", "kafka.warning"}),
-        ("warning", {"controller.warning", "kafka.warning"}),
+        ("debug", {"tandem.controller.debug", "tandem.controller.info", "tandem.controller.warning", "kafka.warning"}),
+        ("info", {"tandem.controller.info", "tandem.controller.warning", "kafka.warning"}),
+        ("warning", {"tandem.controller.warning", "kafka.warning"}),
         ("error", set()),
     ],
 )
@@ -140,9 +140,9 @@ def test_levels_are_ours_and_vendors_start_at_warning(level: str, expected: set[
     """A debug log of Tandem is readable: clients stay quiet unless something is wrong."""
     stream = io.StringIO()
     log.configure(level=level, fmt="json", stream=stream)
-    structlog.get_logger("controller.x").debug("controller.debug")
-    structlog.get_logger("controller.x").info("controller.info")
-    structlog.get_logger("controller.x").warning("controller.warning")
+    structlog.get_logger("tandem.controller.x").debug("tandem.controller.debug")
+    structlog.get_logger("tandem.controller.x").info("tandem.controller.info")
+    structlog.get_logger("tandem.controller.x").warning("tandem.controller.warning")
     for name in ("kafka.conn", "botocore.retries", "confluent_kafka"):
         logging.getLogger(name).debug("no")
         logging.getLogger(name).info("no")
@@ -157,7 +157,7 @@ def test_an_exception_is_one_line_with_its_cause_and_no_locals() -> None:
     try:
         _fail("a-local-" + "password")
     except ValueError:
-        structlog.get_logger("sink").exception("failed")
+        structlog.get_logger("tandem.sink").exception("failed")
         logging.getLogger("botocore").exception("vendor failed")
     ours, theirs = lines(stream)
     for line in (ours, theirs):
@@ -212,7 +212,7 @@ def test_secrets_are_hidden_by_key_and_by_value(fmt: Any) -> None:
     stream = io.StringIO()
     log.configure(level="debug", fmt=fmt, stream=stream)
     log.register_secrets([CANARY, "abc"])
-    logger = structlog.get_logger("controller")
+    logger = structlog.get_logger("tandem.controller")
     logger.info(
         "connect",
         password="by-key-1",
@@ -241,7 +241,7 @@ def test_harmless_keys_are_shown() -> None:
     """Hiding too much makes a log useless."""
     stream = io.StringIO()
     log.configure(fmt="json", stream=stream)
-    structlog.get_logger("sink").info("x", key="orders/1", tokens=3, tombstones=1, keys=["a"])
+    structlog.get_logger("tandem.sink").info("x", key="orders/1", tokens=3, tombstones=1, keys=["a"])
     (line,) = lines(stream)
     assert (line["key"], line["tokens"], line["tombstones"], line["keys"]) == ("orders/1", 3, 1, ["a"])
 
@@ -275,7 +275,7 @@ def test_auto_is_console_on_a_terminal_only(
     monkeypatch.delenv("NO_COLOR", raising=False)
     target = stream()
     log.configure(fmt=fmt, stream=target)
-    structlog.get_logger("controller").info("hello")
+    structlog.get_logger("tandem.controller").info("hello")
     text = target.getvalue()
     assert text.startswith("{") is is_json
     assert ("\x1b" in text) is coloured
@@ -286,7 +286,7 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     terminal = Terminal()
     log.configure(stream=terminal)
-    structlog.get_logger("controller").info("hello")
+    structlog.get_logger("tandem.controller").info("hello")
     assert "\x1b" not in terminal.getvalue()
 
 
@@ -297,7 +297,7 @@ def test_console_exceptions_show_no_locals() -> None:
     try:
         _fail("a-local-" + "password")
     except ValueError:
-        structlog.get_logger("controller").exception("failed")
+        structlog.get_logger("tandem.controller").exception("failed")
     assert "Traceback (most recent call last)" in stream.getvalue()
     assert "a-local-password" not in stream.getvalue()
 
@@ -306,7 +306,7 @@ def test_configuring_again_replaces_the_first(capsys: pytest.CaptureFixture[str]
     """First the command line's quiet default, then what the configuration says: each line comes once, in one place."""
     first, second = io.StringIO(), io.StringIO()
     log.configure(level="warning", fmt="json", stream=first)
-    logger = structlog.get_logger("controller")
+    logger = structlog.get_logger("tandem.controller")
     logger.warning("one")
     log.configure(level="info", fmt="json", stream=second)
     logger.info("two")
@@ -342,13 +342,13 @@ def test_names_from_others_do_not_steer_the_terminal(stream: type[io.StringIO]) 
     out = stream()
     log.configure(fmt="console", stream=out)
     log.bind(pair=evil)
-    structlog.get_logger("controller").warning(evil, topic=evil, names=[evil], of={evil: evil}, **{evil: 1})
+    structlog.get_logger("tandem.controller").warning(evil, topic=evil, names=[evil], of={evil: evil}, **{evil: 1})
     logging.getLogger("kafka").error("from a vendor: %s", evil)
     try:
         _fail(evil)
     except ValueError as error:
         error.args = (evil,)
-        structlog.get_logger("controller").exception("failed", stack_info=True)
+        structlog.get_logger("tandem.controller").exception("failed", stack_info=True)
     text = re.sub(r"\x1b\[[0-9;]{1,4}m", "", out.getvalue())  # the renderer's own colours
     assert all(char.isprintable() or char == "\n" for char in text)
     assert text.count("\\x1b]0;owned") >= 9

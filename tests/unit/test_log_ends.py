@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from backup_avro.coverage import Guarded
-from controller.config import Config, load
-from controller.lookout import log_ends
-from controller.sighting import LogEnd
-from sink.source.cluster import ClusterAdmin
-from sink.source.fetched import TopicPartition
+from tandem.backup_avro.selection.coverage import Guarded
+from tandem.controller.config import Config, load
+from tandem.controller.status.outside_view import log_ends
+from tandem.controller.status.pair_view import LogEnd
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.fetch.events import TopicPartition
 
 GUARDED = Guarded(cluster_id="c", topics={"id": ("orders", 2)})
 

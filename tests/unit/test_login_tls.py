@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from certificates import Authority, Issued
 
-from backup_avro.errors import ConfigError
-from sink.source import tls
-from sink.source.client_config import for_kafka_python
-from sink.source.connection import open_connections
+from tandem.backup_avro.errors import ConfigError
+from tandem.sink.kafka.auth import tls
+from tandem.sink.kafka.auth.client_config import for_kafka_python
+from tandem.sink.kafka.wire.connections import open_connections
 
 HOST = "127.0.0.1"
 LOCK = "swordfish-in-the-sea"

@@ -17,12 +17,13 @@ from certificates import Authority
 from profiles import without_credentials
 from token_provider import TokenProvider
 
-from backup_avro.errors import ConfigError, TandemError
-from sink.source import connection, msk, token_endpoint
-from sink.source.client_config import for_confluent, for_kafka_python
-from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableError
-from sink.source.oidc import OidcSettings, settings_of
-from sink.source.tokens import Token, Tokens
+from tandem.backup_avro.errors import ConfigError, TandemError
+from tandem.sink.kafka.auth import msk, token_endpoint
+from tandem.sink.kafka.auth.client_config import for_confluent, for_kafka_python
+from tandem.sink.kafka.auth.oidc import OidcSettings, settings_of
+from tandem.sink.kafka.auth.tokens import Token, Tokens
+from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
+from tandem.sink.kafka.wire import connections
 
 SECRET = "swordfish-in-the-sea"
 OIDC: dict[str, Any] = {
@@ -103,7 +104,7 @@ def test_what_each_client_is_given() -> None:
     """Librdkafka gets the end of the token's life as Unix time, kafka-python the token; extensions go along."""
     tokens = Tokens(Endless(), extensions={"a": "1"}, now=Clock(), wall=lambda: 5000.0)
     assert tokens("") == ("t1", 5100.0, "", {"a": "1"})
-    provider = connection.with_login({"sasl_oauth_token_provider": tokens})["sasl_oauth_token_provider"]
+    provider = connections.with_login({"sasl_oauth_token_provider": tokens})["sasl_oauth_token_provider"]
     assert (provider.token(), provider.extensions()) == ("t1", {"a": "1"})
 
 
@@ -118,10 +119,10 @@ def test_our_error_comes_back_out_of_kafka_python(error: TandemError, theirs: ty
     """It travels through kafka-python as the cause of one of its own, and is what the user sees in the end."""
     fetch = Endless()
     fetch.error = error
-    provider = connection.with_login({"sasl_oauth_token_provider": Tokens(fetch)})["sasl_oauth_token_provider"]
+    provider = connections.with_login({"sasl_oauth_token_provider": Tokens(fetch)})["sasl_oauth_token_provider"]
     with pytest.raises(theirs) as raised:
         provider.token()
-    assert connection.explain(raised.value, "one:9092") is error
+    assert connections.explain(raised.value, "one:9092") is error
 
 
 def test_nothing_secret_in_a_repr() -> None:

@@ -8,15 +8,15 @@ from chains import part
 from doubles import MemoryStore
 from sights import listening, message, sight
 
-from backup_avro.chain import StoredObject
-from backup_avro.coordination import CoordinationMessage, Event
-from controller import losses
-from controller.check import Limits, Severity, check
-from controller.coordination import Bulletin
-from controller.overview import overview
-from controller.verdict import Fault
-from sink.chain.writer import now_ms
-from sink.confirm import CoverLostError, Loss
+from tandem.backup_avro.chain.entries import StoredObject
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.controller.coordination import lost_objects
+from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.status.check import Limits, Severity, check
+from tandem.controller.status.health import Fault
+from tandem.controller.status.overview import overview
+from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.sink.write.confirm import CoverLostError, Loss
 
 
 def lost(kept: int, generation: int, count: int = 1) -> CoverLostError:
@@ -42,23 +42,23 @@ def test_the_error_names_what_is_lost_and_what_to_do() -> None:
 
 def test_a_heartbeat_says_whose_objects_are_lost() -> None:
     """For people in sentences, for the other instance in numbers."""
-    assert losses.details({}) == {}
-    said = losses.details({3: lost(3, 4), 1: lost(1, 4), 2: lost(2, 9)})
-    assert losses.generations_in(message(details=said)) == {4, 9}
-    assert said[losses.LOST].startswith("generation 1 is kept")
-    assert losses.sentences({1: lost(1, 2)}) == (str(lost(1, 2).args[0]),)
+    assert lost_objects.details({}) == {}
+    said = lost_objects.details({3: lost(3, 4), 1: lost(1, 4), 2: lost(2, 9)})
+    assert lost_objects.generations_in(message(details=said)) == {4, 9}
+    assert said[lost_objects.LOST].startswith("generation 1 is kept")
+    assert lost_objects.sentences({1: lost(1, 2)}) == (str(lost(1, 2).args[0]),)
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "2.5", "²", "1" * 100_000])
 def test_whoever_can_write_to_the_topic_can_say_anything(text: str) -> None:
     """It is no number of a generation, and nothing breaks."""
-    assert losses.generations_in(message(details={"objects_lost_of": text})) == frozenset()
+    assert lost_objects.generations_in(message(details={"objects_lost_of": text})) == frozenset()
 
 
 def test_only_what_the_peers_living_process_says_counts() -> None:
     """Whoever was restarted or left looks again by itself."""
     bulletin = Bulletin(pair="shop", me="a", peer="b", incarnation="a-1")
-    told = losses.details({1: lost(1, 2)})
+    told = lost_objects.details({1: lost(1, 2)})
 
     def heard(event: Event = Event.PROGRESS, *, live: bool = True, name: str = "b") -> frozenset[int]:
         said: CoordinationMessage = message(event, instance=name, details=told if event is Event.PROGRESS else {})
@@ -82,7 +82,7 @@ def test_status_and_check_tell_people() -> None:
     backup.commit(records("t", 0, range(3)))
     backup.complete()
     at = now_ms(store)
-    voices = [message(instance="a", at=at, details=losses.details({1: lost(1, 2)})), message(instance="b", at=at)]
+    voices = [message(instance="a", at=at, details=lost_objects.details({1: lost(1, 2)})), message(instance="b", at=at)]
     found = overview(sight(store, listener=listening(*voices)))
     problem = next(one for one in found.problems if one.fault is Fault.OBJECTS_LOST)
     assert problem.message == f"a: {lost(1, 2).args[0]}"

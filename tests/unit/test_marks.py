@@ -7,9 +7,9 @@ from typing import Any
 from chains import key
 from test_track_head import head, track
 
-from backup_avro.chain import Mark
-from sink.marks import Marks
-from sink.track import Track
+from tandem.backup_avro.chain.entries import Mark
+from tandem.sink.read.marks import Marks
+from tandem.sink.read.partition_progress import Track
 
 
 def busy(partition: int, *, at: int, offset: int, **how: Any) -> Track:

@@ -14,21 +14,21 @@ from doubles import MemoryStore, UnchangingStore, no_fault
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backup_avro.chain import Entry, Kind, PartitionKey, largest_of, uncompressed_of
-from backup_avro.checkpoint import Outcome, Request, encode_outcome
-from backup_avro.container import decode_header, decompress, iter_blocks
-from backup_avro.errors import TandemError
-from backup_avro.layout import outcome_key
-from backup_avro.record import Record, decode_body, encode
-from sink.chain import checkpoints, pins
-from sink.chain.reader import ChainReader
-from sink.chain.writer import ChainWriter
-from sink.commit import Task
-from sink.confirm import ObjectLostError
-from sink.merge import Merger
-from sink.merge_plan import MergeRules, plan_merge
-from sink.object_store.base import StoreDeniedError, StoreTransientError
-from spark_jobs.verify_plan import check_object, check_state, plan_objects
+from tandem.backup_avro.chain.entries import Entry, Kind, PartitionKey, largest_of, uncompressed_of
+from tandem.backup_avro.chain.layout import outcome_key
+from tandem.backup_avro.documents.checkpoint import Outcome, Request, encode_outcome
+from tandem.backup_avro.errors import TandemError
+from tandem.backup_avro.record.container import decode_header, decompress, iter_blocks
+from tandem.backup_avro.record.current import Record, decode_body, encode
+from tandem.sink.store.chain import checkpoints, pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter
+from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
+from tandem.sink.write.commit import Task
+from tandem.sink.write.confirm import ObjectLostError
+from tandem.sink.write.merge import Merger
+from tandem.sink.write.merge_plan import MergeRules, plan_merge
+from tandem.spark_jobs.verify.verify_plan import check_object, check_state, plan_objects
 
 RULES = MergeRules(fan_in=3, smallest=1000, own_bytes=400, limit=4000, most_runs=9)
 TOPICS = [TopicSpec("t", partitions=3), TopicSpec("u")]

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from chains import Chain, key, part, position
 
-from backup_avro import layout
-from backup_avro.chain import PartitionKey, StoredObject
-from sink.merge_plan import Merge, MergeRules, Output, plan_merge
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import PartitionKey, StoredObject
+from tandem.sink.write.merge_plan import Merge, MergeRules, Output, plan_merge
 
 RULES = MergeRules(fan_in=2, smallest=1000, own_bytes=100, limit=1000, most_runs=9)
 

@@ -18,23 +18,23 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 from sights import message, sight
 
-from backup_avro.outcome import Outcome, OutcomeKind, Scope, Unsettled
-from controller.coordination import Bulletin, CoordinationTopic
-from controller.metrics.catalogue import COMMON, METRICS
-from controller.metrics.catalogue import Kind as MetricKind
-from controller.metrics.collector import Detail, Page
-from controller.metrics.picture import BackupPictures, Picture, Results, backup_picture
-from controller.metrics.reference import page as reference
-from controller.metrics.results import ResultsWatch
-from controller.observation import Role
-from controller.watch import last_handover_ms
-from sink.chain import outcomes
-from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore, open_store
-from sink.object_store.base import StoreTransientError
-from sink.pipeline import Phase
-from sink.reading import PartitionReading
-from sink.source.cluster import ClusterAdmin
+from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind, Scope, Unsettled
+from tandem.controller.coordination.topic import Bulletin, CoordinationTopic
+from tandem.controller.decision.observation import Role
+from tandem.controller.instance.store_watch import last_handover_ms
+from tandem.controller.metrics.catalogue import COMMON, METRICS
+from tandem.controller.metrics.catalogue import Kind as MetricKind
+from tandem.controller.metrics.collector import Detail, Page
+from tandem.controller.metrics.instance_metrics import BackupPictures, Picture, Results, backup_picture
+from tandem.controller.metrics.job_results import ResultsWatch
+from tandem.controller.metrics.reference import page as reference
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.pipeline import Phase
+from tandem.sink.read.reading_progress import PartitionReading
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain import outcomes
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.object_store import StoreTransientError
 
 NOW = 1_800_000_000.0
 ROOT = Path(__file__).parents[2]
@@ -186,7 +186,7 @@ def test_a_drained_pipeline_falls_behind_nothing(bench: Bench) -> None:
 
 def test_what_the_store_refuses_is_counted_as_retries(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each upload that is tried again counts, and one that came through in the end took all that time."""
-    monkeypatch.setattr("sink.commit._RETRY_S", 0.01)
+    monkeypatch.setattr("tandem.sink.write.commit._RETRY_S", 0.01)
     failures = iter([StoreTransientError("away")] * 3)
     bench.store.before = lambda operation, key: (
         next(failures, None) if operation == "put" and "partition=" in key else None
@@ -440,7 +440,7 @@ def test_names_follow_the_conventions() -> None:
 
 
 def test_the_page_of_the_documentation_is_up_to_date() -> None:
-    """`python -m controller.metrics.reference > docs/metrics.md` makes it."""
+    """`python -m tandem.controller.metrics.reference > docs/metrics.md` makes it."""
     assert (ROOT / "docs" / "metrics.md").read_text() == reference()
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.cli.main import run
-from controller.metrics.catalogue import COMMON, METRICS
-from controller.observation import Role
+from tandem.controller.cli.main import run
+from tandem.controller.decision.observation import Role
+from tandem.controller.metrics.catalogue import COMMON, METRICS
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "tandem"

@@ -11,23 +11,23 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro.as_of import Known
-from backup_avro.chain import Kind, Mark, PartitionKey, StoredObject, iso
-from backup_avro.checkpoint import Outcome, Request
-from backup_avro.container import decode_header, decompress, iter_blocks
-from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
-from backup_avro.moments import marked, moment_of, parse_moment
-from backup_avro.record import Record, decode_body
-from backup_avro.signature import SignatureError
-from sink.chain import checkpoints
-from sink.chain.reader import ChainReader
-from spark_jobs.progress import PlanState, State
-from spark_jobs.restore_choice import Options, plan_again, plan_of
-from spark_jobs.restore_file import decode, encode
-from spark_jobs.restore_plan import Naming, RestorePlan, TopicPlan
-from spark_jobs.restore_prepare import refuse_if_clearing
-from spark_jobs.state import Wish
-from spark_jobs.state_choice import find, moment
+from tandem.backup_avro.chain.entries import Kind, Mark, PartitionKey, StoredObject, iso
+from tandem.backup_avro.chain.signatures import SignatureError
+from tandem.backup_avro.documents.checkpoint import Outcome, Request
+from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
+from tandem.backup_avro.record.container import decode_header, decompress, iter_blocks
+from tandem.backup_avro.record.current import Record, decode_body
+from tandem.backup_avro.selection.moments import marked, moment_of, parse_moment
+from tandem.backup_avro.selection.state_as_of import Known
+from tandem.sink.store.chain import checkpoints
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.restore.lease.progress import PlanState, State
+from tandem.spark_jobs.restore.plan.options import Options, plan_again, plan_of
+from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan, TopicPlan
+from tandem.spark_jobs.restore.plan.plan_file import decode, encode
+from tandem.spark_jobs.restore.prepare.prepare import refuse_if_clearing
+from tandem.spark_jobs.state.find_state import find, moment
+from tandem.spark_jobs.state.wanted_state import Wish
 
 MINUTE = 60_000
 Held = dict[tuple[str, int], list[int]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backup_avro.errors import ConfigError
-from backup_avro.name_lists import names_in
+from tandem.backup_avro.documents.name_lists import names_in
+from tandem.backup_avro.errors import ConfigError
 
 
 def test_names_are_read_once_and_without_blanks() -> None:

@@ -18,16 +18,16 @@ from chains import CLUSTER, key, topic
 from doubles import Event, ScriptedSource, StandInCluster
 from pipelines import T0, Bench, through
 
-from backup_avro.chain import RecordHash
-from backup_avro.coverage import Guarded, obstacles
-from sink import clock
-from sink.newcomers import Newcomer, Newcomers
-from sink.source import wire
-from sink.source.error_codes import ErrorCode, name_of
-from sink.source.errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
-from sink.source.fetched import AtHead, LogBounds, Place, TopicPartition
-from sink.source.offsets import Lookups
-from sink.survey import Surveyor
+from tandem.backup_avro.chain.entries import RecordHash
+from tandem.backup_avro.selection.coverage import Guarded, obstacles
+from tandem.sink import clock
+from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
+from tandem.sink.kafka.errors.error_codes import ErrorCode, name_of
+from tandem.sink.kafka.fetch.events import AtHead, LogBounds, Place, TopicPartition
+from tandem.sink.kafka.lookup.log_ends import Lookups
+from tandem.sink.kafka.wire import protocol
+from tandem.sink.read.new_partitions import Newcomer, Newcomers
+from tandem.sink.read.survey import Surveyor
 
 T1 = TopicPartition("t", 1)
 
@@ -64,7 +64,9 @@ class Brokers(Lookups):
         for tp in asked:
             if tp.partition in self.refusing:
                 self._no_answer(tp, name_of(6), why)
-        return [(tp, 100 if timestamp == wire.LATEST else 7, -1) for tp in asked if tp.partition not in self.refusing]
+        return [
+            (tp, 100 if timestamp == protocol.LATEST else 7, -1) for tp in asked if tp.partition not in self.refusing
+        ]
 
 
 def parts(count: int) -> list[TopicPartition]:
@@ -96,18 +98,18 @@ class Answer:
 
 def test_a_broker_that_hangs_holds_up_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the others have answered is taken after a while, and the broker is named."""
-    monkeypatch.setattr("sink.source.offsets._SILENT", 0.05)
-    monkeypatch.setattr(wire, "listed_offsets", lambda response: response)
+    monkeypatch.setattr("tandem.sink.kafka.lookup.log_ends._SILENT", 0.05)
+    monkeypatch.setattr(protocol, "listed_offsets", lambda response: response)
     brokers = Brokers(2)
     brokers.view.partitions[1] = (2, 5)
     answers = {1: Answer([(T0, ErrorCode.NONE, 100, -1)]), 2: Answer(None)}
     brokers._manager.send = lambda _, node_id: answers[node_id]
     brokers._listed = partial(Lookups._listed, brokers)  # type: ignore[method-assign]  # the real one
     missing: dict[TopicPartition, str] = {}
-    found = asyncio.run(brokers.offsets(parts(2), wire.LATEST, clock.now() + 30, missing))
+    found = asyncio.run(brokers.offsets(parts(2), protocol.LATEST, clock.now() + 30, missing))
     assert (found, missing) == ({T0: (100, -1)}, {T1: "broker 2 does not answer"})
     with pytest.raises(ClusterTransientError, match="broker 2 does not answer"):
-        asyncio.run(brokers.offsets(parts(2), wire.LATEST, clock.now() + 0.05))
+        asyncio.run(brokers.offsets(parts(2), protocol.LATEST, clock.now() + 0.05))
 
 
 def test_a_topic_that_may_not_be_read_is_an_error_for_who_needs_it() -> None:
@@ -142,11 +144,11 @@ def test_one_topic_that_may_not_be_read_holds_up_no_other(question: str, monkeyp
         brokers.epoch_ends = ends  # type: ignore[method-assign]  # as above
         found: Any = asyncio.run(brokers.epoch_ends_of({T0: 3, refused: 3}, clock.now() + 30, missing))
     else:
-        monkeypatch.setattr(wire, "listed_offsets", lambda response: response)
+        monkeypatch.setattr(protocol, "listed_offsets", lambda response: response)
         answer = Answer([(T0, ErrorCode.NONE, 100, -1), (refused, denied_code, -1, -1)])
         brokers._manager.send = lambda *_, **__: answer
         brokers._listed = partial(Lookups._listed, brokers)  # type: ignore[method-assign]  # the real one
-        found = asyncio.run(brokers.offsets([T0, refused], wire.LATEST, clock.now() + 30, missing))
+        found = asyncio.run(brokers.offsets([T0, refused], protocol.LATEST, clock.now() + 30, missing))
     assert list(found) == [T0]
     assert "Not allowed to read Kafka topic denied" in missing[refused]
 
@@ -154,7 +156,7 @@ def test_one_topic_that_may_not_be_read_holds_up_no_other(question: str, monkeyp
 def test_who_needs_all_waits_for_all() -> None:
     """Spark jobs that ask for one end take nothing else for it."""
     with pytest.raises(ClusterTransientError, match="no leader for t-1"):
-        asyncio.run(Brokers(2, leaderless=[1]).offsets(parts(2), wire.LATEST, clock.now() + 0.05))
+        asyncio.run(Brokers(2, leaderless=[1]).offsets(parts(2), protocol.LATEST, clock.now() + 0.05))
 
 
 def test_where_an_epoch_ends_is_not_waited_for_either() -> None:
@@ -374,7 +376,7 @@ def test_a_restart_beside_a_partition_without_a_leader(bench: Bench) -> None:
 def test_no_marks_while_a_partition_is_not_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark says where all logs ended."""
     taken = []
-    monkeypatch.setattr("sink.drafts.Marks.take", lambda *_: taken.append(1))
+    monkeypatch.setattr("tandem.sink.write.commit_draft.Marks.take", lambda *_: taken.append(1))
     bench.log.append(*range(5))
     bench.start()
     bench.until(through(5))

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from backup_avro.errors import TandemError
-from sink.object_store import (
+from tandem.backup_avro.errors import TandemError
+from tandem.sink.store import (
     ObjectMissingError,
     Put,
     StoreDeniedError,
@@ -26,7 +26,7 @@ from sink.object_store import (
     StoreTransientError,
     StoreUnfitError,
 )
-from sink.object_store.file import FileStore
+from tandem.sink.store.file_store import FileStore
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_delete_stops_at_what_others_keep(store: FileStore, tmp_path: Path) ->
 
 KILLED = """
 import os, sys
-from sink.object_store.file import FileStore
+from tandem.sink.store.file_store import FileStore
 def die(*_, **__): os._exit(9)
 os.{call} = die
 FileStore(sys.argv[1]).put_if_absent("a/b", b"x" * 100000)
@@ -342,7 +342,7 @@ def test_a_delete_that_fails_for_one_key_does_the_others(store: FileStore, tmp_p
 def test_processes_race_too(store: FileStore, tmp_path: Path) -> None:
     """The name is given by the file system, so it holds between processes."""
     script = (
-        "import sys; from sink.object_store.file import FileStore; store = FileStore(sys.argv[1]); "
+        "import sys; from tandem.sink.store.file_store import FileStore; store = FileStore(sys.argv[1]); "
         "print(*[store.put_if_absent(f'r/{n}', sys.argv[2].encode()).value for n in range(40)])"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from backup_avro.errors import ConfigError, PermanentError, TandemError, TransientError
-from controller.config.rules import store_root
-from sink.object_store import (
+from tandem.backup_avro.errors import ConfigError, PermanentError, TandemError, TransientError
+from tandem.controller.config.rules import store_root
+from tandem.sink.store import (
     ObjectMissingError,
     StoreDeniedError,
     StoreMissingError,
@@ -25,9 +25,9 @@ from sink.object_store import (
     StoreUnfitError,
     open_store,
 )
-from sink.object_store.clock import StoreClock
-from sink.object_store.keys import check_key, is_key, safe_start
-from sink.object_store.s3_answers import error_of
+from tandem.sink.store.object_keys import check_key, is_key, safe_start
+from tandem.sink.store.s3.error_answers import error_of
+from tandem.sink.store.store_clock import StoreClock
 
 NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
 SECRET = "wJalrXUtnFEMI-K7MDENG"

@@ -25,9 +25,9 @@ from canaries import appearances, plain_canary
 from profiles import use_profile, without_credentials
 from serving import ANY_PORT, Quiet, serving
 
-from backup_avro.errors import ConfigError, DamagedError, ExitCode, TandemError
-from controller import log
-from sink.object_store import (
+from tandem.backup_avro.errors import ConfigError, DamagedError, ExitCode, TandemError
+from tandem.controller.process import log
+from tandem.sink.store import (
     ObjectStore,
     Put,
     StoreDeniedError,
@@ -38,9 +38,9 @@ from sink.object_store import (
     UploadInfo,
     open_store,
 )
-from sink.object_store.open import open_adapter
-from sink.object_store.s3_client import S3Caller
-from sink.object_store.sent_credentials import SentCredentials
+from tandem.sink.store.open_store import open_adapter
+from tandem.sink.store.s3.client import S3Caller
+from tandem.sink.store.s3.sent_credentials import SentCredentials
 
 MIB = 1024 * 1024
 #: Seconds between the look and the write of a server that does both apart: a busy machine starts threads slowly.

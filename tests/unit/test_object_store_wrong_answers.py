@@ -19,20 +19,13 @@ from profiles import use_profile, without_credentials
 from serving import serving
 from test_object_store_s3_faults import A_ROLE, Fault, Request, TinyS3, settings_for
 
-from controller import log
-from sink.chain.reader import ChainReader
-from sink.object_store import (
-    ObjectInfo,
-    ObjectStore,
-    StoreSettings,
-    StoreTransientError,
-    StoreUnfitError,
-    aws_session,
-    open_store,
-)
-from sink.object_store.aws_session import AwsSession, UselessCredentialsError
-from sink.object_store.base import OutsizedObjectError
-from sink.object_store.sent_credentials import SentCredentials
+from tandem.controller.process import log
+from tandem.sink.store import ObjectInfo, ObjectStore, StoreSettings, StoreTransientError, StoreUnfitError, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.object_store import OutsizedObjectError
+from tandem.sink.store.s3 import aws_session
+from tandem.sink.store.s3.aws_session import AwsSession, UselessCredentialsError
+from tandem.sink.store.s3.sent_credentials import SentCredentials
 
 
 @pytest.fixture
@@ -236,7 +229,7 @@ def test_what_an_answer_to_a_delete_repeats_is_hidden(
 def test_where_an_answer_could_not_be_read_is_told(server: TinyS3, store: ObjectStore) -> None:
     """It may be a mistake of ours."""
     server.faults = [listing(item(key=""))] * 3
-    with pytest.raises(StoreTransientError, match=r"KeyError at s3_contents\.py:\d+\)"):
+    with pytest.raises(StoreTransientError, match=r"KeyError at answers\.py:\d+\)"):
         list(store.list("k/"))
 
 

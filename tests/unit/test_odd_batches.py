@@ -13,13 +13,13 @@ import pytest
 from odd_batches import JUNK, LZ4_END, LZ4_HEADER, XERIAL, lz4_block, lz4_of, odd, refused
 from strategies import CODECS, PARTITION, TOPIC, compressed, kafka_record, raw_batch
 
-from backup_avro import compression
-from backup_avro.errors import DamagedError, TooLargeError
-from backup_avro.record import Record, TimestampType
-from sink.transcode.batch import decompress
-from sink.transcode.choice import best_transcoder
-from sink.transcode.reference import ReferenceTranscoder
-from sink.transcode.segment import Transcoder
+from tandem.backup_avro.errors import DamagedError, TooLargeError
+from tandem.backup_avro.record import compression
+from tandem.backup_avro.record.current import Record, TimestampType
+from tandem.sink.transcode.batch import decompress
+from tandem.sink.transcode.choice import best_transcoder
+from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.transcode.segment import Transcoder
 
 RECORDS = [
     Record(

@@ -19,22 +19,30 @@ from hypothesis import strategies as st
 from pipelines import QUICK, T0, Bench, Log, bare_board, through
 from structlog.testing import capture_logs
 
-from backup_avro import layout, limits
-from backup_avro.chain import Kind, Part, PartitionKey, StoredObject
-from backup_avro.chain_json import unpack
-from backup_avro.errors import DamagedError, TransientError
-from backup_avro.fold import Generation
-from backup_avro.lasting import LastRecord
-from backup_avro.offer import Offer, check_offer, decode_offer, encode_offer
-from sink.chain.reader import ChainReader
-from sink.encryption.key_ring import KeyRing
-from sink.encryption.settings import EncryptionSettings
-from sink.object_store.base import StoreTransientError
-from sink.offer_lane import OfferLane
-from sink.offers import LeaderMovedError, RangeRead, RangeTask, TopicGoneError, UnreadableError, put_offer, read_range
-from sink.source.fetched import FaultKind, FetchFault
-from sink.transcode.reference import ReferenceTranscoder
-from spark_jobs.catch_up_plan import Offered, Pace, building, offered, what_is_left
+from tandem.backup_avro.chain import document_limits, layout
+from tandem.backup_avro.chain.entries import Kind, Part, PartitionKey, StoredObject
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.json_codec import unpack
+from tandem.backup_avro.documents.range_offer import Offer, check_offer, decode_offer, encode_offer
+from tandem.backup_avro.errors import DamagedError, TransientError
+from tandem.backup_avro.selection.last_records import LastRecord
+from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.key_ring import KeyRing
+from tandem.sink.kafka.fetch.events import FaultKind, FetchFault
+from tandem.sink.read.scan.range_reader import (
+    LeaderMovedError,
+    RangeRead,
+    RangeTask,
+    TopicGoneError,
+    UnreadableError,
+    put_offer,
+    read_range,
+)
+from tandem.sink.read.scan.spark_ranges import OfferLane
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.object_store import StoreTransientError
+from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.spark_jobs.catch_up.plan import Offered, Pace, building, offered, what_is_left
 
 WAITING = replace(QUICK, offers_patience_s=60.0)
 FOLDER = (PAIR, "a", 1)
@@ -43,8 +51,8 @@ PREFIX = layout.offers_prefix(*FOLDER)
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sink.offer_lane._LOOK_S", 0.02)
-    monkeypatch.setattr("sink.offer_lane._SKEW_MS", 100)
+    monkeypatch.setattr("tandem.sink.read.scan.spark_ranges._LOOK_S", 0.02)
+    monkeypatch.setattr("tandem.sink.read.scan.spark_ranges._SKEW_MS", 100)
 
 
 @pytest.fixture
@@ -166,7 +174,7 @@ def test_a_range_that_was_read_too_early_is_refused(bench: Bench) -> None:
 
 def test_a_clock_that_was_set_back_does_not_help(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """By this process's own clock: an offer that was there long before the one above it was read in between."""
-    monkeypatch.setattr("sink.takings._LONGEST_OVERLAP_S", 0.4)
+    monkeypatch.setattr("tandem.sink.read.scan.accept_ranges._LONGEST_OVERLAP_S", 0.4)
     started(bench)
     read(bench, 0, 50)
     bench.until(lambda _: len(offers(bench.store)) == 1)
@@ -535,7 +543,7 @@ def test_a_large_range_is_stored_in_several_objects(bench: Bench) -> None:
 def test_what_a_slow_attempt_stored_is_not_offered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The chunk was read again; each record is offered once."""
     bench.claim()
-    monkeypatch.setattr("sink.scan.MIN_CHUNK", 8)
+    monkeypatch.setattr("tandem.sink.read.scan.plan.MIN_CHUNK", 8)
     slow = iter([0.6, *[0.0] * 1000])
     answer = bench.log.answer
 
@@ -594,7 +602,7 @@ def partly_spoilt(monkeypatch: pytest.MonkeyPatch) -> Log:
 
 def test_a_damaged_range_is_given_back_and_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a second try: others are to be read. It says where, across processes too; what was stored is deleted."""
-    monkeypatch.setattr("sink.base.DAMAGED_RETRY_S", 0.05)
+    monkeypatch.setattr("tandem.sink.read.scan.local_ranges.DAMAGED_RETRY_S", 0.05)
     bench.claim()
     with pytest.raises(UnreadableError, match=r"t-0, offsets 0 to 100: topic t, .*batch at offset 48.*CRC") as told:
         read(bench, 0, 100, log=partly_spoilt(monkeypatch), object_size=50, give_up_s=60.0)
@@ -608,7 +616,7 @@ def test_a_damaged_range_is_given_back_and_leaves_nothing(bench: Bench, monkeypa
 
 def test_what_may_not_be_read_is_given_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody gets rights within minutes, and a worker that waits for them reads nothing else."""
-    monkeypatch.setattr("sink.base.DAMAGED_RETRY_S", 0.05)
+    monkeypatch.setattr("tandem.sink.read.scan.local_ranges.DAMAGED_RETRY_S", 0.05)
     bench.claim()
     denied = FetchFault(topic="t", partition=0, kind=FaultKind.UNAUTHORIZED, detail="not allowed", at=0.0)
     log = Log(offsets=list(range(100)), end=100, faults=[denied] * 9)
@@ -718,7 +726,7 @@ def test_an_offer_comes_back(bench: Bench) -> None:
     with pytest.raises(DamagedError, match=r"^here\b"):
         decode_offer(json.dumps(document | {"objects": ["?"]}).encode(), "here")
     many = json.dumps(document | {"objects": document["objects"] * 4000}).encode()
-    assert len(many) > limits.SMALL
+    assert len(many) > document_limits.SMALL
     assert len(decode_offer(many, "here").objects) == 4000
 
 

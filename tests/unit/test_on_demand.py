@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from controller.on_demand import OnDemand
+from tandem.controller.process.cached_call import OnDemand
 
 SOON_S = 20.0
 

@@ -14,15 +14,16 @@ import kafka.errors as kafka_errors
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from sink import clock
-from sink.source import cluster, wire
-from sink.source.cluster import ClusterAdmin
-from sink.source.connection import Connections, open_connections
-from sink.source.error_codes import ErrorCode
-from sink.source.errors import ClusterAuthenticationError, ClusterTransientError
-from sink.source.fetched import FaultKind, FetchFault, TopicPartition
-from sink.source.fetcher import RawFetcher
-from sink.source.offsets import Lookups
+from tandem.sink import clock
+from tandem.sink.kafka.cluster import admin as cluster
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterTransientError
+from tandem.sink.kafka.errors.error_codes import ErrorCode
+from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, TopicPartition
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.kafka.lookup.log_ends import Lookups
+from tandem.sink.kafka.wire import protocol
+from tandem.sink.kafka.wire.connections import Connections, open_connections
 
 _T = [TopicPartition("t", n) for n in range(3)]
 _SERVERS = "b1:9093,b2:9093,b3:9093"
@@ -243,7 +244,7 @@ def test_a_position_inside_of_the_log_that_a_broker_calls_out_of_range(
     fetcher._assignment.rest(part)
 
     async def offsets(_: object, at: int, __: object) -> dict[TopicPartition, tuple[int, int]]:
-        return {place: (0 if at == wire.EARLIEST else 9, -1)}
+        return {place: (0 if at == protocol.EARLIEST else 9, -1)}
 
     async def ends(*_: object) -> list[tuple[TopicPartition, int, int, int]]:
         if answer is None:
@@ -319,7 +320,7 @@ def test_partitions_of_a_broker_that_refuses_are_missing(
     manager: Bootstrapped, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those without a leader are. Who needs all of them tries again; nobody is told that all brokers refuse."""
-    monkeypatch.setattr(wire, "listed_offsets", lambda response: response)
+    monkeypatch.setattr(protocol, "listed_offsets", lambda response: response)
     lookups = Three(manager, error)
     found, missing = asyncio.run(lookups.bounds(_T, clock.now() + 30))
     assert found.keys() == set(_T[:2])

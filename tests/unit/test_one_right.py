@@ -17,23 +17,23 @@ from doubles import MemoryStore, StandInCluster
 from pipelines import T0, Bench, Log, through
 from structlog.testing import capture_logs
 
-from backup_avro import checkpoint
-from backup_avro.chain import GroupOffset, Kind, Topic
-from backup_avro.coverage import Guarded, clearing, obstacles, uncovered, unguarded
-from controller.config import Config
-from controller.guard import GuardedCluster, as_guarded
-from controller.keeper import _unprovable
-from sink.chain.writer import Identity, claim
-from sink.commit import Committer, Draft
-from sink.drafts import Drafter
-from sink.lanes import Board
-from sink.roll import Roller
-from sink.source import cluster as cluster_module
-from sink.source.cluster import ClusterAdmin
-from sink.source.errors import ClusterAuthenticationError, ClusterDeniedError
-from sink.survey import Survey
-from sink.topics import Denied, GuardedTopics
-from sink.transcode.reference import ReferenceTranscoder
+from tandem.backup_avro.chain.entries import GroupOffset, Kind, Topic
+from tandem.backup_avro.documents import checkpoint
+from tandem.backup_avro.selection.coverage import Guarded, clearing, obstacles, uncovered, unguarded
+from tandem.controller.config import Config
+from tandem.controller.instance.checkpoint_keeper import _unprovable
+from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
+from tandem.sink.kafka.cluster import admin as cluster_module
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.cluster.guarded_topics import Denied, GuardedTopics
+from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterDeniedError
+from tandem.sink.read.reader_context import Board
+from tandem.sink.read.survey import Survey
+from tandem.sink.store.chain.chain_writer import Identity, claim
+from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.write.commit import Committer, Draft
+from tandem.sink.write.commit_draft import Drafter
+from tandem.sink.write.object_buffer import Roller
 
 T, U = key(), key("u")
 _REFUSED = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
@@ -93,7 +93,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     """Topics `orders`, `audit` and `other`."""
     made = Client("orders", "audit", "other")
     monkeypatch.setattr(cluster_module, "AdminClient", lambda _: made)
-    monkeypatch.setattr("sink.source.left_behind.let_go", lambda _: None)
+    monkeypatch.setattr("tandem.sink.kafka.cluster.librdkafka_references.let_go", lambda _: None)
     return made
 
 
@@ -309,7 +309,7 @@ def test_what_could_not_be_confirmed_is_held_back_alone() -> None:
 
 def test_a_login_that_is_refused_during_a_commit_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """One broker may refuse it alone. The fetch ends the pipeline if all do."""
-    monkeypatch.setattr("sink.commit._RETRY_S", 0.01)
+    monkeypatch.setattr("tandem.sink.write.commit._RETRY_S", 0.01)
     bench = Bench(log=Log(offsets=[0, 1], end=2))
     pipeline = bench.start()
     bench.until(through(2))
@@ -381,7 +381,7 @@ def test_a_right_that_is_taken_away_and_given_back() -> None:
 
 def test_a_denied_configuration_is_as_it_was_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a start anew too; the topic is read on, with partitions that came since."""
-    monkeypatch.setattr("sink.newcomers._FIRST_REST_S", 0.05)
+    monkeypatch.setattr("tandem.sink.read.new_partitions._FIRST_REST_S", 0.05)
     bench = Bench(log=Log(offsets=[0, 1], end=2))
     bench.cluster.topics["u"] = topic("u")
     before = bench.start()

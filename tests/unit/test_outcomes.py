@@ -8,11 +8,19 @@ from dataclasses import replace
 import pytest
 from doubles import MemoryStore
 
-from backup_avro import layout
-from backup_avro.chain_json import unpack
-from backup_avro.errors import DamagedError
-from backup_avro.outcome import GENERATIONS, Outcome, OutcomeKind, Scope, Unsettled, decode_outcome, encode_outcome
-from sink.chain import outcomes
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.json_codec import unpack
+from tandem.backup_avro.documents.outcome import (
+    GENERATIONS,
+    Outcome,
+    OutcomeKind,
+    Scope,
+    Unsettled,
+    decode_outcome,
+    encode_outcome,
+)
+from tandem.backup_avro.errors import DamagedError
+from tandem.sink.store.chain import outcomes
 
 DRILL = Outcome(
     kind=OutcomeKind.DRILL,

@@ -18,15 +18,16 @@ from strategies import ABORT, PARTITION, TOPIC, TRANSACTIONAL, batch, marker, ra
 from test_offers import read, task
 from test_transcode_compiled import simple
 
-from backup_avro.errors import DamagedError
-from backup_avro.record import decode_body
-from sink.offers import read_range
-from sink.transcode.compiled import CompiledTranscoder
-from sink.transcode.reference import ReferenceTranscoder
-from sink.transcode.segment import OUTPUT_LIMIT, Transcoded, Transcoder
-from spark_jobs import live_log, restore_check
-from spark_jobs.live_log import LiveLog
-from spark_jobs.restore_writers import Writers
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.current import decode_body
+from tandem.sink.read.scan.range_reader import read_range
+from tandem.sink.transcode.compiled import CompiledTranscoder
+from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.transcode.segment import OUTPUT_LIMIT, Transcoded, Transcoder
+from tandem.spark_jobs.reading import live_log
+from tandem.spark_jobs.reading.live_log import LiveLog
+from tandem.spark_jobs.restore.check import check_partition
+from tandem.spark_jobs.restore.check.other_writers import Writers
 
 KINDS = (ReferenceTranscoder, CompiledTranscoder)
 both = pytest.mark.parametrize("kind", KINDS)
@@ -177,7 +178,7 @@ def test_a_live_log_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_check_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a restore reads back of its target."""
-    monkeypatch.setattr(restore_check, "best_transcoder", lambda: ReferenceTranscoder(output_limit=1))
+    monkeypatch.setattr(check_partition, "best_transcoder", lambda: ReferenceTranscoder(output_limit=1))
     log = Log()
     source: Any = log.open()
     log.append(*range(11))
@@ -187,7 +188,7 @@ def test_a_check_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
         def take(self, segment: Any) -> None:
             taken.append(segment.first_offset)
 
-    found = restore_check.CheckTask(
+    found = check_partition.CheckTask(
         target="t",
         target_topic_id="id",
         partition=0,
@@ -199,5 +200,5 @@ def test_a_check_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
         cluster=None,  # type: ignore[arg-type]  # not needed to read
         stall_seconds=5.0,
     )
-    restore_check._Reading(found, Tallies(), Writers(())).read(source)  # type: ignore[arg-type]
+    check_partition._Reading(found, Tallies(), Writers(())).read(source)  # type: ignore[arg-type]
     assert taken == list(range(11))

@@ -11,16 +11,16 @@ from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 from sights import LIVENESS_S, listening, message, sight
 
-from backup_avro import layout
-from backup_avro.chain import Kind
-from backup_avro.coordination import Event
-from controller.cli.output import plain
-from controller.overview import GenerationStatus, Overview, State, overview
-from controller.sighting import Gap
-from controller.verdict import Fault
-from sink.chain import pins
-from sink.chain.writer import now_ms
-from sink.object_store import ObjectStore, open_store
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.documents.coordination_message import Event
+from tandem.controller.cli.output.output import plain
+from tandem.controller.status.health import Fault
+from tandem.controller.status.overview import GenerationStatus, Overview, State, overview
+from tandem.controller.status.pair_view import Gap
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_writer import now_ms
 
 ORDERS = TopicSpec("orders", partitions=2)
 BOTH = {"a": 1.0, "b": 2.0}

@@ -8,16 +8,16 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from sights import LIVENESS_S, listening, message, sight
 
-from backup_avro import layout
-from backup_avro.chain import Kind
-from backup_avro.coordination import Event
-from backup_avro.errors import ConfigError, RefusedError
-from controller.handover import Plan, Stage, Standing, plan, standing
-from controller.overview import overview
-from sink.chain import pins
-from sink.chain.reader import ChainReader
-from sink.chain.writer import now_ms
-from sink.object_store import ObjectStore, open_store
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.controller.history.handover_progress import Plan, Stage, Standing, plan, standing
+from tandem.controller.status.overview import overview
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import now_ms
 
 ORDERS = TopicSpec("orders")
 BOTH = {"a": 1.0, "b": 2.0}

@@ -15,17 +15,17 @@ from doubles import MemoryStore
 from html_check import Page, checked
 from sights import LIVENESS_S, listening, message, sight
 
-from backup_avro.chain import Kind
-from backup_avro.coordination import Event
-from backup_avro.outcome import Outcome, OutcomeKind
-from controller import log
-from controller.overview import overview
-from controller.page.content import ROWS, Content, Freshness, content
-from controller.page.render import _marked, page, policy, report
-from controller.sighting import Listener, Sight
-from controller.turns import turn_of
-from sink.chain.pins import Pin
-from sink.chain.writer import now_ms
+from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.controller.history.turns import turn_of
+from tandem.controller.http.page.content import ROWS, Content, Freshness, content
+from tandem.controller.http.page.render import _marked, page, policy, report
+from tandem.controller.process import log
+from tandem.controller.status.overview import overview
+from tandem.controller.status.pair_view import Listener, Sight
+from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.sink.store.chain.pins import Pin
 
 ORDERS = TopicSpec("orders", partitions=2, config={"cleanup.policy": "compact", "delete.retention.ms": "86400000"})
 UNKNOWN = "\u2013"

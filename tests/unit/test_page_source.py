@@ -15,20 +15,20 @@ from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from html_check import checked
 from sights import POLICY, message, sight
 
-from backup_avro.coordination import Event
-from backup_avro.coverage import Guarded
-from backup_avro.pause import Pause
-from controller.cli.main import run
-from controller.config import Config, load
-from controller.own_sight import own_sight, stored_sight
-from controller.page import source
-from controller.page.source import PageSource
-from controller.sighting import Brokers, LogEnd, Sight
-from controller.watch import StoreView
-from sink.chain import pins
-from sink.chain.reader import ChainReader
-from sink.chain.writer import now_ms
-from sink.object_store import ObjectStore, StoreTransientError, open_store
+from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.documents.pause import Pause
+from tandem.backup_avro.selection.coverage import Guarded
+from tandem.controller.cli.main import run
+from tandem.controller.config import Config, load
+from tandem.controller.http.page import page_source
+from tandem.controller.http.page.page_source import PageSource
+from tandem.controller.instance.store_watch import StoreView
+from tandem.controller.status.instance_view import own_sight, stored_sight
+from tandem.controller.status.pair_view import Brokers, LogEnd, Sight
+from tandem.sink.store import ObjectStore, StoreTransientError, open_store
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import now_ms
 
 ORDERS = TopicSpec("orders", partitions=2)
 SOON_S = 20.0
@@ -100,7 +100,7 @@ def asked(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
         return call
 
     ends = {("orders", 0): LogEnd(stable=27, high=27), ("orders", 1): LogEnd(stable=0, high=0)}
-    monkeypatch.setattr(source, "log_ends", counted("brokers", lambda *_: ends))
+    monkeypatch.setattr(page_source, "log_ends", counted("brokers", lambda *_: ends))
     monkeypatch.setattr(pins, "list_pins", counted("store", pins.list_pins))
     yield told
     told["gate"].set()
@@ -153,10 +153,10 @@ def test_while_a_page_is_drawn_the_last_one_will_do(
     site = PageSource(config)
     site.show(watched)
     first = site.page()
-    monkeypatch.setattr(source, "_PAGE_S", 0.0)
+    monkeypatch.setattr(page_source, "_PAGE_S", 0.0)
     with site._lock:
         assert site.page() is first
-        monkeypatch.setattr(source, "_OLD_S", 0.0)
+        monkeypatch.setattr(page_source, "_OLD_S", 0.0)
         found: list[Any] = []
         late = threading.Thread(target=lambda: found.append(site.page()))
         late.start()
@@ -171,7 +171,7 @@ def test_store_and_brokers_hang_and_the_page_comes(
     config: Config, watched: Watched, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within seconds, with what the instance knows by itself; what is not known is said."""
-    monkeypatch.setattr(source, "_PAGE_S", 0.0)
+    monkeypatch.setattr(page_source, "_PAGE_S", 0.0)
     asked["gate"].clear()
     site = PageSource(config)
     site.show(watched)
@@ -193,8 +193,8 @@ def test_trouble_is_said_beside_what_was_known(
     config: Config, watched: Watched, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last answer stays, with its age and why there is no newer one."""
-    monkeypatch.setattr(source, "_PAGE_S", 0.0)
-    monkeypatch.setattr(source, "_LOOK_S", 0.05)
+    monkeypatch.setattr(page_source, "_PAGE_S", 0.0)
+    monkeypatch.setattr(page_source, "_LOOK_S", 0.05)
     site = PageSource(config)
     site.show(watched)
     assert "7 offsets" in site.page().body

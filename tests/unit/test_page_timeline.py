@@ -9,10 +9,10 @@ import pytest
 from build_backup import Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro.chain import Kind
-from controller.overview import State
-from controller.page.timeline import Stretch, timeline
-from controller.turns import Turn, turn_of
+from tandem.backup_avro.chain.entries import Kind
+from tandem.controller.history.turns import Turn, turn_of
+from tandem.controller.http.page.timeline import Stretch, timeline
+from tandem.controller.status.overview import State
 
 START = datetime(2026, 5, 4, 10, 0, tzinfo=UTC)
 

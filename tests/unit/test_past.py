@@ -10,14 +10,14 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro import layout
-from backup_avro.chain import Kind
-from controller import past
-from controller.annals import GradualAnnals, read_annals
-from controller.past import Past
-from controller.watch import StoreView
-from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore, open_store
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Kind
+from tandem.controller.history import background_history
+from tandem.controller.history.background_history import Past
+from tandem.controller.history.store_history import GradualAnnals, read_annals
+from tandem.controller.instance.store_watch import StoreView
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
 
 ORDERS = TopicSpec("orders")
 
@@ -116,8 +116,8 @@ def test_turns_that_are_long_over_are_let_go_of(store: ObjectStore) -> None:
     views.pop(0)
     for _ in range(12):
         found = it.step()
-    assert [one.generation for one in found.turns] == list(range(12 - past.TURNS, 12))
-    assert len(it._turns) == past.TURNS
+    assert [one.generation for one in found.turns] == list(range(12 - background_history.TURNS, 12))
+    assert len(it._turns) == background_history.TURNS
 
 
 def test_damage_costs_no_other_chain(store: ObjectStore) -> None:
@@ -143,7 +143,7 @@ def test_damage_costs_no_other_chain(store: ObjectStore) -> None:
 
 def test_one_chain_at_each_step(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """First the turns that are over, the newest first, from their ends; then the history, for a moment each time."""
-    monkeypatch.setattr(past, "_BUDGET_S", 0.0)
+    monkeypatch.setattr(background_history, "_BUDGET_S", 0.0)
     for number in (1, 2):
         turn(store, number, "ab"[number - 1])
     turn(store, 3, "a", cleared=False)

@@ -13,23 +13,33 @@ from doubles import MemoryStore
 from sights import sight
 from test_decide_stories import HEARD, POLICY, RUNNING, SILENT, look, mine, peers
 
-from backup_avro import layout
-from backup_avro.chain_json import unpack
-from backup_avro.coordination import CoordinationMessage, Event
-from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
-from backup_avro.pause import LONGEST_MS, Pause, decode_pause, encode_pause, in_force
-from controller.check import Limits, Severity, check
-from controller.cli.main import run
-from controller.cli.reinit import builder
-from controller.coordination import Bulletin
-from controller.decide import AskPeer, ClaimNext, Clear, Complete, Reason, Seal, StartPipeline, TakeOver, decide
-from controller.handover import plan
-from controller.observation import Activation, Observation, Role
-from controller.overview import overview
-from controller.sighting import Sight
-from controller.verdict import Fault
-from sink.chain.pauses import PauseReader
-from sink.object_store import ObjectStore, open_store
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.json_codec import unpack
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.pause import LONGEST_MS, Pause, decode_pause, encode_pause, in_force
+from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
+from tandem.controller.cli.handover.reinit import builder
+from tandem.controller.cli.main import run
+from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.decision.decide import (
+    AskPeer,
+    ClaimNext,
+    Clear,
+    Complete,
+    Reason,
+    Seal,
+    StartPipeline,
+    TakeOver,
+    decide,
+)
+from tandem.controller.decision.observation import Activation, Observation, Role
+from tandem.controller.history.handover_progress import plan
+from tandem.controller.status.check import Limits, Severity, check
+from tandem.controller.status.health import Fault
+from tandem.controller.status.overview import overview
+from tandem.controller.status.pair_view import Sight
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain.pauses import PauseReader
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "pause"
 K = key()

@@ -13,18 +13,18 @@ from chains import PAIR, key, topic
 from doubles import Event, ScriptedSource, evidence, fetched
 from pipelines import QUICK, T0, Bench, through
 
-from backup_avro.chain import Base, Entry, Kind
-from backup_avro.fold import Generation
-from sink import clock
-from sink.chain.reader import ChainReader
-from sink.chain.writer import ChainWriter
-from sink.newcomers import Newcomer
-from sink.object_store.base import StoreTransientError
-from sink.pipeline import Phase, Pipeline
-from sink.source.errors import ClusterTransientError
-from sink.source.fetched import AtHead, FaultKind, FetchFault, LogBounds, TopicPartition
-from sink.tail import _HELD
-from sink.transcode.reference import ReferenceTranscoder
+from tandem.backup_avro.chain.entries import Base, Entry, Kind
+from tandem.backup_avro.chain.generation import Generation
+from tandem.sink import clock
+from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
+from tandem.sink.kafka.fetch.events import AtHead, FaultKind, FetchFault, LogBounds, TopicPartition
+from tandem.sink.pipeline import Phase, Pipeline
+from tandem.sink.read.new_partitions import Newcomer
+from tandem.sink.read.tail import _HELD
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter
+from tandem.sink.store.object_store import StoreTransientError
+from tandem.sink.transcode.reference import ReferenceTranscoder
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_an_end_below_which_nothing_is_left_moves_the_tail(bench: Bench) -> None
 
 def test_an_end_is_skipped_to_when_its_epoch_can_be_had(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers that do not answer the question are asked again: what was shown to be empty stays so."""
-    monkeypatch.setattr("sink.tail.DAMAGED_RETRY_S", 0.01)
+    monkeypatch.setattr("tandem.sink.read.tail.DAMAGED_RETRY_S", 0.01)
     bench.log.append(0, 1)
     bench.start()
     bench.until(through(2))
@@ -278,8 +278,8 @@ def test_a_full_budget_stops_the_fetch(bench: Bench) -> None:
 
 def test_a_store_that_refuses_is_told_of(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Why nothing is stored, and then that nothing is read for it; no longer when the store takes everything."""
-    monkeypatch.setattr("sink.pipeline.PATIENCE_S", 0.2)
-    monkeypatch.setattr("sink.commit._RETRY_S", 0.01)
+    monkeypatch.setattr("tandem.sink.pipeline.PATIENCE_S", 0.2)
+    monkeypatch.setattr("tandem.sink.write.commit._RETRY_S", 0.01)
     bench.policy = replace(QUICK, memory_budget=400)
     refusing = threading.Event()
     refusing.set()
@@ -491,7 +491,7 @@ def test_a_position_inside_of_the_log_is_not_cut_off(
     bench: Bench, bounds: tuple[int | None, int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a broker calls out of range: it is named, and asked again after a pause; no generation is given up."""
-    monkeypatch.setattr("sink.tail.DAMAGED_RETRY_S", 0.2)
+    monkeypatch.setattr("tandem.sink.read.tail.DAMAGED_RETRY_S", 0.2)
     bench.log.append(0, 1)
     bench.start()
     bench.until(through(2))
@@ -572,7 +572,7 @@ def test_a_bad_batch_stops_its_partition_alone(bench: Bench) -> None:
 
 def test_a_bad_batch_in_a_base_is_read_once_and_then_begun_with(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was committed of the attempt does not count; the chain takes what follows, each record counts once."""
-    monkeypatch.setattr("sink.base.DAMAGED_RETRY_S", 0.1)
+    monkeypatch.setattr("tandem.sink.read.scan.local_ranges.DAMAGED_RETRY_S", 0.1)
     bench.log.append(*range(40))
     plain = bench.log.answer
     spoilt = threading.Event()

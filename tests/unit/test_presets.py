@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.config.model import TopicsSettings
-from controller.config.presets import Preset
+from tandem.controller.config.model import TopicsSettings
+from tandem.controller.config.presets import Preset
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 from chains import part
 
-from backup_avro.chain import Base, PartitionKey, StoredObject
-from backup_avro.offer import Offer
-from sink import takings
-from sink.promise import promise_of
-from sink.scan import BaseScan
-from sink.source.fetched import TopicPartition
+from tandem.backup_avro.chain.entries import Base, PartitionKey, StoredObject
+from tandem.backup_avro.documents.range_offer import Offer
+from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.read.scan import accept_ranges
+from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.read.tombstone_guarantee import promise_of
 
 _PLACE = TopicPartition("t", 0)
 
@@ -46,7 +46,7 @@ def test_the_limit_follows_the_promise(
 )
 def test_the_overlap_follows_the_promise(retention_s: float | None, most_s: float) -> None:
     """A quarter of it, between a quarter of the shortest that counts and a quarter of an hour; no promise, no bound."""
-    assert takings.most_overlap_s(cast("Any", SimpleNamespace(base_held_to_s=retention_s))) == most_s
+    assert accept_ranges.most_overlap_s(cast("Any", SimpleNamespace(base_held_to_s=retention_s))) == most_s
 
 
 @dataclass
@@ -94,7 +94,7 @@ def test_ranges_are_taken_one_below_the_other() -> None:
     for number, (low, high) in enumerate([(4, 10), (0, 4)], 1):
         assert board.track.scan.base.done_at is None
         item = StoredObject(key=f"o{low}", journal=False, bytes=200, sha256="", parts=(part(low, high - 1, scan=9),))
-        takings.take(cast("Any", board), board.track, _offer(board, low, high, item))
+        accept_ranges.take(cast("Any", board), board.track, _offer(board, low, high, item))
         taken = board.adopted[board.track.key]
         assert [(one.key, one.parts[0].scan) for one in taken[-1:]] == [(f"o{low}", number)]
     assert list(board.adopted) == [board.track.key]
@@ -107,16 +107,16 @@ def test_ranges_are_taken_one_below_the_other() -> None:
 def test_a_range_without_records_is_taken_without_objects() -> None:
     """What was compacted away leaves nothing behind, and the base goes on below it."""
     board = _board(10)
-    takings.take(cast("Any", board), board.track, _offer(board, 4, 10))
+    accept_ranges.take(cast("Any", board), board.track, _offer(board, 4, 10))
     assert board.track.scan.base.done == ((4, 10),)
     assert (board.adopted, board.records) == ({}, 0)
-    assert not takings.end_empty(cast("Any", board), _PLACE)
+    assert not accept_ranges.end_empty(cast("Any", board), _PLACE)
 
 
 def test_a_base_of_which_nothing_is_left_ends() -> None:
     """An empty log's base is complete without a read."""
     board = _board(0)
-    assert takings.end_empty(cast("Any", board), _PLACE)
+    assert accept_ranges.end_empty(cast("Any", board), _PLACE)
     assert board.track.scan.base.complete
 
 
@@ -124,9 +124,9 @@ def test_a_base_of_which_nothing_is_left_ends() -> None:
 def test_no_new_beginning_without_another_leader(end: int, leader: int) -> None:
     """A complete base stays, and so does one whose leader is the same or not known."""
     board = _board(end)
-    takings.end_empty(cast("Any", board), _PLACE)
+    accept_ranges.end_empty(cast("Any", board), _PLACE)
     before = board.track.scan.base
-    assert not takings.start_again(cast("Any", board), _PLACE, leader, -1)
+    assert not accept_ranges.start_again(cast("Any", board), _PLACE, leader, -1)
     assert board.track.scan.base is before
 
 
@@ -135,7 +135,7 @@ def test_a_new_leader_begins_anew(leader: int) -> None:
     """At today's log start; what was waiting to be committed is let go. A broker may be number 0."""
     board = _board(10)
     board.adopted[board.track.key] = [object()]
-    assert takings.start_again(cast("Any", board), _PLACE, leader, -1)
+    assert accept_ranges.start_again(cast("Any", board), _PLACE, leader, -1)
     base = board.track.scan.base
     assert (base.leader, base.start, base.done, board.adopted) == (leader, 3, (), {})
-    assert not takings.start_again(cast("Any", board), TopicPartition("t", 1), 3, -1)
+    assert not accept_ranges.start_again(cast("Any", board), TopicPartition("t", 1), 3, -1)

@@ -9,15 +9,15 @@ import pytest
 from chains import Chain, key, position, topic
 from pipelines import T0, Bench, at_work, bare_board, through
 
-from backup_avro.chain import Base, PartitionKey, Topic
-from backup_avro.fold import Generation
-from sink import clock
-from sink.drafts import Drafter
-from sink.scan import BaseScan
-from sink.survey import Survey
-from sink.takings import most_overlap_s
-from sink.topics import Denied, GuardedTopics
-from sink.track import SHORTEST_RETENTION_S, Track, longest_gap_s
+from tandem.backup_avro.chain.entries import Base, PartitionKey, Topic
+from tandem.backup_avro.chain.generation import Generation
+from tandem.sink import clock
+from tandem.sink.kafka.cluster.guarded_topics import Denied, GuardedTopics
+from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, Track, longest_gap_s
+from tandem.sink.read.scan.accept_ranges import most_overlap_s
+from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.read.survey import Survey
+from tandem.sink.write.commit_draft import Drafter
 
 WEEK, HOUR = 604_800.0, 3600.0
 
@@ -226,7 +226,7 @@ def test_nobody_waits_for_ever_for_a_topic_that_may_not_be_described(monkeypatch
     assert drafter.unsure()
     assert track.taint(clock.now()) is None
     later = clock.now() + 601.0
-    monkeypatch.setattr("sink.drafts.clock.now", lambda: later)
+    monkeypatch.setattr("tandem.sink.write.commit_draft.clock.now", lambda: later)
     assert not drafter.unsure()
     draft = drafter.draft()
     assert draft is not None

@@ -10,17 +10,17 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro import chain_json, layout
-from backup_avro.chain import Kind, number_setting
-from backup_avro.coordination import CoordinationMessage, Event, Position, decode, encode
-from backup_avro.errors import DamagedError
-from backup_avro.integers import FIRST_MOMENT, LAST_MOMENT, is_moment
-from controller.mailbox import open_letter
-from controller.metrics.collector import Detail, Page
-from controller.overview import moment
-from sink.chain import pins
-from sink.chain.reader import ChainReader
-from sink.topics import tombstones_promised_s
+from tandem.backup_avro.chain import json_codec, layout
+from tandem.backup_avro.chain.entries import Kind, number_setting
+from tandem.backup_avro.chain.integers import FIRST_MOMENT, LAST_MOMENT, is_moment
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, Position, decode, encode
+from tandem.backup_avro.errors import DamagedError
+from tandem.controller.coordination.topic_reader import open_letter
+from tandem.controller.metrics.collector import Detail, Page
+from tandem.controller.status.overview import moment
+from tandem.sink.kafka.cluster.guarded_topics import tombstones_promised_s
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
 
 MESSAGE = CoordinationMessage(
     event=Event.PROGRESS,
@@ -90,7 +90,7 @@ def test_the_last_times_there_are() -> None:
 
 def test_fields_have_ranges() -> None:
     """Times that can't be shown and negative counts are damage; what is absent is its default."""
-    fields = chain_json.Fields({"at": 2**62, "n": -1, "ok": 0, "time": LAST_MOMENT, "none": None}, "here")
+    fields = json_codec.Fields({"at": 2**62, "n": -1, "ok": 0, "time": LAST_MOMENT, "none": None}, "here")
     assert (fields.moment("time"), fields.count("ok")) == (LAST_MOMENT, 0)
     assert (fields.moment("absent", None), fields.count("absent", None), fields.moment("none", None)) == (None,) * 3
     with pytest.raises(DamagedError, match=f"here: field at is no time: {2**62}"):
@@ -114,7 +114,7 @@ def test_a_chain_with_a_number_out_of_range_is_damaged(name: str, snapshot: bool
     if snapshot:
         backup.append(Kind.SNAPSHOT)
     key = layout.entry_key(PAIR, 1, backup.writer.state.seq)
-    document = json.loads(chain_json.unpack(store.objects[key], key))
+    document = json.loads(json_codec.unpack(store.objects[key], key))
     hurt = document["folded"] if snapshot else document
     match name:
         case "head_at":
@@ -129,7 +129,7 @@ def test_a_chain_with_a_number_out_of_range_is_damaged(name: str, snapshot: bool
             hurt["objects"][0]["parts"][0]["records"] = -1
         case _:
             hurt["objects"][0]["bytes"] = -1
-    store.objects[key] = chain_json.pack(chain_json.canonical(document))
+    store.objects[key] = json_codec.pack(json_codec.canonical(document))
     reader = ChainReader(store, PAIR)
     assert reader.refresh(tolerant=True) == []
     assert list(reader.damaged) == [1]
@@ -139,8 +139,8 @@ def test_a_pin_with_an_end_that_is_no_time_can_not_be_read() -> None:
     """It is named, and ends as a reader's pin does."""
     store = MemoryStore()
     key = f"{layout.pins_prefix(PAIR)}x.json"
-    store.objects[key] = chain_json.pack(
-        chain_json.canonical({"v": 1, "id": "x", "generation": 1, "owner": "me", "until": 2**62})
+    store.objects[key] = json_codec.pack(
+        json_codec.canonical({"v": 1, "id": "x", "generation": 1, "owner": "me", "until": 2**62})
     )
     (pin,) = pins.list_pins(store, PAIR)
     assert (pin.generation, pin.trouble) == (None, "it can't be read")

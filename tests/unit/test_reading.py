@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from backup_avro.chain import Base, PartitionKey
-from sink.reading import Reading, by_topic, reading_of, together
-from sink.scan import BaseScan
-from sink.source.fetched import TopicPartition
-from sink.track import Track
+from tandem.backup_avro.chain.entries import Base, PartitionKey
+from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.read.partition_progress import Track
+from tandem.sink.read.reading_progress import Reading, by_topic, reading_of, together
+from tandem.sink.read.scan.plan import BaseScan
 
 T0 = TopicPartition("t", 0)
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import logs, zigzag
 
-from backup_avro.errors import DamagedError
-from backup_avro.record import SCHEMA, SCHEMA_JSON, Record, TimestampType, decode_body, encode
-from backup_avro.varint import LONG_MAX, LONG_MIN, decode_long, decode_unsigned, encode_long
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.current import SCHEMA, SCHEMA_JSON, Record, TimestampType, decode_body, encode
+from tandem.backup_avro.record.varint import LONG_MAX, LONG_MIN, decode_long, decode_unsigned, encode_long
 
 PARSED = fastavro.parse_schema(SCHEMA)
 

@@ -11,11 +11,11 @@ import pytest
 from golden.formats import BLOCKS, FOLDER, MESSAGES, METADATA, SYNC, V1_RECORDS, write_blocks, write_v1
 from test_record import as_dict
 
-from backup_avro.container import Codec, decode_header, decompress, iter_blocks
-from backup_avro.coordination import decode as decode_message
-from backup_avro.coordination import encode as encode_message
-from backup_avro.record import Record
-from backup_avro.record_v1 import decoder_for
+from tandem.backup_avro.documents.coordination_message import decode as decode_message
+from tandem.backup_avro.documents.coordination_message import encode as encode_message
+from tandem.backup_avro.record.container import Codec, decode_header, decompress, iter_blocks
+from tandem.backup_avro.record.current import Record
+from tandem.backup_avro.record.version_1 import decoder_for
 
 RECORDS = [record for block in BLOCKS for record in block]
 

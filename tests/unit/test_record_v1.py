@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro.container import decode_header, decompress, iter_blocks
-from backup_avro.errors import DamagedError
-from backup_avro.record import SCHEMA_JSON, Record, decode_body
-from backup_avro.record_v1 import decoder_for
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.container import decode_header, decompress, iter_blocks
+from tandem.backup_avro.record.current import SCHEMA_JSON, Record, decode_body
+from tandem.backup_avro.record.version_1 import decoder_for
 
 MAP = {"type": "map", "values": "bytes"}
 

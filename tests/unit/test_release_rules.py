@@ -14,19 +14,19 @@ from doubles import MemoryStore
 from sights import sight
 from test_decide_stories import POLICY, look
 
-from backup_avro import layout
-from backup_avro.chain import Clearing
-from backup_avro.chain_json import unpack
-from backup_avro.coverage import clearing
-from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
-from backup_avro.release import Release, decode_release, encode_release, released
-from controller.decide import Clear, Reason, TakeOver, decide
-from controller.letting_go import Parting, parting
-from controller.observation import Role
-from controller.overview import State, overview
-from controller.sighting import Sight
-from sink.chain import pins
-from sink.chain.releases import ReleaseReader
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Clearing
+from tandem.backup_avro.chain.json_codec import unpack
+from tandem.backup_avro.documents.release import Release, decode_release, encode_release, released
+from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
+from tandem.backup_avro.selection.coverage import clearing
+from tandem.controller.decision.decide import Clear, Reason, TakeOver, decide
+from tandem.controller.decision.observation import Role
+from tandem.controller.history.releasable import Parting, parting
+from tandem.controller.status.overview import State, overview
+from tandem.controller.status.pair_view import Sight
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.releases import ReleaseReader
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "release"
 K, U = key(), key("u")

@@ -6,14 +6,14 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import controller.cli
-import spark_jobs
+import tandem.controller.cli
+import tandem.spark_jobs
 
 _SAY_WHAT_TO_DO = {"ConfigError", "RefusedError", "TimedOutError"}
 
 
 def _without_remedy(package: Path) -> Iterator[str]:
-    for file in sorted(package.glob("*.py")):
+    for file in sorted(package.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SAY_WHAT_TO_DO:
                 given = {keyword.arg for keyword in node.keywords}
@@ -23,6 +23,6 @@ def _without_remedy(package: Path) -> Iterator[str]:
 
 def test_what_a_person_can_mend_has_a_remedy() -> None:
     """A wrong line, a refusal, a wait that ran out: in the commands, and in the jobs that they start."""
-    for package in (controller.cli, spark_jobs):
+    for package in (tandem.controller.cli, tandem.spark_jobs):
         assert package.__file__ is not None
         assert list(_without_remedy(Path(package.__file__).parent)) == []

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_bulletin_board import bulletin, message
 
-from backup_avro.coordination import CoordinationMessage, Event, Position
-from backup_avro.head import Head
-from controller.heads import DETAIL
-from controller.observation import Peer
-from controller.remembered import HEADS, INCARNATIONS, STRANGERS, Remembered, lean
-from controller.sighting import Listener
+from tandem.backup_avro.chain.heads import Head
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, Position
+from tandem.controller.coordination.bounded_memory import HEADS, INCARNATIONS, STRANGERS, Remembered, lean
+from tandem.controller.coordination.heads import DETAIL
+from tandem.controller.decision.observation import Peer
+from tandem.controller.status.pair_view import Listener
 
 BULK = tuple(Position(topic="orders", partition=number, offset=1) for number in range(1000))
 

@@ -10,10 +10,11 @@ from typing import ClassVar
 
 import pytest
 
-from spark_jobs import produce, restore_abandon
-from spark_jobs.produce import ProduceError
-from spark_jobs.progress import PlanState, State
-from spark_jobs.restore_abandon import fence_all
+from tandem.spark_jobs.restore import abandon
+from tandem.spark_jobs.restore.abandon import fence_all
+from tandem.spark_jobs.restore.lease.progress import PlanState, State
+from tandem.spark_jobs.restore.load import batch_producer
+from tandem.spark_jobs.restore.load.batch_producer import ProduceError
 
 _STATE = PlanState(
     plan="ab" * 32,
@@ -51,7 +52,7 @@ class Fences:
 def fences(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fences]:
     """A cluster whose transaction coordinators do not answer."""
     found = Fences()
-    monkeypatch.setattr(restore_abandon, "fence", found)
+    monkeypatch.setattr(abandon, "fence", found)
     yield found
     found.go.set()
 
@@ -74,7 +75,7 @@ def test_whoever_waits_can_be_interrupted(fences: Fences, monkeypatch: pytest.Mo
             time.sleep(0.01)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(restore_abandon, "SimpleQueue", type("Queue", (SimpleQueue,), {"get": interrupted}))
+    monkeypatch.setattr(abandon, "SimpleQueue", type("Queue", (SimpleQueue,), {"get": interrupted}))
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         fence_all({}, [_STATE])
@@ -115,8 +116,8 @@ class Silent:
 
 def test_what_nobody_waits_for_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It might end what a later attempt has begun under the same id."""
-    monkeypatch.setattr(produce, "BatchProducer", Silent)
+    monkeypatch.setattr(batch_producer, "BatchProducer", Silent)
     Silent.tries = 0
     with pytest.raises(ProduceError, match="no answer"):
-        produce.fence({}, "id", given_up=lambda: Silent.tries == 3)
+        batch_producer.fence({}, "id", given_up=lambda: Silent.tries == 3)
     assert Silent.tries == 3

@@ -8,13 +8,13 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro.errors import RefusedError
-from sink.chain.reader import ChainReader
-from spark_jobs import restore_append
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.restore_expiry import Expiry
-from spark_jobs.restore_plan import LOADING, RestorePlan, TargetTopic, shaped
-from spark_jobs.restore_shape import NOTHING
+from tandem.backup_avro.errors import RefusedError
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.restore.plan.expiry import Expiry
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.plan import LOADING, RestorePlan, TargetTopic, shaped
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING
+from tandem.spark_jobs.restore.prepare import append
 
 _OWN = {"cleanup.policy": "compact,delete", "retention.ms": "1000", "max.message.bytes": "5000"}
 _TARGET = TargetTopic(name="t", topic_id="id-t", replication_factor=1, config=_OWN, starts={0: 3}, ends={0: 9})
@@ -48,13 +48,13 @@ def test_the_targets_own_config_counts(plain: RestorePlan) -> None:
     assert topic.expiry(2_000_000_000_000) == Expiry(surely=40, at_most=40, settings=("retention.ms",))
     assert plain.topics[0].expiry(2_000_000_000_000) == Expiry()
     assert topic.batch_bytes(900_000) == 5000
-    meanwhile = restore_append.config_meanwhile(topic)
+    meanwhile = append.config_meanwhile(topic)
     assert (meanwhile["retention.ms"], meanwhile["min.compaction.lag.ms"]) == ("-1", str(2**63 - 1))
     assert "cleanup.policy" not in meanwhile
     before = {"retention.ms": "1000"}
-    assert restore_append.put_back(before) == {**dict.fromkeys(meanwhile), "retention.ms": "1000"}
+    assert append.put_back(before) == {**dict.fromkeys(meanwhile), "retention.ms": "1000"}
     resumed = replace(topic, appended_to={**_OWN, **meanwhile})
-    assert restore_append.config_after(resumed, before) == {
+    assert append.config_after(resumed, before) == {
         "cleanup.policy": "compact,delete",
         "retention.ms": "1000",
     }
@@ -64,38 +64,38 @@ def test_the_targets_own_config_counts(plain: RestorePlan) -> None:
 def test_what_is_refused(plain: RestorePlan) -> None:
     """Topics that are not there, or that stamp records."""
     made = _appended(plain)
-    restore_append.refuse_unless_appendable(made, {"t": _TARGET})
+    append.refuse_unless_appendable(made, {"t": _TARGET})
     with pytest.raises(RefusedError, match="and t is not"):
-        restore_append.refuse_unless_appendable(made, {})
+        append.refuse_unless_appendable(made, {})
     stamps = replace(_TARGET, config={"message.timestamp.type": "LogAppendTime"})
     with pytest.raises(RefusedError, match="stamps its records"):
-        restore_append.refuse_unless_appendable(made, {"t": stamps})
+        append.refuse_unless_appendable(made, {"t": stamps})
 
 
 def test_only_compacted_topics_refuse_records_without_a_key(plain: RestorePlan) -> None:
     """And only where the topic's own policy stays: a topic that is restored as a whole gets it after the records."""
     (topic,) = _appended(plain).topics
-    assert restore_append.takes_keys_only(topic)
+    assert append.takes_keys_only(topic)
     (topic,) = _appended(plain, replace(_TARGET, config={"cleanup.policy": "delete"})).topics
-    assert not restore_append.takes_keys_only(topic)
-    assert not restore_append.takes_keys_only(plain.topics[0])
+    assert not append.takes_keys_only(topic)
+    assert not append.takes_keys_only(plain.topics[0])
 
 
 def test_a_topic_that_somebody_left_held_off_is_refused(plain: RestorePlan) -> None:
     """What would be noted as its own config, and put back, is a restore's."""
     (topic,) = _appended(plain).topics
-    left = {**_OWN, **restore_append.config_meanwhile(topic)}
-    restore_append.refuse_if_held({"t": _OWN, "u": {}})
+    left = {**_OWN, **append.config_meanwhile(topic)}
+    append.refuse_if_held({"t": _OWN, "u": {}})
     with pytest.raises(RefusedError, match=r"topic t is configured as restores leave it.*min.compaction.lag.ms"):
-        restore_append.refuse_if_held({"t": left})
+        append.refuse_if_held({"t": left})
 
 
 def test_people_are_told(plain: RestorePlan) -> None:
     """That what comes back counts as newer, and that it is the very topic."""
-    (told,) = restore_append.warnings(_appended(plain), {"t": _TARGET})
+    (told,) = append.warnings(_appended(plain), {"t": _TARGET})
     assert "counts as newer" in told
     assert "very topic" not in told
     source = replace(_TARGET, topic_id=plain.topics[0].source.topic_id)
-    (told,) = restore_append.warnings(_appended(plain), {"t": source})
+    (told,) = append.warnings(_appended(plain), {"t": source})
     assert "the very topic that was backed up" in told
-    assert restore_append.warnings(_appended(plain), {}) == []
+    assert append.warnings(_appended(plain), {}) == []

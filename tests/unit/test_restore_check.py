@@ -15,19 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import PARTITION, TOPIC, batch
 
-from backup_avro.chain_json import unpack
-from backup_avro.errors import DamagedError, TimedOutError
-from backup_avro.limits import LISTS
-from backup_avro.record import Record, encode
-from sink.object_store import ObjectMissingError, OutsizedObjectError
-from sink.source.fetched import Fetched
-from sink.transcode.batch import Compression
-from sink.transcode.choice import best_bodies
-from sink.transcode.reverse import build_batches
-from spark_jobs import offset_pages, restore, restore_check
-from spark_jobs.cluster import Cluster
-from spark_jobs.offset_map import LARGEST_PAGE, Row, decode_page, encode_page, page_key
-from spark_jobs.restore_check import (
+from tandem.backup_avro.chain.document_limits import LISTS
+from tandem.backup_avro.chain.json_codec import unpack
+from tandem.backup_avro.errors import DamagedError, TimedOutError
+from tandem.backup_avro.record.current import Record, encode
+from tandem.sink.kafka.fetch.events import Fetched
+from tandem.sink.store import ObjectMissingError, OutsizedObjectError
+from tandem.sink.transcode.batch import Compression
+from tandem.sink.transcode.choice import best_bodies
+from tandem.sink.transcode.reverse import build_batches
+from tandem.spark_jobs.restore import job as restore
+from tandem.spark_jobs.restore import offset_pages
+from tandem.spark_jobs.restore.check import check_partition
+from tandem.spark_jobs.restore.check.check_partition import (
     CheckTask,
     Expected,
     Stretch,
@@ -36,7 +36,9 @@ from spark_jobs.restore_check import (
     refuse_if_made_anew,
     stretches,
 )
-from spark_jobs.restore_writers import Writers
+from tandem.spark_jobs.restore.check.other_writers import Writers
+from tandem.spark_jobs.restore.offset_map import LARGEST_PAGE, Row, decode_page, encode_page, page_key
+from tandem.spark_jobs.spark.kafka_cluster import Cluster
 
 
 class _Store(MemoryStore):
@@ -285,7 +287,7 @@ def test_an_open_transaction_of_others_holds_no_check_of_an_append_up(
     monkeypatch: pytest.MonkeyPatch, *, among_others: bool
 ) -> None:
     """What was appended is read by its offset map; where nobody else may write, an open transaction is waited for."""
-    monkeypatch.setattr(restore_check, "RawFetcher", _Log)
+    monkeypatch.setattr(check_partition, "RawFetcher", _Log)
     expected = Expected(what="t-0", records=2, hash="", first=1, last=2, page=None)
     task = replace(
         _check(PARTITION, {}),
@@ -300,7 +302,7 @@ def test_an_open_transaction_of_others_holds_no_check_of_an_append_up(
     written = [Stretch(1, 3, 0)]
     if not among_others:
         with pytest.raises(TimedOutError, match="open transaction"):
-            restore_check.check(task, written)
+            check_partition.check(task, written)
         return
-    [found] = restore_check.check(replace(task, stall_seconds=5.0), written)
+    [found] = check_partition.check(replace(task, stall_seconds=5.0), written)
     assert found.records == 2

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from backup_avro.errors import ConfigError
-from controller import log
-from controller.cli.main import run
-from controller.cli.restore_options import Excluded, KeyFormat, options_of, planned, shape_of, write_plan
-from controller.cli.target import target_properties
-from spark_jobs.partitioner import Partitioner
-from spark_jobs.restore_choice import Exactly, Options
-from spark_jobs.restore_plan import RestorePlan
-from spark_jobs.restore_shape import NOTHING, Shape
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.cli.main import run
+from tandem.controller.cli.options.target_cluster import target_properties
+from tandem.controller.cli.restore.options import Excluded, KeyFormat, options_of, planned, shape_of, write_plan
+from tandem.controller.process import log
+from tandem.spark_jobs.restore.plan.options import Exactly, Options
+from tandem.spark_jobs.restore.plan.partitioner import Partitioner
+from tandem.spark_jobs.restore.plan.plan import RestorePlan
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
 
 
 def _options(**given: object) -> Options:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from backup_avro.outcome import Outcome, OutcomeKind
-from spark_jobs.restore_estimate import estimate
+from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.spark_jobs.restore.plan.duration import estimate
 
 _DRILL = Outcome(
     kind=OutcomeKind.DRILL,

@@ -10,18 +10,18 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro.errors import RefusedError
-from backup_avro.record import Record, encode
-from sink.chain.reader import ChainReader
-from sink.transcode.batch import Compression
-from sink.transcode.choice import best_bodies
-from spark_jobs.partitioner import Partitioner
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.restore_expiry import Expiry
-from spark_jobs.restore_fit import fitted
-from spark_jobs.restore_plan import RestorePlan, TargetTopic, TopicPlan, shaped
-from spark_jobs.restore_prepare import check_consent
-from spark_jobs.restore_shape import NOTHING, Shape
+from tandem.backup_avro.errors import RefusedError
+from tandem.backup_avro.record.current import Record, encode
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.transcode.batch import Compression
+from tandem.sink.transcode.choice import best_bodies
+from tandem.spark_jobs.restore.plan.expiry import Expiry
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.partitioner import Partitioner
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicPlan, shaped
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
+from tandem.spark_jobs.restore.plan.topic_settings import fitted
+from tandem.spark_jobs.restore.prepare.prepare import check_consent
 
 _NOW = 1_700_000_000_000
 _COUNT = 40

@@ -9,19 +9,27 @@ from pathlib import Path
 import pytest
 from old_files import avro, put, rows, sink_key
 
-from backup_avro.connector import Reading
-from backup_avro.errors import RefusedError
-from sink.object_store import StoreSettings
-from sink.source.errors import UnknownTopicError
-from spark_jobs import restore_file
-from spark_jobs.connector import ConnectorReader
-from spark_jobs.progress import PlanState, Progress, State, Strand, TaskProgress, decode_state, encode_state
-from spark_jobs.read import StoreAddress
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.restore_fit import fitted, own_settings
-from spark_jobs.restore_plan import LOADING, Naming, RestorePlan, TargetTopic, TopicPlan, shaped
-from spark_jobs.restore_prepare import Prepared, prepare
-from spark_jobs.restore_shape import NOTHING
+from tandem.backup_avro.documents.connector_layout import Reading
+from tandem.backup_avro.errors import RefusedError
+from tandem.sink.kafka.errors.cluster_errors import UnknownTopicError
+from tandem.sink.store import StoreSettings
+from tandem.spark_jobs.connector.connector_reader import ConnectorReader
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.lease.progress import (
+    PlanState,
+    Progress,
+    State,
+    Strand,
+    TaskProgress,
+    decode_state,
+    encode_state,
+)
+from tandem.spark_jobs.restore.plan import plan_file
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.plan import LOADING, Naming, RestorePlan, TargetTopic, TopicPlan, shaped
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING
+from tandem.spark_jobs.restore.plan.topic_settings import fitted, own_settings
+from tandem.spark_jobs.restore.prepare.prepare import Prepared, prepare
 
 OWN = {"cleanup.policy": "compact,delete", "retention.ms": "86400000"}
 
@@ -239,7 +247,7 @@ def test_the_number_of_partitions(plan: RestorePlan) -> None:
 def test_a_plan_in_a_file_keeps_what_the_user_said(plan: RestorePlan) -> None:
     """`--apply` sets the same config."""
     options = Options(topic_config={"cleanup.policy": "delete"}, naming=Naming(suffix=".r"))
-    assert restore_file.decode(restore_file.encode(plan, options), "x", pair="connector").topic_config == {
+    assert plan_file.decode(plan_file.encode(plan, options), "x", pair="connector").topic_config == {
         "cleanup.policy": "delete"
     }
 

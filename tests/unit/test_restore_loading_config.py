@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from backup_avro.errors import RefusedError
-from sink.topics import HELD_KEYS, own_config
-from spark_jobs import restore_append, restore_plan
-from spark_jobs.restore_loading_config import LoadingConfig
-from spark_jobs.restore_words import OvertakenError
+from tandem.backup_avro.errors import RefusedError
+from tandem.sink.kafka.cluster.guarded_topics import HELD_KEYS, own_config
+from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
+from tandem.spark_jobs.restore.plan import plan
+from tandem.spark_jobs.restore.prepare import append
+from tandem.spark_jobs.restore.prepare.loading_config import LoadingConfig
 
 
 class Cluster:
@@ -39,30 +40,30 @@ def in_charge() -> None:
 
 def test_a_config_that_nobody_touches_is_left_alone() -> None:
     """Nothing is said, and nothing refused."""
-    cluster = Cluster({**restore_plan.LOADING, "more": "1"})
-    held = LoadingConfig(cluster, {"t": restore_plan.LOADING})
-    cluster.fixed = frozenset(restore_plan.LOADING)
+    cluster = Cluster({**plan.LOADING, "more": "1"})
+    held = LoadingConfig(cluster, {"t": plan.LOADING})
+    cluster.fixed = frozenset(plan.LOADING)
     assert held.set_again(in_charge) == {}
     held.refuse_if_changed()
 
 
 def test_what_was_changed_is_set_again_and_named() -> None:
     """With its key, and what to do about whoever did it. A key that was dropped counts as well."""
-    cluster = Cluster(restore_plan.LOADING)
+    cluster = Cluster(plan.LOADING)
     cluster.config["cleanup.policy"] = "compact"
     del cluster.config["retention.ms"]
-    held = LoadingConfig(cluster, {"t": restore_plan.LOADING})
+    held = LoadingConfig(cluster, {"t": plan.LOADING})
     (said,) = held.set_again(in_charge).values()
     assert "cleanup.policy = compact, retention.ms not set" in said
     assert "operator" in said
-    assert cluster.config == restore_plan.LOADING
+    assert cluster.config == plan.LOADING
     held.refuse_if_changed()
 
 
 def test_what_is_changed_again_is_not_handed_over() -> None:
     """What is there may be gone by then."""
-    cluster = Cluster(restore_plan.LOADING)
-    held = LoadingConfig(cluster, {"t": restore_plan.LOADING})
+    cluster = Cluster(plan.LOADING)
+    held = LoadingConfig(cluster, {"t": plan.LOADING})
     held.set_again(in_charge)
     cluster.config["retention.ms"] = "1000"
     with pytest.raises(RefusedError, match=r"topic t: retention\.ms = 1000.*give the same command again"):
@@ -71,9 +72,9 @@ def test_what_is_changed_again_is_not_handed_over() -> None:
 
 def test_what_the_cluster_does_not_take_is_nobodys_change() -> None:
     """As settings that it does not know, or has for all topics in one way."""
-    cluster = Cluster({key: value for key, value in restore_plan.LOADING.items() if key != "segment.ms"})
+    cluster = Cluster({key: value for key, value in plan.LOADING.items() if key != "segment.ms"})
     cluster.fixed = frozenset({"segment.ms"})
-    held = LoadingConfig(cluster, {"t": restore_plan.LOADING})
+    held = LoadingConfig(cluster, {"t": plan.LOADING})
     assert held.set_again(in_charge) == {}
     held.refuse_if_changed()
 
@@ -91,7 +92,7 @@ def test_what_another_run_has_set_stays(*, before: bool) -> None:
             raise OvertakenError("another run")
 
     with pytest.raises(OvertakenError):
-        LoadingConfig(cluster, {"t": restore_plan.LOADING}).set_again(overtaken)
+        LoadingConfig(cluster, {"t": plan.LOADING}).set_again(overtaken)
     assert asked[0] == recorded
     assert cluster.config == recorded
 
@@ -103,8 +104,8 @@ _OWN = {"cleanup.policy": "compact,delete", "retention.ms": "1000", "min.compact
 
 def test_the_config_of_an_append_is_not_what_is_recorded() -> None:
     """But the topic's own, of before; what else is changed meanwhile is recorded."""
-    held = {**_OWN, **restore_append.HELD, "max.message.bytes": "33000000"}
-    assert {*restore_append.HELD, "max.message.bytes"} == HELD_KEYS
+    held = {**_OWN, **append.HELD, "max.message.bytes": "33000000"}
+    assert {*append.HELD, "max.message.bytes"} == HELD_KEYS
     assert own_config(held, _OWN) == _OWN
     assert own_config({**held, "segment.ms": "8"}, _OWN) == {**_OWN, "segment.ms": "8"}
     own = {**_OWN, "retention.ms": "-1", "retention.bytes": "-1"}

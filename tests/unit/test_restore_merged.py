@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from build_backup import PAIR, Backup, TopicSpec
 
-from backup_avro.record import Record
-from backup_avro.selection import Slice
-from sink.chain.reader import ChainReader
-from sink.object_store import StoreSettings, open_store
-from spark_jobs import restore_load, restore_sieve
-from spark_jobs.cluster import Cluster
-from spark_jobs.partitioner import Partitioner
-from spark_jobs.read import StoreAddress
-from spark_jobs.restore_load import _Attempt, nothing_yet
-from spark_jobs.restore_shape import Shape
-from spark_jobs.restore_task import LoadTask, Source
+from tandem.backup_avro.record.current import Record
+from tandem.backup_avro.selection.newest_state import Slice
+from tandem.sink.store import StoreSettings, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.load import load, record_stream
+from tandem.spark_jobs.restore.load.load import _Attempt, nothing_yet
+from tandem.spark_jobs.restore.load.load_task import LoadTask, Source
+from tandem.spark_jobs.restore.plan.partitioner import Partitioner
+from tandem.spark_jobs.restore.plan.record_changes import Shape
+from tandem.spark_jobs.spark.kafka_cluster import Cluster
 
 _MIB = 1 << 20
 _VALUE = 4000
@@ -70,7 +70,7 @@ def _held(task: LoadTask) -> tuple[int, int]:
     gc.collect()
     tracemalloc.start()
     try:
-        units = _Attempt(task, restore_load._reader_of(task))._units(nothing_yet(task))
+        units = _Attempt(task, load._reader_of(task))._units(nothing_yet(task))
         reached = dict(next(units).next_offsets)
         held, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
@@ -85,8 +85,8 @@ def _held(task: LoadTask) -> tuple[int, int]:
 
 def test_what_is_held_does_not_grow_with_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However large they are, and however many: a share of what all may take, or a block, and what is decompressed."""
-    monkeypatch.setattr(restore_sieve, "_UNIT_BYTES", 64 * 1024)
-    monkeypatch.setattr(restore_load, "_SIDE_BY_SIDE", 512 * 1024)
+    monkeypatch.setattr(record_stream, "_UNIT_BYTES", 64 * 1024)
+    monkeypatch.setattr(load, "_SIDE_BY_SIDE", 512 * 1024)
     small, small_most = _held(_task(tmp_path / "small", sources=8, size=_MIB // 4))
     large, large_most = _held(_task(tmp_path / "large", sources=8, size=_MIB))
     many, many_most = _held(_task(tmp_path / "many", sources=24, size=_MIB))
@@ -107,5 +107,5 @@ def test_objects_that_fit_are_read_once(tmp_path: Path, monkeypatch: pytest.Monk
         return get(*args, **how)
 
     monkeypatch.setattr(store, "get", counted)
-    assert list(_Attempt(task, restore_load._reader_of(task))._units(nothing_yet(task)))
+    assert list(_Attempt(task, load._reader_of(task))._units(nothing_yet(task)))
     assert len(asked) == 4

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from backup_avro.record import Record, encode
-from sink.object_store import StoreSettings
-from sink.transcode.batch import Compression
-from spark_jobs import restore_transaction
-from spark_jobs.cluster import Cluster
-from spark_jobs.read import Body, StoreAddress
-from spark_jobs.restore_load import nothing_yet
-from spark_jobs.restore_sieve import Chunk, Unit
-from spark_jobs.restore_task import LoadTask, Pace, Source
-from spark_jobs.restore_transaction import Transaction
+from tandem.backup_avro.record.current import Record, encode
+from tandem.sink.store import StoreSettings
+from tandem.sink.transcode.batch import Compression
+from tandem.spark_jobs.reading.object_reader import Body, StoreAddress
+from tandem.spark_jobs.restore.load import transaction as restore_transaction
+from tandem.spark_jobs.restore.load.load import nothing_yet
+from tandem.spark_jobs.restore.load.load_task import LoadTask, Pace, Source
+from tandem.spark_jobs.restore.load.record_stream import Chunk, Unit
+from tandem.spark_jobs.restore.load.transaction import Transaction
+from tandem.spark_jobs.spark.kafka_cluster import Cluster
 
 _SIZE = 1000
 

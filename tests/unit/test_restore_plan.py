@@ -10,18 +10,19 @@ from pathlib import Path
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 
-from backup_avro.chain import PartitionKey
-from backup_avro.errors import ConfigError, RefusedError
-from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore, open_store
-from sink.transcode.batch import Compression
-from spark_jobs import restore_file, restore_plan
-from spark_jobs.partitioner import Partitioner
-from spark_jobs.progress import PlanState, State
-from spark_jobs.restore_choice import Options, plan_again, plan_of
-from spark_jobs.restore_plan import Naming, RestorePlan, TargetTopic, make_plan
-from spark_jobs.restore_prepare import check_consent
-from spark_jobs.restore_shape import NOTHING, Shape
+from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.transcode.batch import Compression
+from tandem.spark_jobs.restore.lease.progress import PlanState, State
+from tandem.spark_jobs.restore.plan import plan as restore_plan
+from tandem.spark_jobs.restore.plan import plan_file
+from tandem.spark_jobs.restore.plan.options import Options, plan_again, plan_of
+from tandem.spark_jobs.restore.plan.partitioner import Partitioner
+from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan, TargetTopic, make_plan
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
+from tandem.spark_jobs.restore.prepare.prepare import check_consent
 
 _NOW = 1_700_000_000_000
 
@@ -329,8 +330,8 @@ def test_a_plan_in_a_file(store: ObjectStore) -> None:
         replication_factor=1,
     )
     plan = restore_plan.shaped(plan_of(ChainReader(store, PAIR), options), options.shape, {})
-    data = restore_file.encode(plan, options)
-    found = restore_file.decode(data, "here", pair=PAIR)
+    data = plan_file.encode(plan, options)
+    found = plan_file.decode(data, "here", pair=PAIR)
     assert replace(found, exactly=None) == options
     assert found.exactly is not None
     backup.commit(records("orders", 0, range(40, 50)))
@@ -339,20 +340,20 @@ def test_a_plan_in_a_file(store: ObjectStore) -> None:
     assert again is not None
     assert again.hash == plan.hash
     with pytest.raises(ConfigError, match="of pair shop, not of other"):
-        restore_file.decode(data, "here", pair="other")
+        plan_file.decode(data, "here", pair="other")
     for wrong in (b"", b"{}", data.replace(b'"kind"', b'"kinds"'), data.replace(b'"latest"', b'"last"')):
         with pytest.raises(ConfigError, match="is no plan"):
-            restore_file.decode(wrong, "here", pair=PAIR)
-    assert restore_file.id_of(data) == json.loads(data)["sha256"]
+            plan_file.decode(wrong, "here", pair=PAIR)
+    assert plan_file.id_of(data) == json.loads(data)["sha256"]
     for key, value in json.loads(data).items():
         for edited in ({"y": 1}, [["x", "y"]], "x", 9, None, not value):
             changed = json.dumps({**json.loads(data), key: edited}).encode()
             if json.loads(changed) != json.loads(data):
                 with pytest.raises(ConfigError):
-                    restore_file.decode(changed, "here", pair=PAIR)
+                    plan_file.decode(changed, "here", pair=PAIR)
     changed = data.replace(b'"bytes_per_second": 7', b'"bytes_per_second": 8')
     with pytest.raises(ConfigError, match="it was changed after --plan had written it"):
-        restore_file.decode(changed, "here", pair=PAIR)
+        plan_file.decode(changed, "here", pair=PAIR)
 
 
 def test_names_by_pattern() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import kafka.errors as kafka_errors
 import pytest
 
-from backup_avro.errors import TandemError, TransientError
-from sink import clock
-from sink.source.errors import ClusterAuthenticationError, ClusterDeniedError
-from spark_jobs.produce import (
+from tandem.backup_avro.errors import TandemError, TransientError
+from tandem.sink import clock
+from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterDeniedError
+from tandem.spark_jobs.restore.load.batch_producer import (
     TRANSACTION_TIMEOUT_MS,
     BatchProducer,
     FencedError,

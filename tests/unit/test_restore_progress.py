@@ -11,13 +11,13 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import TopicPartition
 
-from backup_avro.errors import DamagedError, ExitCode
-from controller.cli.main import run
-from spark_jobs import progress as marks
-from spark_jobs import restore_tidy, restore_words
-from spark_jobs.offset_map import Row
-from spark_jobs.progress import PlanState, Progress, State, Strand, TaskProgress
-from spark_jobs.restore_target import Target
+from tandem.backup_avro.errors import DamagedError, ExitCode
+from tandem.controller.cli.main import run
+from tandem.spark_jobs.restore.lease import forget_restores, lease_record
+from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease.progress import PlanState, Progress, State, Strand, TaskProgress
+from tandem.spark_jobs.restore.offset_map import Row
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
 
 _STATE = PlanState(
     plan="abc",
@@ -218,9 +218,9 @@ class _Admin:
 @pytest.fixture
 def _read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster with the records above."""
-    monkeypatch.setattr("spark_jobs.progress.Consumer", _Consumer)
-    monkeypatch.setattr("spark_jobs.progress.ClusterAdmin", _Admin)
-    monkeypatch.setattr("spark_jobs.restore_target.ClusterAdmin", _Admin)
+    monkeypatch.setattr("tandem.spark_jobs.restore.lease.progress.Consumer", _Consumer)
+    monkeypatch.setattr("tandem.spark_jobs.restore.lease.progress.ClusterAdmin", _Admin)
+    monkeypatch.setattr("tandem.spark_jobs.restore.prepare.target_cluster.ClusterAdmin", _Admin)
 
 
 _LIST = ["restore", "list", "--target-bootstrap-servers", "nowhere:1", "-o", "json"]
@@ -269,9 +269,9 @@ def test_a_word_that_was_replaced_meanwhile_is_not_missed(monkeypatch: pytest.Mo
             end = ends.pop(0)
             return dict.fromkeys(asked, (end, -1))
 
-    monkeypatch.setattr("spark_jobs.progress.Consumer", _Cleaned)
-    monkeypatch.setattr("spark_jobs.progress.ClusterAdmin", Admin)
-    monkeypatch.setattr("spark_jobs.restore_target.ClusterAdmin", Admin)
+    monkeypatch.setattr("tandem.spark_jobs.restore.lease.progress.Consumer", _Cleaned)
+    monkeypatch.setattr("tandem.spark_jobs.restore.lease.progress.ClusterAdmin", Admin)
+    monkeypatch.setattr("tandem.spark_jobs.restore.prepare.target_cluster.ClusterAdmin", Admin)
     plans = Target({"bootstrap.servers": "nowhere:1"}).plans().plans
     assert {plan: state.state for plan, state in plans.items()} == {"abc": State.FINISHED, "def": State.LOADING}
     assert ends == []
@@ -387,7 +387,7 @@ def test_what_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restores of days ago whose topics are gone, also those that did not end; those of failed drills at once."""
     gone: list[str] = []
     tasks: list[str] = []
-    monkeypatch.setattr(restore_words, "forget", lambda _, state: gone.append(state.plan))
+    monkeypatch.setattr(lease_record, "forget", lambda _, state: gone.append(state.plan))
     monkeypatch.setattr(marks, "forget_tasks", lambda *known: tasks.extend(known[-1]))
     day = 86_400_000
     states = [
@@ -399,11 +399,11 @@ def test_what_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         replace(_STATE, plan="young", state=State.LOADING, targets={"a": "1"}, at=_STATE.at + day),
     ]
     target = Words({"b": "2", marks.TOPIC: "3"}, *states)
-    restore_tidy.tidy(target, now=_STATE.at + 7 * day + 1)  # type: ignore[arg-type]  # a double
+    forget_restores.tidy(target, now=_STATE.at + 7 * day + 1)  # type: ignore[arg-type]  # a double
     assert gone == ["ended", "began", "about to make it"]
     assert tasks == [marks.task_key(plan, "id-1", number) for plan in gone for number in range(3)]
     gone.clear()
-    restore_tidy.forget_unfinished(target, ["a"])  # type: ignore[arg-type]  # a double
+    forget_restores.forget_unfinished(target, ["a"])  # type: ignore[arg-type]  # a double
     assert gone == ["began", "young"]
-    restore_tidy.forget_unfinished(Words({}, *states), ["a"])  # type: ignore[arg-type]  # a double
+    forget_restores.forget_unfinished(Words({}, *states), ["a"])  # type: ignore[arg-type]  # a double
     assert gone == ["began", "young"]

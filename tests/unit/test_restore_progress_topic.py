@@ -13,27 +13,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from backup_avro.errors import RefusedError, TandemError
-from backup_avro.varint import LONG_MAX
-from sink.chain.reader import ChainReader
-from sink.object_store import StoreSettings
-from sink.source.cluster import TopicInfo
-from sink.source.errors import ClusterDeniedError, ClusterRequestError, TopicExistsError, UnknownTopicError
-from spark_jobs import produce, progress_topic, restore_prepare
-from spark_jobs import progress as marks
-from spark_jobs.cluster import Cluster
-from spark_jobs.offset_map import PAGE_ROWS, Row
-from spark_jobs.partitioner import Partitioner
-from spark_jobs.progress import Strand
-from spark_jobs.read import StoreAddress
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.restore_load import nothing_yet
-from spark_jobs.restore_plan import RestorePlan, shaped
-from spark_jobs.restore_prepare import Prepared
-from spark_jobs.restore_shape import NOTHING, Shape
-from spark_jobs.restore_target import Target
-from spark_jobs.restore_task import LoadTask, Source
-from spark_jobs.restore_transaction import Transaction
+from tandem.backup_avro.errors import RefusedError, TandemError
+from tandem.backup_avro.record.varint import LONG_MAX
+from tandem.sink.kafka.cluster.admin import TopicInfo
+from tandem.sink.kafka.errors.cluster_errors import (
+    ClusterDeniedError,
+    ClusterRequestError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from tandem.sink.store import StoreSettings
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease import progress_topic
+from tandem.spark_jobs.restore.lease.progress import Strand
+from tandem.spark_jobs.restore.load import batch_producer
+from tandem.spark_jobs.restore.load.load import nothing_yet
+from tandem.spark_jobs.restore.load.load_task import LoadTask, Source
+from tandem.spark_jobs.restore.load.transaction import Transaction
+from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, Row
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.partitioner import Partitioner
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, shaped
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
+from tandem.spark_jobs.restore.prepare import prepare
+from tandem.spark_jobs.restore.prepare.prepare import Prepared
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.spark.kafka_cluster import Cluster
 
 _USUAL = {"cleanup.policy": "compact", "max.message.bytes": "1048588", "segment.bytes": "8388608"}
 
@@ -196,8 +203,8 @@ def test_a_plan_without_room_is_refused_before_anything_is_made(error: TandemErr
         rf"may take {largest:,} bytes.*max\.message\.bytes=1048588.*{error}.*--add-config max\.message\.bytes={largest}"
     )
     with pytest.raises(RefusedError, match=wanted):
-        restore_prepare._ask(target, prepared, Options())
-    looked = restore_prepare._asked(target, prepared, Options(), lambda: None, only_look=True)
+        prepare._ask(target, prepared, Options())
+    looked = prepare._asked(target, prepared, Options(), lambda: None, only_look=True)
     assert isinstance(looked.refused, RefusedError)
     with pytest.raises(RefusedError, match=wanted):
         progress_topic.ensure_topic(admin, brokers=1, largest=largest)  # type: ignore[arg-type]  # a double
@@ -237,8 +244,8 @@ def test_more_than_a_request_has_room_for() -> None:
     largest = progress_topic.record_bytes(_plan(300_000))
     with pytest.raises(RefusedError, match=rf"may take {largest:,} bytes.*no more than .* fit in a request"):
         progress_topic.make_room(Admin(dict(_USUAL)), largest, only_ask=True)  # type: ignore[arg-type]  # a double
-    value = bytes(produce.LARGEST_RECORD - 1024)
-    assert DefaultRecordBatchBuilder.estimate_size_in_bytes(b"k" * 600, value, []) <= produce._REQUEST_BYTES
+    value = bytes(batch_producer.LARGEST_RECORD - 1024)
+    assert DefaultRecordBatchBuilder.estimate_size_in_bytes(b"k" * 600, value, []) <= batch_producer._REQUEST_BYTES
 
 
 class Policies:

@@ -8,13 +8,14 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro.errors import ConfigError, RefusedError
-from sink.chain.reader import ChainReader
-from spark_jobs import restore_abandon, restore_rivals
-from spark_jobs.progress import PlanState, Progress, State, Strand, TaskProgress
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.restore_plan import RestorePlan, TargetTopic, own_again, shaped
-from spark_jobs.restore_shape import NOTHING
+from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.restore import abandon
+from tandem.spark_jobs.restore.lease import other_restores
+from tandem.spark_jobs.restore.lease.progress import PlanState, Progress, State, Strand, TaskProgress
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, own_again, shaped
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING
 
 _TARGET = TargetTopic(name="t", topic_id="id-t", replication_factor=1, config={}, starts={0: 0}, ends={0: 0})
 _STATE = PlanState(
@@ -65,28 +66,28 @@ def test_the_newest_unfinished_one_comes_first() -> None:
     ended = [replace(_STATE, plan=state.value, state=state, at=9) for state in (State.FINISHED, State.ABANDONED)]
     verified = replace(states[1], state=State.VERIFIED)
     found = _known(states[0], verified, states[2], *ended)
-    assert [state.plan for state in restore_rivals.unfinished(found)] == ["c", "b", "a"]
+    assert [state.plan for state in other_restores.unfinished(found)] == ["c", "b", "a"]
 
 
 def test_what_can_be_given_up_for_another_one(plain: RestorePlan) -> None:
     """A restore into topics that are still empty. Not one that appends, nor any for one that appends."""
     appended = shaped(plain, NOTHING, {"t": _TARGET}, append=True)
     there = {"t": _TARGET}
-    restore_rivals.refuse([_STATE], plain, there)
+    other_restores.refuse([_STATE], plain, there)
     with pytest.raises(RefusedError, match=r"into t, from generation 4, did not end.*abandon abababababababab`"):
-        restore_rivals.refuse([_STATE], appended, there)
+        other_restores.refuse([_STATE], appended, there)
     for plan in (plain, appended):
         with pytest.raises(RefusedError, match="into t, from generation 4, did not end"):
-            restore_rivals.refuse([_APPENDS], plan, there)
+            other_restores.refuse([_APPENDS], plan, there)
     elsewhere = replace(_STATE, targets={"t": "an earlier life"})
-    restore_rivals.refuse([elsewhere], appended, there)
+    other_restores.refuse([elsewhere], appended, there)
     with_settings = replace(_STATE, configs={"t": {}})
-    restore_rivals.refuse([with_settings], plain, there)  # the other one takes these over
+    other_restores.refuse([with_settings], plain, there)  # the other one takes these over
     with pytest.raises(RefusedError, match="did not end"):
-        restore_rivals.refuse([replace(with_settings, configs={"t": {}, "u": {}})], plain, there)
+        other_restores.refuse([replace(with_settings, configs={"t": {}, "u": {}})], plain, there)
     several = replace(_APPENDS, targets={"t": "an earlier life", "u": "id-u"})
     with pytest.raises(RefusedError, match="into t, u, from"):
-        restore_rivals.refuse([several], plain, there)
+        other_restores.refuse([several], plain, there)
 
 
 def test_what_has_put_records_there_is_not_given_up_for_one_that_goes_on() -> None:
@@ -94,11 +95,11 @@ def test_what_has_put_records_there_is_not_given_up_for_one_that_goes_on() -> No
     there = {"t": _TARGET}
     found = Progress(tasks={_TASK.key: _TASK})
     with pytest.raises(RefusedError, match="another restore, abababababababab, has put records into t meanwhile"):
-        restore_rivals.refuse_if_mixed(found, [_STATE], there)
-    restore_rivals.refuse_if_mixed(found, [replace(_STATE, plan="another")], there)
-    restore_rivals.refuse_if_mixed(found, [_STATE], {"t": replace(_TARGET, topic_id="another life")})
+        other_restores.refuse_if_mixed(found, [_STATE], there)
+    other_restores.refuse_if_mixed(found, [replace(_STATE, plan="another")], there)
+    other_restores.refuse_if_mixed(found, [_STATE], {"t": replace(_TARGET, topic_id="another life")})
     nothing = replace(_TASK, strands={})
-    restore_rivals.refuse_if_mixed(Progress(tasks={nothing.key: nothing}), [_STATE], there)
+    other_restores.refuse_if_mixed(Progress(tasks={nothing.key: nothing}), [_STATE], there)
 
 
 @pytest.mark.parametrize("state", [State.LOADING, State.VERIFIED, State.FINISHED])
@@ -106,19 +107,19 @@ def test_who_came_since_it_was_planned_is_met(state: State) -> None:
     """Whatever it has come to, even its end; and what went on since then."""
     other = replace(_STATE, state=state)
     with pytest.raises(RefusedError, match="another restore, abababababababab, into t began at the same time"):
-        restore_rivals.refuse_if_met(_known(), _known(other), {"id-t"})
+        other_restores.refuse_if_met(_known(), _known(other), {"id-t"})
     with pytest.raises(RefusedError, match="began at the same time"):
-        restore_rivals.refuse_if_met(_known(replace(other, run="before")), _known(other), {"id-t"})
-    restore_rivals.refuse_if_met(_known(other), _known(other), {"id-t"})
-    restore_rivals.refuse_if_met(_known(), _known(other), {"id-u"})
-    restore_rivals.refuse_if_met(_known(), _known(replace(other, state=State.ABANDONED)), {"id-t"})
+        other_restores.refuse_if_met(_known(replace(other, run="before")), _known(other), {"id-t"})
+    other_restores.refuse_if_met(_known(other), _known(other), {"id-t"})
+    other_restores.refuse_if_met(_known(), _known(other), {"id-u"})
+    other_restores.refuse_if_met(_known(), _known(replace(other, state=State.ABANDONED)), {"id-t"})
 
 
 def test_people_are_told_what_is_given_up(plain: RestorePlan) -> None:
     """And which topics stay as it has left them."""
-    (told,) = restore_rivals.warnings(plain, [_STATE])
+    (told,) = other_restores.warnings(plain, [_STATE])
     assert told == "restore abababababababab did not end and is given up"
-    (told,) = restore_rivals.warnings(plain, [replace(_STATE, targets={"t": "id-t", "v": "1", "u": "2"})])
+    (told,) = other_restores.warnings(plain, [replace(_STATE, targets={"t": "id-t", "v": "1", "u": "2"})])
     assert told.endswith("given up; what it has put into u, v stays there, unfinished")
 
 
@@ -126,14 +127,14 @@ def test_a_restore_is_found_by_the_beginning_of_its_name() -> None:
     """By one that fits one only; one that ended can't be given up."""
     other = replace(_STATE, plan="ab" * 31 + "ac", state=State.FINISHED)
     found = _known(_STATE, other)
-    assert restore_abandon.find(found, _STATE.plan) == _STATE
+    assert abandon.find(found, _STATE.plan) == _STATE
     for name, what in (("abababab", "2 restores that begin with 'abababab'"), ("b" * 8, "no restore 'bbbbbbbb'")):
         with pytest.raises(ConfigError, match=f"the target knows {what}"):
-            restore_abandon.find(found, name)
+            abandon.find(found, name)
     with pytest.raises(ConfigError, match="'ababab' is too short"):
-        restore_abandon.find(_known(_STATE), "ababab")
+        abandon.find(_known(_STATE), "ababab")
     with pytest.raises(RefusedError, match="abababababababab is finished"):
-        restore_abandon.find(found, other.plan)
+        abandon.find(found, other.plan)
 
 
 def test_settings_of_its_own_take_the_place_of_the_loading_config() -> None:

@@ -9,16 +9,16 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro.errors import ConfigError, RefusedError
-from sink.chain.reader import ChainReader
-from sink.source.errors import ClusterDeniedError, ClusterRequestError
-from spark_jobs import restore_settings
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.restore_fit import fitted
-from spark_jobs.restore_plan import LOADING, RestorePlan, TargetTopic, shaped
-from spark_jobs.restore_shape import NOTHING
-from spark_jobs.restore_target import Target
-from spark_jobs.timestamp_limits import LIMITS, as_known
+from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterRequestError
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.plan import LOADING, RestorePlan, TargetTopic, shaped
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING
+from tandem.spark_jobs.restore.plan.topic_settings import fitted
+from tandem.spark_jobs.restore.prepare import target_settings
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.prepare.timestamp_limits import LIMITS, as_known
 
 Settings = Mapping[str, str | None]
 _OLD = ("message.timestamp.difference.max.ms",)
@@ -105,10 +105,10 @@ def plan() -> RestorePlan:
 _EXISTING = TargetTopic(name="t", topic_id="id-t", replication_factor=1, config={}, starts={0: 0}, ends={0: 0})
 
 
-def _ask(admin: Admin, plan: RestorePlan, options: Options, *, existing: bool) -> restore_settings.Refusals:
+def _ask(admin: Admin, plan: RestorePlan, options: Options, *, existing: bool) -> target_settings.Refusals:
     targets = {"t": _EXISTING} if existing else {}
     made = fitted(plan, targets, {}, config=options.topic_config, partitions=None, repartitions=False)
-    return restore_settings.ask(_target(admin), made, options, targets, {} if existing else {"t": 1})
+    return target_settings.ask(_target(admin), made, options, targets, {} if existing else {"t": 1})
 
 
 @pytest.mark.parametrize("existing", [False, True])
@@ -128,7 +128,7 @@ def test_what_was_recorded(plan: RestorePlan, existing: bool) -> None:
     admin = Admin(_policies)
     left_out = _ask(admin, plan, Options(), existing=existing)
     assert left_out == {"t": {"nonsense": "unknown: nonsense"}}
-    assert restore_settings.warnings(left_out) == ["t will not get nonsense as it was recorded: unknown: nonsense"]
+    assert target_settings.warnings(left_out) == ["t will not get nonsense as it was recorded: unknown: nonsense"]
     never = Admin(lambda settings: "too short" if settings.get("retention.ms") == "1000" else None)
     with pytest.raises(ConfigError, match=r"retention\.ms=1000: too short \(say with --topic-config.*keep-load-config"):
         _ask(never, plan, Options(), existing=existing)
@@ -151,11 +151,11 @@ def test_topics_that_are_added_to(plan: RestorePlan) -> None:
     made = shaped(plan, NOTHING, {"t": _EXISTING}, append=True)
     targets = {"t": _EXISTING}
     admin = Admin(lambda _: None, config_={"t": {"retention.ms": "7"}})
-    assert restore_settings.ask(_target(admin), made, Options(append=True), targets, {}) == {}
+    assert target_settings.ask(_target(admin), made, Options(append=True), targets, {}) == {}
     assert [settings["retention.ms"] for _, settings in admin.asked] == ["-1", "7"]
     lag = Admin(lambda s: "a policy" if s.get("min.compaction.lag.ms") else None)
     with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms=\d+: a policy"):
-        restore_settings.ask(_target(lag), made, Options(append=True), targets, {})
+        target_settings.ask(_target(lag), made, Options(append=True), targets, {})
 
 
 def test_without_its_policy_a_topic_gets_no_retention(plan: RestorePlan) -> None:
@@ -178,10 +178,10 @@ def test_without_its_policy_a_topic_gets_no_retention(plan: RestorePlan) -> None
 
 def test_what_to_do_about_it() -> None:
     """Only of what decides on records it is said that none expires."""
-    assert restore_settings.remedies({}) == []
-    [text] = restore_settings.remedies({"cleanup.policy": "no", "segment.ms": "no"})
+    assert target_settings.remedies({}) == []
+    [text] = target_settings.remedies({"cleanup.policy": "no", "segment.ms": "no"})
     assert "none expires as long as cleanup.policy could not be set" in text
-    [text] = restore_settings.remedies({"segment.ms": "no"})
+    [text] = target_settings.remedies({"segment.ms": "no"})
     assert "expires" not in text
 
 
@@ -211,7 +211,7 @@ def test_topics_of_any_release_are_added_to(plan: RestorePlan, limits: tuple[str
     """What is held off meanwhile, and what they get back, is asked for in words that the cluster knows."""
     made = shaped(plan, NOTHING, {"t": _EXISTING}, append=True)
     admin = Admin(lambda _: None, limits=limits)
-    assert restore_settings.ask(_target(admin), made, Options(append=True), {"t": _EXISTING}, {}) == {}
+    assert target_settings.ask(_target(admin), made, Options(append=True), {"t": _EXISTING}, {}) == {}
     assert [LIMITS.keys() & settings.keys() for _, settings in admin.asked] == [set(limits)] * 2
 
 

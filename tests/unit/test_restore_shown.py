@@ -9,14 +9,14 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from controller.cli.output import OutputFormat
-from controller.cli.restore_shown import show_report
-from sink.chain.reader import ChainReader
-from spark_jobs.progress import Strand
-from spark_jobs.restore import Report, TopicReport
-from spark_jobs.restore_load import Loaded
-from spark_jobs.restore_plan import Naming, make_plan
-from spark_jobs.restore_shape import NOTHING, Shape
+from tandem.controller.cli.output.output import OutputFormat
+from tandem.controller.cli.restore.view import show_report
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.restore.job import Report, TopicReport
+from tandem.spark_jobs.restore.lease.progress import Strand
+from tandem.spark_jobs.restore.load.load import Loaded
+from tandem.spark_jobs.restore.plan.plan import Naming, make_plan
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
 
 
 def _report(shape: Shape, *, written: int, left_out: int) -> Report:

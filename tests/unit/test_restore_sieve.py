@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as reference_murmur2
 
-from backup_avro.record import Record, decode_body, encode
-from sink.transcode.batch import Compression
-from sink.transcode.reverse import build_batches
-from spark_jobs import restore_sieve
-from spark_jobs.partitioner import Partitioner, chooser, murmur2
-from spark_jobs.read import Body
-from spark_jobs.restore_latest import PASS_RECORDS, Ascending, newest
-from spark_jobs.restore_shape import NOTHING, Shape
-from spark_jobs.restore_sieve import Chunk, Sieve, Unit
-from spark_jobs.restore_survey import out_of_order
+from tandem.backup_avro.record.current import Record, decode_body, encode
+from tandem.sink.transcode.batch import Compression
+from tandem.sink.transcode.reverse import build_batches
+from tandem.spark_jobs.reading.object_reader import Body
+from tandem.spark_jobs.restore.load import record_stream
+from tandem.spark_jobs.restore.load.newest_records import PASS_RECORDS, Ascending, newest
+from tandem.spark_jobs.restore.load.record_stream import Chunk, Sieve, Unit
+from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser, murmur2
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
+from tandem.spark_jobs.restore.plan.stray_keys import out_of_order
 
 _KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"c", b"d"]))
 _RECORDS = st.lists(
@@ -161,7 +161,7 @@ def test_keys_go_where_they_belong(records: list[Record], partitioner: Partition
 
 def test_merged_units_are_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many records: all of a unit goes in one transaction, which brokers don't leave open for long."""
-    monkeypatch.setattr(restore_sieve, "_UNIT_BYTES", 10_000)
+    monkeypatch.setattr(record_stream, "_UNIT_BYTES", 10_000)
     items = [Record(topic="t", partition=0, offset=n, timestamp=n, key=b"k", value=bytes(4000)) for n in range(9)]
     units = list(Sieve(shape=NOTHING, choose=lambda _: 0, count=1).merged({0: _bodies(items)}))
     assert [len(_flat([unit])[0]) for unit in units] == [3, 3, 3]
@@ -297,7 +297,7 @@ def test_the_newest_of_each_key(steps: list[tuple[int, int]], pass_records: int)
 
 def test_the_newest_of_each_key_takes_the_memory_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a gigabyte for a pass: 42 bytes for each of its records."""
-    monkeypatch.setattr("spark_jobs.restore_latest._AT_ONCE", 1 << 12)
+    monkeypatch.setattr("tandem.spark_jobs.restore.load.newest_records._AT_ONCE", 1 << 12)
     count = 100_000
     tracemalloc.start()
     try:

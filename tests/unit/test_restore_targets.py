@@ -11,16 +11,16 @@ from build_backup import PAIR
 from doubles import MemoryStore
 from structlog.testing import capture_logs
 
-from backup_avro import layout
-from backup_avro.chain_json import canonical, pack
-from backup_avro.errors import DamagedError
-from backup_avro.restore_targets import decode_targets
-from controller.config import Config
-from controller.guard import GuardedCluster
-from controller.lookout import ask_cluster
-from sink.chain import restore_targets
-from sink.chain.restore_targets import ANY
-from sink.object_store import StoreDeniedError
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.json_codec import canonical, pack
+from tandem.backup_avro.documents.restore_targets import decode_targets
+from tandem.backup_avro.errors import DamagedError
+from tandem.controller.config import Config
+from tandem.controller.instance.guarded_cluster import GuardedCluster
+from tandem.controller.status.outside_view import ask_cluster
+from tandem.sink.store import StoreDeniedError
+from tandem.sink.store.chain import restore_targets
+from tandem.sink.store.chain.restore_targets import ANY
 
 PLAN, CLUSTER = "ab" * 32, "cluster-1"
 

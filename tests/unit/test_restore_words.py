@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from spark_jobs import progress as marks
-from spark_jobs import restore_words
-from spark_jobs.progress import PlanState, Progress, State
+from tandem.spark_jobs.restore.lease import lease_record
+from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease.progress import PlanState, Progress, State
 
 _FIRST = PlanState(
     plan="abc",
@@ -104,14 +104,14 @@ def _in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marks, "_RECORD_BYTES", 300)
     assert len(marks.records_of(_FIRST)) > 3
     assert len(marks.records_of(_SMALL)) == 1
-    monkeypatch.setattr(restore_words, "fence", lambda log, _, then: then(log))
+    monkeypatch.setattr(lease_record, "fence", lambda log, _, then: then(log))
 
 
 def _swap(log: Log, before: PlanState | None, word: PlanState | None) -> None:
     if word is not None:
-        restore_words.say(log, before, word)  # type: ignore[arg-type]  # a double
+        lease_record.say(log, before, word)  # type: ignore[arg-type]  # a double
     elif before is not None:
-        restore_words.forget(log, before)  # type: ignore[arg-type]  # a double
+        lease_record.forget(log, before)  # type: ignore[arg-type]  # a double
 
 
 @pytest.mark.parametrize("before", [None, _FIRST, _SMALL])

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 from strategies import PARTITION, TOPIC, batch, logs
 
-from backup_avro.errors import DamagedError
-from backup_avro.record import Record, TimestampType, decode_body, encode
-from backup_avro.varint import encode_long
-from sink.transcode.batch import Compression, with_producer
-from sink.transcode.bodies import BuiltBatch
-from sink.transcode.reference import ReferenceTranscoder
-from sink.transcode.reverse import build_batches
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.current import Record, TimestampType, decode_body, encode
+from tandem.backup_avro.record.varint import encode_long
+from tandem.sink.transcode.batch import Compression, with_producer
+from tandem.sink.transcode.bodies import BuiltBatch
+from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.transcode.reverse import build_batches
 
 compressions = st.sampled_from(Compression)
 

@@ -10,12 +10,12 @@ import pytest
 import role_actions as rows
 from role_actions import CREDENTIALS, KAFKA_ACTIONS, S3_ACTIONS
 
-from backup_avro import layout
-from backup_avro.errors import ConfigError
-from controller.roles.kafka import Acl, Resource, acls, command_lines, literal_prefix, scope_of
-from controller.roles.role import COMMANDS, Role
-from controller.roles.s3 import bucket_policy, place_of, policy
-from spark_jobs.progress import TOPIC
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.roles.kafka import Acl, Resource, acls, command_lines, literal_prefix, scope_of
+from tandem.controller.roles.role import COMMANDS, Role
+from tandem.controller.roles.s3 import bucket_policy, place_of, policy
+from tandem.spark_jobs.restore.lease.progress import TOPIC
 
 PLACE = place_of(rows.ROOT, pair=rows.PAIR, instances=("a", "b"))
 KEY = "arn:aws:kms:eu-central-1:111122223333:key/0000"

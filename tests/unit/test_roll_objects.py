@@ -15,11 +15,11 @@ from chains import key
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro.chain import Part, PartitionKey, sha256_hex
-from backup_avro.container import Codec, decode_header, decompress, encode_header, iter_blocks
-from backup_avro.record import Record, encode
-from sink.roll import Assembly, BuiltObject, Roller
-from sink.transcode.segment import Segment
+from tandem.backup_avro.chain.entries import Part, PartitionKey, sha256_hex
+from tandem.backup_avro.record.container import Codec, decode_header, decompress, encode_header, iter_blocks
+from tandem.backup_avro.record.current import Record, encode
+from tandem.sink.transcode.segment import Segment
+from tandem.sink.write.object_buffer import Assembly, BuiltObject, Roller
 
 SYNC = bytes(range(16))
 
@@ -112,7 +112,7 @@ def test_an_object_is_an_avro_file_and_its_parts_are_where_it_says(codec: Codec)
 
 def test_the_rest_shares_a_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     """The partitions with most bytes get their own object; no more objects than asked for."""
-    monkeypatch.setattr("sink.roll.OWN_BYTES", 10)
+    monkeypatch.setattr("tandem.sink.write.object_buffer.OWN_BYTES", 10)
     it = roller()
     keys = [key("t", n) for n in range(6)]
     for n, of in enumerate(keys):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.sandbox.errors import DownloadFailedError, JavaUnfitError, PartMissingError
-from controller.sandbox.jars import (
+from tandem.controller.sandbox.errors import DownloadFailedError, JavaUnfitError, PartMissingError
+from tandem.controller.sandbox.jars import (
     KAFKA_VERSION,
     cache_folder,
     find_java,
@@ -168,7 +168,7 @@ def test_a_folder_without_its_mark_is_replaced(tmp_path: Path) -> None:
 def test_two_processes_at_once(tmp_path: Path) -> None:
     """One fetches, the other waits for it and takes the same folder."""
     environment = fake_environment(tmp_path)
-    code = f"from controller.sandbox.jars import kafka_jars; print(kafka_jars(checksums={CHECKSUMS}))"
+    code = f"from tandem.controller.sandbox.jars import kafka_jars; print(kafka_jars(checksums={CHECKSUMS}))"
     both = [
         subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
         for _ in range(2)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.sandbox.ports import is_free
-from controller.sandbox.process import ProcessId, ServerProcess, identify
+from tandem.controller.sandbox.ports import is_free
+from tandem.controller.sandbox.process import ProcessId, ServerProcess, identify
 
 SLEEP = ["/bin/sleep", "60"]
 Spawn = Callable[..., ServerProcess]
@@ -130,8 +130,8 @@ def test_suspend_and_resume(spawn: Spawn) -> None:
 PARENT = """
 import os, sys, time
 from pathlib import Path
-from controller.sandbox.ports import is_free
-from controller.sandbox.process import ServerProcess
+from tandem.controller.sandbox.ports import is_free
+from tandem.controller.sandbox.process import ServerProcess
 folder, attached = Path(sys.argv[1]), sys.argv[2] == "True"
 child = ServerProcess.spawn(sys.argv[3:], folder=folder, log=folder / "log", environment=os.environ, attached=attached)
 print(child.identity.pid, child.identity.started, flush=True)

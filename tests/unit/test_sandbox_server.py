@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.sandbox.errors import PortTakenError, ServerFailedError, ServerSilentError
-from controller.sandbox.ports import LOOPBACK, first_outgoing_port, is_free, pick_ports
-from controller.sandbox.server import LocalServer, ServerState
+from tandem.controller.sandbox.errors import PortTakenError, ServerFailedError, ServerSilentError
+from tandem.controller.sandbox.ports import LOOPBACK, first_outgoing_port, is_free, pick_ports
+from tandem.controller.sandbox.server import LocalServer, ServerState
 
 ECHO = """
 import socket, sys
@@ -129,7 +129,7 @@ def test_somebody_always_faster(server: EchoServer) -> None:
 
 def test_known_port_taken_by_somebody_else(server: EchoServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that clients know by its port does not silently move; the message names the port."""
-    monkeypatch.setattr("controller.sandbox.server._PORT_WAIT_S", 0.3)
+    monkeypatch.setattr("tandem.controller.sandbox.server._PORT_WAIT_S", 0.3)
     server.start()
     server.kill()
     port = server.ports["echo"]
@@ -179,7 +179,7 @@ def test_an_answer_of_another_server_does_not_count(tmp_path: Path) -> None:
 
 def test_a_long_log_is_put_aside(server: EchoServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start renames a log that has grown too long, so a sandbox does not fill the disk over the months."""
-    monkeypatch.setattr("controller.sandbox.server._LOG_LIMIT_BYTES", 100)
+    monkeypatch.setattr("tandem.controller.sandbox.server._LOG_LIMIT_BYTES", 100)
     server.log.parent.mkdir(parents=True)
     server.log.write_text("x" * 101, encoding="ascii")
     server.start()

@@ -10,7 +10,7 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from controller.sandbox.sigv4 import S3Key, authorization
+from tandem.controller.sandbox.sigv4 import S3Key, authorization
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from controller.cli.sandbox import app, how_to_reach
-from controller.config.model import Config
-from controller.sandbox.errors import JavaUnfitError, PartMissingError, StateDamagedError
-from controller.sandbox.kafka import SANDBOX_SETTINGS
-from controller.sandbox.s3 import S3Server
-from controller.sandbox.sandbox import Endpoints, Sandbox
-from controller.sandbox.sigv4 import S3Key
+from tandem.controller.cli.run.sandbox import app, how_to_reach
+from tandem.controller.config.model import Config
+from tandem.controller.sandbox.errors import JavaUnfitError, PartMissingError, StateDamagedError
+from tandem.controller.sandbox.kafka import SANDBOX_SETTINGS
+from tandem.controller.sandbox.s3 import S3Server
+from tandem.controller.sandbox.sandbox import Endpoints, Sandbox
+from tandem.controller.sandbox.sigv4 import S3Key
 
 ENDPOINTS = Endpoints(
     bootstrap_servers="127.0.0.1:9092",

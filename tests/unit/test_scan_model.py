@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backup_avro.chain import Base
-from sink.scan import MIN_CHUNK, BaseScan, Chunk, chunk_limit_s
+from tandem.backup_avro.chain.entries import Base
+from tandem.sink.read.scan.plan import MIN_CHUNK, BaseScan, Chunk, chunk_limit_s
 
 LIMIT = 10.0
 

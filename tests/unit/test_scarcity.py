@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from backup_avro.errors import ConfigError, PermanentError
-from controller import descriptors
-from controller.cli import main
-from controller.cli.files import write_whole
-from sink.object_store.base import StoreTransientError
-from sink.scarcity import scarcity
+from tandem.backup_avro.errors import ConfigError, PermanentError
+from tandem.controller.cli import main
+from tandem.controller.cli.output.whole_file import write_whole
+from tandem.controller.process import file_descriptors
+from tandem.sink.resource_limits import scarcity
+from tandem.sink.store.object_store import StoreTransientError
 
 ERROR = 1
 
@@ -62,7 +62,7 @@ def test_a_full_disk_behind_stdout(capfd: pytest.CaptureFixture[str]) -> None:
     """A command whose output goes to a full disk ends with 1 and a line that says so; it asks for no bug report."""
     with open("/dev/full", "wb") as full:  # noqa: PTH123
         done = subprocess.run(
-            [sys.executable, "-c", "from controller.cli.main import main; main()", "config", "schema"],
+            [sys.executable, "-c", "from tandem.controller.cli.main import main; main()", "config", "schema"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -125,7 +125,8 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_real_limit_leaves_no_file(tmp_path: Path) -> None:
     """A process that may write a hundred bytes to a file, as a disk that has no more room."""
     code = (
-        "import resource, signal, sys; from pathlib import Path; from controller.cli.files import write_whole\n"
+        "import resource, signal, sys; from pathlib import Path\n"
+        "from tandem.controller.cli.output.whole_file import write_whole\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
         "try: write_whole(Path(sys.argv[1]), bytes(5000), place='FILE')\n"
         "except Exception as error: print(type(error).__name__, error)"
@@ -204,7 +205,7 @@ def test_the_soft_limit_is_raised(
 ) -> None:
     """To the hard one, within reason; a higher one is left alone."""
     told = limits(soft, hard)
-    assert descriptors.raise_limit() == (soft if raised is None else raised)
+    assert file_descriptors.raise_limit() == (soft if raised is None else raised)
     assert told == ([] if raised is None else [(raised, hard)])
 
 
@@ -212,5 +213,5 @@ def test_too_few_open_files_are_refused(limits: Callable[[int, int], list[tuple[
     """Before any client fails for want of a socket."""
     limits(20, 64)
     with pytest.raises(ConfigError, match="64 files may be open, an instance takes 96 at least") as caught:
-        descriptors.raise_limit()
+        file_descriptors.raise_limit()
     assert "LimitNOFILE=" in str(caught.value.remedy)

@@ -10,10 +10,18 @@ from chains import OPENING, Chain, complete_generation, done_base, grown, key, p
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro.chain import Base, Kind, PartitionKey
-from backup_avro.errors import RefusedError
-from backup_avro.fold import Generation
-from backup_avro.selection import PartitionSelection, Selection, Slice, bounded, choose, restorable, select
+from tandem.backup_avro.chain.entries import Base, Kind, PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import RefusedError
+from tandem.backup_avro.selection.newest_state import (
+    PartitionSelection,
+    Selection,
+    Slice,
+    bounded,
+    choose,
+    restorable,
+    select,
+)
 
 K, U = key(), key("u")
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro import layout, signature
-from backup_avro.chain_json import decode_claim, decode_entry, pack
-from backup_avro.errors import ConfigError, NewerFormatError
-from backup_avro.signature import SignatureError, Signer, Trust, unseal
-from sink.chain.reader import ChainReader
-from sink.object_store import ObjectMissingError, Put, StoreSettings, open_store
-from sink.object_store.signed import load_signer
+from tandem.backup_avro.chain import layout, signatures
+from tandem.backup_avro.chain.json_codec import decode_claim, decode_entry, pack
+from tandem.backup_avro.chain.signatures import SignatureError, Signer, Trust, unseal
+from tandem.backup_avro.errors import ConfigError, NewerFormatError
+from tandem.sink.store import ObjectMissingError, Put, StoreSettings, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.signed_store import load_signer
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "chain-signed"
 #: Of the golden chain. It signs nothing else.
@@ -303,7 +303,7 @@ def test_other_kinds_of_keys_are_refused() -> None:
             "(`tandem signing-key show` prints the one that belongs to a private key)"
         )
     assert Trust.of([f" {OWNER.public}\n"], require=True).keys.keys() == {OWNER.id}
-    assert signature.key_id(OWNER.public) == OWNER.id
+    assert signatures.key_id(OWNER.public) == OWNER.id
 
 
 def test_settings_that_make_no_sense() -> None:

@@ -48,14 +48,14 @@ def test_a_seed_is_replayed_byte_for_byte() -> None:
     ("mistake", "seeds"),
     [
         pytest.param(
-            "from backup_avro import coverage\n"
+            "from tandem.backup_avro.selection import coverage\n"
             "coverage.uncovered = lambda newer, older, guarded: []\n"
             "coverage.cover = lambda newer, older, key: coverage.Cover.COVERED",
             60,
             id="everything counts as covered",
         ),
         pytest.param(
-            "import sink.commit as commit\ncommit.Committer._upload = lambda self, built: None",
+            "import tandem.sink.write.commit as commit\ncommit.Committer._upload = lambda self, built: None",
             4,
             id="a commit names objects that were never stored",
         ),
@@ -165,26 +165,26 @@ def test_directed_histories() -> None:
     ("mistake", "said"),
     [
         pytest.param(
-            "from controller.tasks import Tasks\nTasks.prove_cuts = lambda self, number: frozenset()\n",
+            "from tandem.controller.instance.act import Tasks\nTasks.prove_cuts = lambda self, number: frozenset()\n",
             "a never became Active: the cut keeps it from COMPLETE",
             id="nobody asks the brokers about an idle log that was cut",
         ),
         pytest.param(
-            "from sink import pipeline\n"
-            "from sink.track import away_s\n"
+            "from tandem.sink import pipeline\n"
+            "from tandem.sink.read.partition_progress import away_s\n"
             "pipeline.away_s = lambda **how: away_s(**how | {'skew': None})\n",
             "the store's clock hides an absence, seed 1: ",
             id="the store's clock alone says how long nobody read",
         ),
         pytest.param(
-            "from sink import pipeline\n"
-            "from sink.track import away_s\n"
+            "from tandem.sink import pipeline\n"
+            "from tandem.sink.read.partition_progress import away_s\n"
             "pipeline.away_s = lambda **how: away_s(**how | {'store_ms': how['local_ms'] - (how['skew'] or 0)})\n",
             "a machine's clock hides an absence, seed 1: ",
             id="the machine's clock alone does",
         ),
         pytest.param(
-            "from sink.track import Track\n"
+            "from tandem.sink.read.partition_progress import Track\n"
             "def promise(self, retention_s, *, now):\n"
             "    self.retention_s = self.held_to_s = retention_s\n"
             "Track.promise = promise\n",
@@ -192,13 +192,14 @@ def test_directed_histories() -> None:
             id="what was missed is judged by what is promised now",
         ),
         pytest.param(
-            "from sink.scan import BaseScan\n"
+            "from tandem.sink.read.scan.plan import BaseScan\n"
             "BaseScan.led_by = lambda self, leader, epoch: leader == self.base.leader\n",
             "a leader comes back with another log, seed 1: ",
             id="a base names a broker, not its epoch",
         ),
         pytest.param(
-            "from sink.track import Track\nTrack._proven = property(lambda self: True, lambda self, proven: None)\n",
+            "from tandem.sink.read.partition_progress import Track\n"
+            "Track._proven = property(lambda self: True, lambda self, proven: None)\n",
             "an instance is suspended before it reads a base, seed 1: ",
             id="what was committed before its base was read is sound",
         ),
@@ -218,7 +219,7 @@ def test_two_processes_that_wait_for_each_other_are_seen() -> None:
         "--directed",
         "--seeds",
         "1",
-        code="from controller import decide\n"
+        code="from tandem.controller.instance import decide\n"
         "first = decide._twin_first\n"
         "decide._twin_first = lambda foreign, held, seen, policy: first(foreign, [], seen, policy)\n",
     )
@@ -232,7 +233,7 @@ def test_a_sweep_that_takes_too_much_is_seen() -> None:
         "--directed",
         "--seeds",
         "1",
-        code="from spark_jobs import sweep_records\n"
+        code="from tandem.spark_jobs.retention import sweep_partition as sweep_records\n"
         "sweep_records._newest_first = lambda body, count: list(sweep_records.best_bodies().spans(body, count))\n",
     )
     assert told.returncode == 3, told.stdout + told.stderr

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from chains import Chain, key, part, position
 
-from backup_avro.fold import Generation
-from backup_avro.selection import Slice
-from sink.object_store import StoreSettings
-from spark_jobs import compare
-from spark_jobs.read import StoreAddress
-from spark_jobs.slim import slim
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.newest_state import Slice
+from tandem.sink.store import StoreSettings
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.reading.task_objects import slim
+from tandem.spark_jobs.verify import compare_keys
 
 MANY = 500
 KEYS = [key(partition=number) for number in range(MANY)]
@@ -70,7 +70,7 @@ def test_an_object_of_one_part_is_left_alone() -> None:
 
 def test_comparisons_of_generations_are_slim() -> None:
     """Both sides of each partition's task."""
-    tasks, _ = compare._overlap(
+    tasks, _ = compare_keys._overlap(
         journals(1), journals(2), StoreAddress(root="file:///nowhere", settings=StoreSettings())
     )
     assert len(tasks) == MANY

@@ -10,17 +10,17 @@ from chains import key
 from doubles import Event, MemoryStore, ScriptedSource, fetched
 from strategies import batch
 
-from backup_avro.chain import Base
-from backup_avro.container import Codec
-from backup_avro.record import Record
-from sink import clock
-from sink.base import BaseLane
-from sink.lanes import Board
-from sink.roll import Roller
-from sink.scan import BaseScan
-from sink.source.fetched import TopicPartition
-from sink.track import Track
-from sink.transcode.reference import ReferenceTranscoder
+from tandem.backup_avro.chain.entries import Base
+from tandem.backup_avro.record.container import Codec
+from tandem.backup_avro.record.current import Record
+from tandem.sink import clock
+from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.read.partition_progress import Track
+from tandem.sink.read.reader_context import Board
+from tandem.sink.read.scan.local_ranges import BaseLane
+from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.write.object_buffer import Roller
 
 T0 = TopicPartition("t", 0)
 END = 1000
@@ -34,7 +34,7 @@ class Slow:
         self.now = 100.0
         self.response_s = response_s
         monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr("sink.base.time", SimpleNamespace(sleep=self.wait))
+        monkeypatch.setattr("tandem.sink.read.scan.local_ranges.time", SimpleNamespace(sleep=self.wait))
         self.board = Board(
             store=MemoryStore(),
             roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),

@@ -15,16 +15,16 @@ from chains import Chain, key, part, position, topic
 from doubles import MemoryStore
 from structlog.testing import capture_logs
 
-from backup_avro import layout
-from backup_avro.chain import Base, Entry, GroupOffset, Horizon, JsonObject, Kind, Taint, sha256_hex
-from backup_avro.chain_json import canonical, decode_claim, decode_entry, dump_group, encode_entry
-from backup_avro.errors import DamagedError, OversizeError
-from backup_avro.fold import ChainError, Generation
-from backup_avro.limits import problem_of_items
-from backup_avro.snapshot import dump_state, items_of
-from sink.chain.reader import ChainReader
-from sink.chain.writer import ChainWriter
-from sink.object_store import open_store
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.document_limits import problem_of_items
+from tandem.backup_avro.chain.entries import Base, Entry, GroupOffset, Horizon, JsonObject, Kind, Taint, sha256_hex
+from tandem.backup_avro.chain.generation import ChainError, Generation
+from tandem.backup_avro.chain.json_codec import canonical, decode_claim, decode_entry, dump_group, encode_entry
+from tandem.backup_avro.chain.snapshot import dump_state, items_of
+from tandem.backup_avro.errors import DamagedError, OversizeError
+from tandem.sink.store import open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "chain"
 K, U = key(), key("u")
@@ -292,8 +292,8 @@ def test_a_snapshot_that_is_gone_is_named() -> None:
 
 def test_when_one_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     """After so many entries, or so many bytes since the last one; what others append counts."""
-    monkeypatch.setattr("sink.chain.writer._SNAPSHOT_ENTRIES", 6)
-    monkeypatch.setattr("sink.chain.writer._SNAPSHOT_BYTES", 10**9)
+    monkeypatch.setattr("tandem.sink.store.chain.chain_writer._SNAPSHOT_ENTRIES", 6)
+    monkeypatch.setattr("tandem.sink.store.chain.chain_writer._SNAPSHOT_BYTES", 10**9)
     store = MemoryStore()
     writer = chain_of(store, (), 5)
     assert not writer.snapshot_due
@@ -304,7 +304,7 @@ def test_when_one_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     writer.append(snapshot)
     assert not writer.snapshot_due
     size = len(store.objects[layout.entry_key(PAIR, 1, 7)])
-    monkeypatch.setattr("sink.chain.writer._SNAPSHOT_BYTES", 10)
+    monkeypatch.setattr("tandem.sink.store.chain.chain_writer._SNAPSHOT_BYTES", 10)
     for _ in range(3):
         janitor = ChainWriter(store, ChainReader(store, PAIR).load(1), "janitor", stop=threading.Event())
         janitor.append(replace(snapshot, kind=Kind.REWRITE, reason="x" * size))
@@ -318,11 +318,11 @@ CONFIRM = Entry(kind=Kind.CONFIRM, seq=0, prev_sha256="", incarnation="", at=0)
 
 def test_a_state_that_is_too_large_for_one_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a million objects. It is told of, not tried at each commit, and there is one once the state is smaller."""
-    monkeypatch.setattr("sink.chain.writer._SNAPSHOT_ENTRIES", 6)
+    monkeypatch.setattr("tandem.sink.store.chain.chain_writer._SNAPSHOT_ENTRIES", 6)
     store = MemoryStore()
     writer = chain_of(store, (), 8)
     with monkeypatch.context() as smaller, capture_logs() as logs:
-        smaller.setattr("backup_avro.chain_json.ENTRY_JSON", 2000)
+        smaller.setattr("tandem.backup_avro.chain.json_codec.ENTRY_JSON", 2000)
         for _ in range(3):
             writer.snapshot_if_due()
         assert not writer.snapshot_due
@@ -341,7 +341,7 @@ def test_a_state_that_is_too_large_for_one_goes_on_without(monkeypatch: pytest.M
 
 def test_one_that_is_too_large_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a million objects that would take gigabytes and half a minute, again after each restart."""
-    monkeypatch.setattr("sink.chain.writer._SNAPSHOT_ENTRIES", 6)
+    monkeypatch.setattr("tandem.sink.store.chain.chain_writer._SNAPSHOT_ENTRIES", 6)
     store = MemoryStore()
     writer = chain_of(store, (), 8)
     built: list[Generation] = []
@@ -350,10 +350,10 @@ def test_one_that_is_too_large_is_not_built(monkeypatch: pytest.MonkeyPatch) -> 
         built.append(state)
         return dump_state(state)
 
-    monkeypatch.setattr("sink.chain.writer.dump_state", build)
-    for name, less in (("chain_json.ENTRY_JSON", 2000), ("limits.VALUES", 60)):
+    monkeypatch.setattr("tandem.sink.store.chain.chain_writer.dump_state", build)
+    for name, less in (("json_codec.ENTRY_JSON", 2000), ("document_limits.VALUES", 60)):
         with monkeypatch.context() as smaller, capture_logs() as logs:
-            smaller.setattr(f"backup_avro.{name}", less)
+            smaller.setattr(f"tandem.backup_avro.chain.{name}", less)
             again = ChainWriter(store, ChainReader(store, PAIR).load(1), writer.state.holder, stop=threading.Event())
             again.snapshot_if_due()
             assert (again.state.snapshot, built, len(logs)) == (0, [], 1)
@@ -400,7 +400,7 @@ def test_what_is_too_large_for_the_store_was_not_sent(tmp_path: Path, monkeypatc
     backup = Backup.claim(open_store(tmp_path.as_uri()), topics=[SPEC])
     backup.commit(records("t", 0, range(2)))
     with monkeypatch.context() as smaller:
-        smaller.setattr("sink.object_store.signed.most_bytes", lambda _: 10)
+        smaller.setattr("tandem.sink.store.signed_store.most_bytes", lambda _: 10)
         with pytest.raises(OversizeError, match="nobody reads more than 10 there"):
             backup.writer.append(CONFIRM)
     assert not backup.writer.in_doubt

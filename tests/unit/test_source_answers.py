@@ -10,14 +10,15 @@ from uuid import UUID
 
 import pytest
 
-from sink.source import topic_id, wire
-from sink.source.answers import UNCLEAR, Answers, due_probe
-from sink.source.assignment import Assignment, Broker, Partition, backoff
-from sink.source.empty_answers import ANSWERS, SECONDS
-from sink.source.error_codes import ErrorCode
-from sink.source.fetch_session import Ask
-from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
-from sink.source.leadership import CONFIRM_MISSING, DENIED_RETRY, MISSING_RETRY, take_views
+from tandem.sink.kafka.cluster import topic_ids
+from tandem.sink.kafka.errors.error_codes import ErrorCode
+from tandem.sink.kafka.fetch.assignment import Assignment, Broker, Partition, backoff
+from tandem.sink.kafka.fetch.empty_answers import ANSWERS, SECONDS
+from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from tandem.sink.kafka.fetch.leaders import CONFIRM_MISSING, DENIED_RETRY, MISSING_RETRY, take_views
+from tandem.sink.kafka.fetch.responses import UNCLEAR, Answers, due_probe
+from tandem.sink.kafka.fetch.sessions import Ask
+from tandem.sink.kafka.wire import protocol
 
 ID = UUID(int=1)
 OTHER_ID = UUID(int=2)
@@ -54,9 +55,9 @@ def response(*parts: SimpleNamespace, session_id: int = 5, error: int = 0, throt
     )
 
 
-def view(*leaders: tuple[int, int], error: int = 0, uuid: UUID | None = ID) -> wire.TopicView:
+def view(*leaders: tuple[int, int], error: int = 0, uuid: UUID | None = ID) -> protocol.TopicView:
     """What a broker says about topic t."""
-    return wire.TopicView(name="t", error_code=error, topic_id=uuid, partitions=dict(enumerate(leaders)))
+    return protocol.TopicView(name="t", error_code=error, topic_id=uuid, partitions=dict(enumerate(leaders)))
 
 
 @dataclass
@@ -650,7 +651,7 @@ def test_another_topic_of_the_same_name() -> None:
     for moment in (0, CONFIRM_MISSING):
         take_views(rig.assignment, [view((1, 0), (1, 0), (1, 0), uuid=OTHER_ID)], rig.now + moment)
     faults = [event for event in rig.assignment.take_events() if isinstance(event, FetchFault)]
-    assert [fault.topic_id for fault in faults] == [topic_id.as_text(OTHER_ID)] * 3
+    assert [fault.topic_id for fault in faults] == [topic_ids.as_text(OTHER_ID)] * 3
     assert len(rig.broker.session) == 0
 
     rig = Rig()

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from backup_avro.errors import DamagedError, PermanentError
-from sink.source import topic_id
-from sink.source.batches import end_of
+from tandem.backup_avro.errors import DamagedError, PermanentError
+from tandem.sink.kafka.cluster import topic_ids
+from tandem.sink.kafka.wire.batch_bounds import end_of
 
 
 def batch(base: int, count: int, epoch: int) -> bytes:
@@ -60,14 +60,14 @@ def test_what_is_no_batch(at: int, value: int) -> None:
 @given(st.uuids())
 def test_topic_ids(uuid: UUID) -> None:
     """Both forms lead to each other, and librdkafka's spelling to Kafka's."""
-    text = topic_id.as_text(uuid)
+    text = topic_ids.as_text(uuid)
     assert len(text) == 22
-    assert topic_id.as_uuid(text) == uuid
-    assert topic_id.from_base64(text.replace("-", "+").replace("_", "/")) == text
+    assert topic_ids.as_uuid(text) == uuid
+    assert topic_ids.from_base64(text.replace("-", "+").replace("_", "/")) == text
 
 
 @pytest.mark.parametrize("text", ["", "abc", "v7+w4tOTRhyO/4u4YVlzqQ", "ä" * 22])
 def test_no_topic_id(text: str) -> None:
     """Anything else is refused."""
     with pytest.raises(PermanentError, match="topic id"):
-        topic_id.as_uuid(text)
+        topic_ids.as_uuid(text)

@@ -25,17 +25,17 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from backup_avro.chain import Kind
-from backup_avro.errors import ConfigError, DamagedError, RefusedError
-from backup_avro.record import Record, TimestampType
-from backup_avro.selection import select
-from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore, open_store
-from spark_jobs import source_plan
-from spark_jobs.source import KafkaBackup, KafkaBackupReader, PushingReader
-from spark_jobs.source_options import Range, parse_options
-from spark_jobs.source_plan import LatestTask, ReadTask, Scope
-from spark_jobs.source_scope import scope_of
+from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
+from tandem.backup_avro.record.current import Record, TimestampType
+from tandem.backup_avro.selection.newest_state import select
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.datasource import plan
+from tandem.spark_jobs.datasource.options import Range, parse_options
+from tandem.spark_jobs.datasource.plan import LatestTask, ReadTask, Scope
+from tandem.spark_jobs.datasource.pushed_filters import scope_of
+from tandem.spark_jobs.datasource.source import KafkaBackup, KafkaBackupReader, PushingReader
 
 DAY = 86_400_000
 NOON = 1_700_000_000_000
@@ -149,10 +149,8 @@ def test_options_leave_exactly_what_they_say(
     """Random options over a random backup, in tasks so small that objects are split and partitions read in passes."""
     rng = random.Random(seed)
     past = history(open_store(tmp_path_factory.mktemp("choice").as_uri()), seed)
-    monkeypatch.setattr(source_plan, "SHARE_BYTES", rng.choice([1, 100, 1 << 22]))
-    monkeypatch.setattr(
-        source_plan.plan_latest, "__kwdefaults__", {"task_bytes": 300, "task_keys": rng.choice([9, 60])}
-    )
+    monkeypatch.setattr(plan, "SHARE_BYTES", rng.choice([1, 100, 1 << 22]))
+    monkeypatch.setattr(plan.plan_latest, "__kwdefaults__", {"task_bytes": 300, "task_keys": rng.choice([9, 60])})
     for _ in range(8):
         options: dict[str, str] = {}
         if rng.random() < 0.4:
@@ -343,11 +341,11 @@ def test_tasks_of_a_small_backup_and_of_a_large_one(store: ObjectStore) -> None:
     tasks: list[Any] = [found.value for found in reader(store).partitions()]
     assert len(tasks) == 1, "a small object is not split"
     large = replace(tasks[0].slices[0], item=replace(item, bytes=64 << 20))
-    split = source_plan._split([ReadTask(slices=(large,))], 16)
+    split = plan._split([ReadTask(slices=(large,))], 16)
     assert [task.share for task in split] == [(number, 16) for number in range(16)]
-    assert len(source_plan._split([ReadTask(slices=(large,))] * 20, 16)) == 20
+    assert len(plan._split([ReadTask(slices=(large,))] * 20, 16)) == 20
     two = [ReadTask(slices=(large,)), ReadTask(slices=(replace(large, item=replace(item, bytes=9 << 20)),))]
-    assert [task.share[1] for task in source_plan._split(two, 8)] == [7] * 7 + [2] * 2
+    assert [task.share[1] for task in plan._split(two, 8)] == [7] * 7 + [2] * 2
 
 
 def test_a_journal_travels_with_the_parts_that_are_read(store: ObjectStore) -> None:
@@ -371,7 +369,7 @@ def test_too_many_keys_for_one_task(store: ObjectStore) -> None:
     backup.commit(records("orders", 0, range(90)) + records("orders", 1, range(5)))
     backup.complete()
     partitions = select(ChainReader(store, PAIR).refresh()).partitions
-    found = source_plan.plan_latest(partitions, task_keys=30)
+    found = plan.plan_latest(partitions, task_keys=30)
     assert [(len(task.partitions), task.bucket) for task in found] == [
         (1, (0, 3)),
         (1, (1, 3)),
@@ -380,7 +378,7 @@ def test_too_many_keys_for_one_task(store: ObjectStore) -> None:
     ]
     assert isinstance(found[0], LatestTask)
     with pytest.raises(ConfigError, match=r"orders-0, 90 records, 9 times.*latest_per_key"):
-        source_plan.plan_latest(partitions, task_keys=10)
+        plan.plan_latest(partitions, task_keys=10)
 
 
 @pytest.mark.parametrize(

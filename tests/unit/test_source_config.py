@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from backup_avro.errors import ConfigError
-from sink.source.client_config import FetchLimits, fetch_limits, for_confluent, for_kafka_python, servers_of
+from tandem.backup_avro.errors import ConfigError
+from tandem.sink.kafka.auth.client_config import FetchLimits, fetch_limits, for_confluent, for_kafka_python, servers_of
 
 BASE: dict[str, Any] = {"bootstrap.servers": "one:9092, two:9093"}
 SASL: dict[str, Any] = BASE | {

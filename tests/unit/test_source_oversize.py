@@ -11,17 +11,17 @@ import pytest
 from pipelines import bare_board
 from test_track_head import track
 
-from backup_avro.chain import Base
-from sink import clock
-from sink.base import BaseLane
-from sink.lanes import reading
-from sink.scan import BaseScan
-from sink.source import wire
-from sink.source.assignment import Broker, Partition
-from sink.source.fetched import FaultKind, FetchFault, TopicPartition
-from sink.source.fetcher import RawFetcher
-from sink.source.leadership import take_views
-from sink.tail import TailLane
+from tandem.backup_avro.chain.entries import Base
+from tandem.sink import clock
+from tandem.sink.kafka.fetch.assignment import Broker, Partition
+from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, TopicPartition
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.kafka.fetch.leaders import take_views
+from tandem.sink.kafka.wire import protocol
+from tandem.sink.read.reader_context import reading
+from tandem.sink.read.scan.local_ranges import BaseLane
+from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.read.tail import TailLane
 
 ID = UUID(int=1)
 TPS = [TopicPartition("t", number) for number in range(6)]
@@ -123,7 +123,7 @@ def read(culprits: set[int], *, rounds: int = 60) -> tuple[RawFetcher, OneBroker
     for tp in TPS:
         fetcher.assign(tp, 0, topic_id=ID)
     leaders = {tp.partition: (1, 1) for tp in TPS}
-    take_views(fetcher._assignment, [wire.TopicView(name="t", error_code=0, topic_id=ID, partitions=leaders)], 0.0)
+    take_views(fetcher._assignment, [protocol.TopicView(name="t", error_code=0, topic_id=ID, partitions=leaders)], 0.0)
     faults = []
     for _ in range(rounds):
         node = fetcher._assignment.brokers[1]

@@ -8,8 +8,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sink.source.fetch_session import Ask, FetchSession, Plan
-from sink.source.fetched import TopicPartition
+from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.fetch.sessions import Ask, FetchSession, Plan
 
 ID = UUID(int=7)
 TPS = [TopicPartition("t", number) for number in range(5)]

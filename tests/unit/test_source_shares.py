@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sink.source import wire
-from sink.source.assignment import Broker
-from sink.source.fetch_session import Ask
-from sink.source.fetched import TopicPartition
-from sink.source.fetcher import RawFetcher
-from sink.source.leadership import take_views
-from sink.source.shares import LEAST, WHOLE_ANSWERS, bytes_to_ask
+from tandem.sink.kafka.fetch.answer_shares import LEAST, WHOLE_ANSWERS, bytes_to_ask
+from tandem.sink.kafka.fetch.assignment import Broker
+from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.kafka.fetch.leaders import take_views
+from tandem.sink.kafka.fetch.sessions import Ask
+from tandem.sink.kafka.wire import protocol
 
 MOST = 8 << 20
 ID = UUID(int=1)
@@ -45,7 +45,7 @@ def asked(brokers: int) -> list[int]:
             fetcher.assign(TopicPartition("t", number), 0, topic_id=ID)
         leaders = dict(enumerate((number + 1, 1) for number in range(brokers)))
         take_views(
-            fetcher._assignment, [wire.TopicView(name="t", error_code=0, topic_id=ID, partitions=leaders)], 100.0
+            fetcher._assignment, [protocol.TopicView(name="t", error_code=0, topic_id=ID, partitions=leaders)], 100.0
         )
         for broker in fetcher._assignment.brokers.values():
             fetcher._send(broker, 100.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sink.source.slowness import SLOW, WINDOW, Quotas, Slowness
+from tandem.sink.kafka.fetch.slow_brokers import SLOW, WINDOW, Quotas, Slowness
 
 
 def watched(slowness: Slowness, begin: float, end: float) -> list[tuple[float, int]]:

@@ -13,17 +13,17 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro import layout
-from backup_avro.chain import Base, Kind, Position, StoredObject
-from backup_avro.record import Record
-from sink.chain import pins
-from sink.chain.pins import Pin
-from sink.chain.reader import ChainReader
-from sink.chain.writer import now_ms
-from sink.object_store import ObjectStore, UploadInfo, open_store
-from spark_jobs.retention import Janitor
-from spark_jobs.retention_plan import judge, make_plan
-from spark_jobs.retention_steps import Action, Kept, Observation, Plan, Rules, Step, still
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Base, Kind, Position, StoredObject
+from tandem.backup_avro.record.current import Record
+from tandem.sink.store import ObjectStore, UploadInfo, open_store
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.sink.store.chain.pins import Pin
+from tandem.spark_jobs.retention.janitor import Janitor
+from tandem.spark_jobs.retention.retention_plan import judge, make_plan
+from tandem.spark_jobs.retention.retention_steps import Action, Kept, Observation, Plan, Rules, Step, still
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import logs
 
-from backup_avro.errors import ConfigError
-from backup_avro.record import NOT_UTF8, Record, TimestampType, encode
-from backup_avro.selection import select
-from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore, StoreSettings, open_store
-from spark_jobs.arrow import ARROW_SCHEMA, batches
-from spark_jobs.read import Body, ObjectReader, StoreAddress
-from spark_jobs.source_options import Range, parse_options, store_options
-from spark_jobs.source_plan import ReadTask, plan_tasks
-from spark_jobs.state import Wish
+from tandem.backup_avro.errors import ConfigError
+from tandem.backup_avro.record.current import NOT_UTF8, Record, TimestampType, encode
+from tandem.backup_avro.selection.newest_state import select
+from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.datasource.options import Range, parse_options, store_options
+from tandem.spark_jobs.datasource.plan import ReadTask, plan_tasks
+from tandem.spark_jobs.reading.arrow import ARROW_SCHEMA, batches
+from tandem.spark_jobs.reading.object_reader import Body, ObjectReader, StoreAddress
+from tandem.spark_jobs.state.wanted_state import Wish
 
 SECRET = "hush-hush-hush"
 

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import logs
 
-from backup_avro.chain import Base, Kind, Part, Position, StoredObject, sha256_hex
-from backup_avro.errors import DamagedError
-from backup_avro.fold import Generation
-from backup_avro.record import Record, encode
-from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore, open_store
-from spark_jobs.seen import Seen
-from spark_jobs.verify_plan import (
+from tandem.backup_avro.chain.entries import Base, Kind, Part, Position, StoredObject, sha256_hex
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.current import Record, encode
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.object_figures import Seen
+from tandem.spark_jobs.verify.verify_plan import (
     Fault,
     Finding,
     ObjectCheck,

@@ -12,15 +12,15 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backup_avro.container import Codec, encode_header
-from backup_avro.errors import DamagedError, TandemError
-from backup_avro.record import Record, decode_body
-from backup_avro.selection import Slice
-from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore, open_store
-from spark_jobs import session
-from spark_jobs.read import ChangedObjectError, MissingObjectError, ObjectReader
-from spark_jobs.session import from_spark
+from tandem.backup_avro.errors import DamagedError, TandemError
+from tandem.backup_avro.record.container import Codec, encode_header
+from tandem.backup_avro.record.current import Record, decode_body
+from tandem.backup_avro.selection.newest_state import Slice
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.object_reader import ChangedObjectError, MissingObjectError, ObjectReader
+from tandem.spark_jobs.spark import session
+from tandem.spark_jobs.spark.session import from_spark
 
 
 @pytest.fixture
@@ -250,7 +250,10 @@ def test_memory_for_fetched_objects_is_bounded(store: ObjectStore, tmp_path: Pat
     ("text", "kind", "message"),
     [
         (
-            "Traceback:\n  line 1, in f\nspark_jobs.read.MissingObjectError: a/b is in the chain (plan again)\n",
+            (
+                "Traceback:\n  line 1, in f\n"
+                "tandem.spark_jobs.reading.object_reader.MissingObjectError: a/b is in the chain (plan again)\n"
+            ),
             "MissingObjectError",
             "a/b is in the chain (plan again)",
         ),

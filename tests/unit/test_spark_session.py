@@ -7,7 +7,7 @@ import re
 import pytest
 import structlog
 
-from spark_jobs import session
+from tandem.spark_jobs.spark import session
 
 _ALL = {
     "spark.authenticate": "true",

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from chains import Chain, complete_generation, guarded, key, position, topic
 
-from backup_avro.chain import Base, Clearing, Kind, Taint
-from backup_avro.fold import Generation
-from controller.decide import AskPeer, ClaimNext, Reason, decide
-from controller.observation import Activation, Observation, Peer, PipelineState, Policy, Role
-from controller.spoilt_builds import SpoiltBuilds, spoilt_builds
+from tandem.backup_avro.chain.entries import Base, Clearing, Kind, Taint
+from tandem.backup_avro.chain.generation import Generation
+from tandem.controller.decision.decide import AskPeer, ClaimNext, Reason, decide
+from tandem.controller.decision.observation import Activation, Observation, Peer, PipelineState, Policy, Role
+from tandem.controller.decision.spoilt_builds import SpoiltBuilds, spoilt_builds
 
 K = key()
 _POLICY = Policy(

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from chains import Chain, complete_generation, done_base, key, part, position
 
-from backup_avro.chain import Base, Kind, Taint
-from backup_avro.errors import DamagedError, TandemError
-from backup_avro.selection import bounded, select
-from backup_avro.snapshot import dump_state
+from tandem.backup_avro.chain.entries import Base, Kind, Taint
+from tandem.backup_avro.chain.snapshot import dump_state
+from tandem.backup_avro.errors import DamagedError, TandemError
+from tandem.backup_avro.selection.newest_state import bounded, select
 
 K, U = key(), key("u")
 _HALF = Base(start=0, end=30, leader=1, attempts=1, open=((0, 30, 1),))

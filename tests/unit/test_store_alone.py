@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 
-from controller.cli.main import run
-from sink.object_store import ObjectStore, open_store
+from tandem.controller.cli.main import run
+from tandem.sink.store import ObjectStore, open_store
 
 ALONE = (
     ("history",),

@@ -10,17 +10,19 @@ import pytest
 from chains import PAIR, key
 from doubles import MemoryStore
 
-from backup_avro import checkpoint, layout, outcome
-from backup_avro.chain import GroupOffset, Part, PartitionKey, StoredObject
-from backup_avro.chain_json import PACKED_FROM, unpack
-from backup_avro.errors import DamagedError
-from backup_avro.offer import Offer, decode_offer, encode_offer
-from backup_avro.pause import Pause, decode_pause, encode_pause
-from backup_avro.release import Release, decode_release, encode_release
-from backup_avro.restore_targets import RestoreTargets, decode_targets, encode_targets
-from sink.chain import pins
-from spark_jobs import group_plan, offset_map, restore_groups, restore_record
-from spark_jobs.progress import Strand
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import GroupOffset, Part, PartitionKey, StoredObject
+from tandem.backup_avro.chain.json_codec import PACKED_FROM, unpack
+from tandem.backup_avro.documents import checkpoint, outcome
+from tandem.backup_avro.documents.pause import Pause, decode_pause, encode_pause
+from tandem.backup_avro.documents.range_offer import Offer, decode_offer, encode_offer
+from tandem.backup_avro.documents.release import Release, decode_release, encode_release
+from tandem.backup_avro.documents.restore_targets import RestoreTargets, decode_targets, encode_targets
+from tandem.backup_avro.errors import DamagedError
+from tandem.sink.store.chain import pins
+from tandem.spark_jobs.restore import offset_map, restore_record
+from tandem.spark_jobs.restore.groups import group_plan, restore_groups
+from tandem.spark_jobs.restore.lease.progress import Strand
 
 K = key()
 NONCE = "ab" * 16

@@ -11,16 +11,16 @@ from golden.encrypted import KEY_TEXT
 from hypothesis import HealthCheck, given, settings
 from sweeping import HISTORIES, Op, play
 
-from backup_avro import fold
-from backup_avro.chain import PartitionKey
-from backup_avro.envelope import is_encrypted
-from backup_avro.errors import DamagedError
-from backup_avro.fold import Generation
-from backup_avro.moments import PastState, past_state
-from sink.encryption.key_ring import KeyRing
-from sink.encryption.settings import EncryptionSettings
-from spark_jobs import sweep, sweep_plan, sweep_records
-from spark_jobs.sweep_plan import SweepTask
+from tandem.backup_avro.chain import generation
+from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.envelope import is_encrypted
+from tandem.backup_avro.selection.moments import PastState, past_state
+from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.key_ring import KeyRing
+from tandem.spark_jobs.retention import sweep, sweep_partition, sweep_plan
+from tandem.spark_jobs.retention.sweep_plan import SweepTask
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -75,7 +75,7 @@ def _all_chosen(self: Any, task: SweepTask) -> frozenset[str]:
     return _CHOOSE(self, task)
 
 
-_CHOOSE = sweep_records._Found.choose
+_CHOOSE = sweep_partition._Found.choose
 
 
 def _oldest_first(newest_first: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,11 +105,11 @@ _MISTAKES: dict[str, tuple[list[Op], list[tuple[object, str, object]]]] = {
     ),
     "a tombstone goes before what it deletes": (
         [*_BEGIN, *_SHARED, *_DELETED],
-        [(sweep_records._Found, "choose", _all_chosen)],
+        [(sweep_partition._Found, "choose", _all_chosen)],
     ),
     "what was taken for orphans is committed after all": (
         [*_BEGIN, *_AGAIN, (*_NOW, (("tidy",),))],
-        [(fold, "_check_sweep", lambda *_: None)],
+        [(generation, "_check_sweep", lambda *_: None)],
     ),
     "a tombstone goes that a recorded group has not read": (
         [*_BEGIN, ("consume", 0, 0), *_DIED, _NOW],
@@ -117,7 +117,7 @@ _MISTAKES: dict[str, tuple[list[Op], list[tuple[object, str, object]]]] = {
     ),
     "the oldest record of a key is kept": (
         [*_BEGIN, *_AGAIN, _NOW],
-        [(sweep_records, "_newest_first", _oldest_first(sweep_records._newest_first))],
+        [(sweep_partition, "_newest_first", _oldest_first(sweep_partition._newest_first))],
     ),
 }
 

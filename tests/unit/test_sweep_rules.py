@@ -15,24 +15,34 @@ from chains import PAIR as CHAIN_PAIR
 from chains import Chain, complete_generation, grown, key, part, position, topic
 from doubles import MemoryStore
 
-from backup_avro import layout
-from backup_avro.chain import Base, Entry, GroupOffset, Horizon, Kind, PartitionKey, Taint, sha256_hex, uncompressed_of
-from backup_avro.chain_json import decode_claim, decode_entry, encode_entry
-from backup_avro.checkpoint import Checkpoint, Outcome, Request, Standing, judge, unrestorable
-from backup_avro.errors import DamagedError, RefusedError
-from backup_avro.fold import ChainError, Generation
-from backup_avro.moments import horizon_at, moment_at, moment_of, window_from
-from backup_avro.record import encode
-from backup_avro.selection import bounded, select, select_cut
-from sink.chain import checkpoints, pins
-from sink.chain.reader import ChainReader
-from sink.chain.writer import ChainWriter
-from spark_jobs import sweep_records
-from spark_jobs.read import ObjectReader
-from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.sweep import Sweeper, SweepOutcome, sweep_all
-from spark_jobs.sweep_plan import Left, SweepRules, SweepTask, open_cuts, plan_sweep
-from spark_jobs.sweep_records import Swept, _Tombstones, sweep_partition
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import (
+    Base,
+    Entry,
+    GroupOffset,
+    Horizon,
+    Kind,
+    PartitionKey,
+    Taint,
+    sha256_hex,
+    uncompressed_of,
+)
+from tandem.backup_avro.chain.generation import ChainError, Generation
+from tandem.backup_avro.chain.json_codec import decode_claim, decode_entry, encode_entry
+from tandem.backup_avro.documents.checkpoint import Checkpoint, Outcome, Request, Standing, judge, unrestorable
+from tandem.backup_avro.errors import DamagedError, RefusedError
+from tandem.backup_avro.record.current import encode
+from tandem.backup_avro.selection.moments import horizon_at, moment_at, moment_of, window_from
+from tandem.backup_avro.selection.newest_state import bounded, select, select_cut
+from tandem.sink.store.chain import checkpoints, pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter
+from tandem.spark_jobs.reading.object_reader import ObjectReader
+from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.retention import sweep_partition as sweep_records
+from tandem.spark_jobs.retention.sweep import Sweeper, SweepOutcome, sweep_all
+from tandem.spark_jobs.retention.sweep_partition import Swept, _Tombstones, sweep_partition
+from tandem.spark_jobs.retention.sweep_plan import Left, SweepRules, SweepTask, open_cuts, plan_sweep
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "chain-swept"
 K, U = key(), key("u")

@@ -13,18 +13,18 @@ from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from chains import OPENING, guarded
 from doubles import MemoryStore, StandInCluster, no_source
 
-from backup_avro import layout
-from backup_avro.chain import Clearing, Horizon, Kind, PartitionKey, Taint
-from backup_avro.coordination import Event
-from backup_avro.coverage import clearing
-from backup_avro.errors import TandemError, TransientError
-from backup_avro.fold import Generation
-from backup_avro.release import Release, encode_release
-from controller.tasks import Tasks
-from sink.chain import pins
-from sink.chain.reader import ChainReader
-from sink.chain.writer import Identity
-from sink.confirm import CoverLostError, Loss
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Clearing, Horizon, Kind, PartitionKey, Taint
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.documents.release import Release, encode_release
+from tandem.backup_avro.errors import TandemError, TransientError
+from tandem.backup_avro.selection.coverage import clearing
+from tandem.controller.instance.act import Tasks
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import Identity
+from tandem.sink.write.confirm import CoverLostError, Loss
 
 SPEC = TopicSpec("t")
 
@@ -449,7 +449,7 @@ def test_what_was_read_back_ahead_is_not_read_while_commits_wait(monkeypatch: py
         return {name for operation, name in store.log if operation == "get" and name.endswith(".avro")}
 
     assert reads(lambda: tasks.read_back(1)) == set(), "so little is not worth it"
-    monkeypatch.setattr("controller.tasks._LITTLE", 1)
+    monkeypatch.setattr("tandem.controller.instance.act._LITTLE", 1)
     before = set(one.writer.state.objects)
     assert reads(lambda: tasks.read_back(1)) == before
     one.commit(records("t", 0, range(30, 33)))
@@ -460,7 +460,7 @@ def test_what_was_read_back_ahead_is_not_read_while_commits_wait(monkeypatch: py
 
 def test_what_is_wrong_is_said_when_it_is_looked_at_between_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads ahead may meet what is merged away meanwhile, so it decides nothing, and does not try for ever."""
-    monkeypatch.setattr("controller.tasks._LITTLE", 1)
+    monkeypatch.setattr("tandem.controller.instance.act._LITTLE", 1)
     store = MemoryStore()
     one = Backup.claim(store, topics=[SPEC])
     for first in range(0, 12, 3):
@@ -481,7 +481,7 @@ def test_what_is_wrong_is_said_when_it_is_looked_at_between_commits(monkeypatch:
 
 def test_reading_back_ends_when_the_instance_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a generation that is not there has nothing to be read."""
-    monkeypatch.setattr("controller.tasks._LITTLE", 1)
+    monkeypatch.setattr("tandem.controller.instance.act._LITTLE", 1)
     store, stop = MemoryStore(), threading.Event()
     one = Backup.claim(store, topics=[SPEC])
     for first in range(0, 60, 3):

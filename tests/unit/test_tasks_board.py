@@ -11,15 +11,15 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from chains import Chain, part
 from doubles import MemoryStore
 
-from backup_avro.chain import Entry, Kind
-from backup_avro.errors import PermanentError, RefusedError, TransientError
-from controller import tasks as tasks_module
-from controller.tasks import InUseError, TaskBoard
-from controller.watch import StoreWatch
-from sink.chain.reader import ChainReader
-from sink.chain.writer import ChainWriter, ClaimLostError, HolderLostError
-from sink.confirm import CoverLostError, Loss
-from sink.object_store.base import StoreTransientError
+from tandem.backup_avro.chain.entries import Entry, Kind
+from tandem.backup_avro.errors import PermanentError, RefusedError, TransientError
+from tandem.controller.instance import act as tasks_module
+from tandem.controller.instance.act import InUseError, TaskBoard
+from tandem.controller.instance.store_watch import StoreWatch
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter, ClaimLostError, HolderLostError
+from tandem.sink.store.object_store import StoreTransientError
+from tandem.sink.write.confirm import CoverLostError, Loss
 
 SLOT = ("Seal", 1)
 LOSS = Loss(Chain().object(part(0, 9)), "is missing")

@@ -18,11 +18,11 @@ import pytest
 from certificates import Authority
 from token_provider import TokenProvider
 
-from backup_avro.errors import ConfigError
-from controller.sandbox.ports import LOOPBACK
-from sink.source import token_endpoint
-from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableError
-from sink.source.oidc import OidcSettings
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.sandbox.ports import LOOPBACK
+from tandem.sink.kafka.auth import token_endpoint
+from tandem.sink.kafka.auth.oidc import OidcSettings
+from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
 
 SECRET = "swordfish-in-the-sea"
 WHERE = "https://id.example.org/token"

@@ -10,17 +10,19 @@ from uuid import UUID
 
 import pytest
 
-from backup_avro.chain import Topic
-from backup_avro.errors import PermanentError
-from controller.config import Config
-from controller.guard import GuardedCluster
-from sink.source import cluster, topic_id, wire
-from sink.source.assignment import Assignment
-from sink.source.cluster import ClusterAdmin
-from sink.source.errors import ClusterAnswerError, ClusterDeniedError, UnidentifiedTopicError
-from sink.source.fetched import TopicPartition
-from sink.source.leadership import take_views
-from sink.topics import GuardedTopics
+from tandem.backup_avro.chain.entries import Topic
+from tandem.backup_avro.errors import PermanentError
+from tandem.controller.config import Config
+from tandem.controller.instance.guarded_cluster import GuardedCluster
+from tandem.sink.kafka.cluster import admin as cluster
+from tandem.sink.kafka.cluster import topic_ids
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
+from tandem.sink.kafka.errors.cluster_errors import ClusterAnswerError, ClusterDeniedError, UnidentifiedTopicError
+from tandem.sink.kafka.fetch.assignment import Assignment
+from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.fetch.leaders import take_views
+from tandem.sink.kafka.wire import protocol
 
 ZERO = "AAAAAAAAAAAAAAAAAAAAAA"
 ONE, TWO = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
@@ -127,16 +129,16 @@ def test_metadata_that_names_a_partition_twice_is_an_error() -> None:
     parts = [SimpleNamespace(partition_index=0, leader_id=leader, leader_epoch=4) for leader in (1, 2)]
     topic = SimpleNamespace(name="a", error_code=0, topic_id=UUID(int=1), partitions=parts)
     with pytest.raises(ClusterAnswerError, match="partition 0 of topic a"):
-        wire.topic_views(SimpleNamespace(API_VERSION=12, topics=[topic]))
+        protocol.topic_views(SimpleNamespace(API_VERSION=12, topics=[topic]))
 
 
 def test_the_zero_uuid_is_no_id_anywhere() -> None:
     """Neither in librdkafka's form, nor in Kafka's, nor in metadata."""
-    assert not topic_id.from_base64(ZERO)
+    assert not topic_ids.from_base64(ZERO)
     with pytest.raises(PermanentError, match="no topic id"):
-        topic_id.as_uuid(ZERO)
+        topic_ids.as_uuid(ZERO)
     topic = SimpleNamespace(name="a", error_code=0, topic_id=UUID(int=0), partitions=[])
-    assert wire.topic_views(SimpleNamespace(API_VERSION=12, topics=[topic]))[0].topic_id is None
+    assert protocol.topic_views(SimpleNamespace(API_VERSION=12, topics=[topic]))[0].topic_id is None
 
 
 def test_records_of_one_id_are_not_given_to_two_topics() -> None:
@@ -151,7 +153,7 @@ def test_records_of_one_id_are_not_given_to_two_topics() -> None:
     with pytest.raises(ClusterAnswerError, match="topics a and b"):
         take_views(
             assignment,
-            [wire.TopicView(name="b", error_code=0, topic_id=UUID(int=1), partitions={0: (1, 1)})],
+            [protocol.TopicView(name="b", error_code=0, topic_id=UUID(int=1), partitions={0: (1, 1)})],
             now=1.0,
         )
     assignment.unassign(TopicPartition("a", 0))

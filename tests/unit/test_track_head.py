@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from chains import key
 
-from backup_avro.chain import Base, Position, Taint
-from sink.scan import BaseScan
-from sink.topics import TopicFilter, tombstones_promised_s
-from sink.track import Track
+from tandem.backup_avro.chain.entries import Base, Position, Taint
+from tandem.sink.kafka.cluster.guarded_topics import TopicFilter, tombstones_promised_s
+from tandem.sink.read.partition_progress import Track
+from tandem.sink.read.scan.plan import BaseScan
 
 
 def unread() -> BaseScan:

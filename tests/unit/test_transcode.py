@@ -32,10 +32,10 @@ from strategies import (
 )
 from test_record import PARSED, as_dict
 
-from backup_avro.errors import DamagedError
-from backup_avro.record import Record, TimestampType, decode_body, encode
-from sink.transcode.reference import ReferenceTranscoder
-from sink.transcode.segment import Segment, Transcoded, Transcoder
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.current import Record, TimestampType, decode_body, encode
+from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.transcode.segment import Segment, Transcoded, Transcoder
 
 TRANSCODER: Transcoder = ReferenceTranscoder()
 codecs = st.sampled_from(sorted(CODECS))

@@ -32,13 +32,13 @@ from strategies import (
 )
 from structlog.testing import capture_logs
 
-from backup_avro.errors import DamagedError
-from backup_avro.record import Record, TimestampType, encode
-from sink.transcode import _twin
-from sink.transcode.choice import best_transcoder
-from sink.transcode.compiled import PIECE_BYTES, CompiledTranscoder
-from sink.transcode.reference import ReferenceTranscoder
-from sink.transcode.segment import Segment
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.current import Record, TimestampType, encode
+from tandem.sink.transcode import _twin
+from tandem.sink.transcode.choice import best_transcoder
+from tandem.sink.transcode.compiled import PIECE_BYTES, CompiledTranscoder
+from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.transcode.segment import Segment
 
 REFERENCE, COMPILED = ReferenceTranscoder(), CompiledTranscoder()
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.3.1"
@@ -221,9 +221,9 @@ def test_several_threads_at_once() -> None:
 
 def test_without_the_compiled_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The installation had no C compiler: the reference does the work, and says so once."""
-    monkeypatch.delitem(sys.modules, "sink.transcode.compiled")
-    monkeypatch.setitem(sys.modules, "sink.transcode._twin", None)
-    monkeypatch.delattr("sink.transcode._twin")
+    monkeypatch.delitem(sys.modules, "tandem.sink.transcode.compiled")
+    monkeypatch.setitem(sys.modules, "tandem.sink.transcode._twin", None)
+    monkeypatch.delattr("tandem.sink.transcode._twin")
     best_transcoder.cache_clear()
     with capture_logs() as logs:
         assert best_transcoder() is best_transcoder()

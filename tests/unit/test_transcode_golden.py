@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from backup_avro.record import Record, TimestampType, decode_body
-from sink.transcode.reference import ReferenceTranscoder
+from tandem.backup_avro.record.current import Record, TimestampType, decode_body
+from tandem.sink.transcode.reference import ReferenceTranscoder
 
 FOLDER = Path(__file__).parent.parent / "golden" / "kafka-4.3.1"
 TOPICS = sorted(path.stem for path in FOLDER.glob("*.log"))

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from backup_avro.coordination import CoordinationMessage, Event
-from backup_avro.signature import SignatureError, Signer, Trust
-from backup_avro.turn_request import DETAIL, check_request, counts, sign_request
-from controller.coordination import Bulletin
+from tandem.backup_avro.chain.signatures import SignatureError, Signer, Trust
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.turn_request import DETAIL, check_request, counts, sign_request
+from tandem.controller.coordination.topic import Bulletin
 
 SIGNER = Signer.generate()
 STRICT = Trust.of([SIGNER.public], require=True)

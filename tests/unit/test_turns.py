@@ -10,12 +10,12 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from chains import Chain, complete_generation, guarded, key, position, topic
 from doubles import MemoryStore
 
-from backup_avro import layout
-from backup_avro.chain import Base, Claim
-from backup_avro.chain_json import encode_claim
-from backup_avro.coordination import CoordinationMessage, Event
-from controller.coordination import Bulletin
-from controller.decide import (
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Base, Claim
+from tandem.backup_avro.chain.json_codec import encode_claim
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.decision.decide import (
     AskPeer,
     ClaimNext,
     Clear,
@@ -28,8 +28,8 @@ from controller.decide import (
     decide,
     was_requested,
 )
-from controller.observation import Activation, Observation, Peer, PipelineState, Policy, Role, Twin
-from sink.chain.reader import ChainReader
+from tandem.controller.decision.observation import Activation, Observation, Peer, PipelineState, Policy, Role, Twin
+from tandem.sink.store.chain.chain_reader import ChainReader
 
 K, U = key(), key("u")
 POLICY = Policy(

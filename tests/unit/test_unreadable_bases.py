@@ -9,17 +9,17 @@ import pytest
 from chains import key
 from doubles import Event, MemoryStore, ScriptedSource, evidence, fetched
 
-from backup_avro.chain import Base, PartitionKey
-from backup_avro.container import Codec
-from backup_avro.errors import DamagedError
-from sink import clock
-from sink.base import BaseLane
-from sink.lanes import Board
-from sink.roll import Roller
-from sink.scan import BaseScan
-from sink.source.fetched import FaultKind, FetchFault, TopicPartition
-from sink.track import Track
-from sink.transcode.segment import Segment, Transcoded
+from tandem.backup_avro.chain.entries import Base, PartitionKey
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.container import Codec
+from tandem.sink import clock
+from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, TopicPartition
+from tandem.sink.read.partition_progress import Track
+from tandem.sink.read.reader_context import Board
+from tandem.sink.read.scan.local_ranges import BaseLane
+from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.transcode.segment import Segment, Transcoded
+from tandem.sink.write.object_buffer import Roller
 
 RESPONSE = 7000
 """Records of 300 bytes in a response of 2 MiB."""
@@ -66,7 +66,7 @@ class Lane:
         self.response_s = 0.04
         self.assigned: list[TopicPartition] = []
         monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr("sink.base.time", SimpleNamespace(sleep=self.wait))
+        monkeypatch.setattr("tandem.sink.read.scan.local_ranges.time", SimpleNamespace(sleep=self.wait))
         self.roller = Counting()
         self.surveys = 0
         self.board = Board(

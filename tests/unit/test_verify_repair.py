@@ -9,12 +9,13 @@ from types import SimpleNamespace
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 
-from controller.cli import failover
-from controller.cli.main import run
-from sink.object_store import open_store
-from spark_jobs import compare, session
-from spark_jobs.compare import Compared
-from spark_jobs.compare_plan import Kind, Latest, PartitionResult, Suspect, only_in_first
+from tandem.controller.cli.handover import failover
+from tandem.controller.cli.main import run
+from tandem.sink.store import open_store
+from tandem.spark_jobs.spark import session
+from tandem.spark_jobs.verify import compare_keys
+from tandem.spark_jobs.verify.compare_keys import Compared
+from tandem.spark_jobs.verify.compare_plan import Kind, Latest, PartitionResult, Suspect, only_in_first
 
 _OLD, _NEW, _TOMBSTONE = Latest(3, False), Latest(5, False), Latest(5, True)
 
@@ -76,7 +77,7 @@ def test_a_generation_that_lacks_what_the_backup_has_is_never_asked_for(
         return SimpleNamespace(request_id="r", generation=2, target="b")
 
     monkeypatch.setattr(session, "session", lambda *_, **__: nullcontext(None))
-    monkeypatch.setattr(compare, "against_topic", lambda *_, **__: result)
+    monkeypatch.setattr(compare_keys, "against_topic", lambda *_, **__: result)
     monkeypatch.setattr(failover, "ask_for_a_new_one", ask)
     words = ["--repair", "--yes"] if repair else []
     assert run(["verify", "-c", str(config), "--against-topic", *words]) == (code if repair else 3)

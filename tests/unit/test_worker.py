@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from chains import OPENING, PAIR
 
-from backup_avro.chain import PartitionKey
-from backup_avro.errors import TransientError
-from sink.object_store import StoreSettings
-from sink.offers import RangeTask
-from sink.worker import Setting, WorkerLostError, Workers
+from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.errors import TransientError
+from tandem.sink.read.scan.range_reader import RangeTask
+from tandem.sink.read.scan.worker_processes import Setting, WorkerLostError, Workers
+from tandem.sink.store import StoreSettings
 
 
 def task(give_up_s: float = 60.0) -> RangeTask:
@@ -125,8 +125,8 @@ def test_what_no_worker_has_is_called_off(workers: Workers, tmp_path: Path) -> N
 
 def test_idle_workers_end(workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two turns lie hours. The next range has another process."""
-    monkeypatch.setattr("sink.worker._IDLE_S", 0.2)
-    monkeypatch.setattr("sink.worker._LOOK_S", 0.05)
+    monkeypatch.setattr("tandem.sink.read.scan.worker_processes._IDLE_S", 0.2)
+    monkeypatch.setattr("tandem.sink.read.scan.worker_processes._LOOK_S", 0.05)
     with pytest.raises(TransientError):
         workers.submit(task(give_up_s=0.5)).result(30)
     until(lambda: not alive(started(tmp_path)), "it ends")
@@ -154,7 +154,7 @@ import sys, time
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
 from test_worker import setting, task
-from sink.worker import Workers
+from tandem.sink.read.scan.worker_processes import Workers
 workers = Workers(setting(Path({str(tmp_path)!r})), 2)
 futures = [workers.submit(task()) for _ in range(2)]
 time.sleep(60)

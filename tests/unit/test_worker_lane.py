@@ -14,13 +14,13 @@ from chains import complete_generation, key, topic
 from doubles import StandInCluster
 from pipelines import QUICK, T0, Bench, through
 
-from backup_avro.errors import TransientError
-from backup_avro.fold import Generation
-from sink import clock
-from sink.object_store.base import StoreTransientError
-from sink.offers import RangeRead, RangeTask, TopicGoneError, UnreadableError, read_range
-from sink.source.fetched import FaultKind, FetchFault
-from sink.transcode.reference import ReferenceTranscoder
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import TransientError
+from tandem.sink import clock
+from tandem.sink.kafka.fetch.events import FaultKind, FetchFault
+from tandem.sink.read.scan.range_reader import RangeRead, RangeTask, TopicGoneError, UnreadableError, read_range
+from tandem.sink.store.object_store import StoreTransientError
+from tandem.sink.transcode.reference import ReferenceTranscoder
 
 
 @dataclass
@@ -85,12 +85,12 @@ class Crew:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sink.worker_lane._FIRST_OFFSETS", 30)
-    monkeypatch.setattr("sink.worker_lane._SMALL_OFFSETS", 10)
-    monkeypatch.setattr("sink.worker_lane._MOST_OFFSETS", 30)
-    monkeypatch.setattr("sink.worker_lane._FEWEST_OFFSETS", 30)
-    monkeypatch.setattr("sink.worker_lane._REST_S", 0.05)
-    monkeypatch.setattr("sink.pipeline._SCAN_POLL_S", 0.01)
+    monkeypatch.setattr("tandem.sink.read.scan.worker_ranges._FIRST_OFFSETS", 30)
+    monkeypatch.setattr("tandem.sink.read.scan.worker_ranges._SMALL_OFFSETS", 10)
+    monkeypatch.setattr("tandem.sink.read.scan.worker_ranges._MOST_OFFSETS", 30)
+    monkeypatch.setattr("tandem.sink.read.scan.worker_ranges._FEWEST_OFFSETS", 30)
+    monkeypatch.setattr("tandem.sink.read.scan.worker_ranges._REST_S", 0.05)
+    monkeypatch.setattr("tandem.sink.pipeline._SCAN_POLL_S", 0.01)
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_what_fails_again_and_again_is_tried_ever_more_rarely(
     bench: Bench, crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rests double, up to the longest one; a new leader is tried at once."""
-    monkeypatch.setattr("sink.worker_lane._LONGEST_REST_S", 0.4)
+    monkeypatch.setattr("tandem.sink.read.scan.worker_ranges._LONGEST_REST_S", 0.4)
     bench.start()
     times = []
     for _ in range(6):
@@ -238,8 +238,8 @@ def test_what_fails_again_and_again_is_tried_ever_more_rarely(
     assert min(rests[:2]) < 0.3, "0.05 and 0.1; a busy machine may be late once"
     assert min(rests[3:]) >= 0.4
     bench.until(lambda _: any(not future.cancelled() and task.low == 70 for task, future in crew.waiting))
-    monkeypatch.setattr("sink.worker_lane._LONGEST_REST_S", 600.0)
-    monkeypatch.setattr("sink.worker_lane._REST_S", 60.0)
+    monkeypatch.setattr("tandem.sink.read.scan.worker_ranges._LONGEST_REST_S", 600.0)
+    monkeypatch.setattr("tandem.sink.read.scan.worker_ranges._REST_S", 60.0)
     crew.fail(70, TransientError("no answer"))
     time.sleep(0.2)
     assert not any(not future.cancelled() and task.low == 70 for task, future in crew.waiting)
@@ -368,9 +368,9 @@ def test_ranges_grow_while_they_are_short_and_shrink_when_long(
     bench: Bench, crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What lies below a range waits for it."""
-    monkeypatch.setattr("sink.worker_lane._FIRST_OFFSETS", 10)
-    monkeypatch.setattr("sink.worker_lane._MOST_OFFSETS", 20)
-    monkeypatch.setattr("sink.worker_lane._FEWEST_OFFSETS", 4)
+    monkeypatch.setattr("tandem.sink.read.scan.worker_ranges._FIRST_OFFSETS", 10)
+    monkeypatch.setattr("tandem.sink.read.scan.worker_ranges._MOST_OFFSETS", 20)
+    monkeypatch.setattr("tandem.sink.read.scan.worker_ranges._FEWEST_OFFSETS", 4)
     crew.count = 0
     now = clock.now()
     bench.start()

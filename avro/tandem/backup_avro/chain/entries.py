@@ -1,0 +1,397 @@
+"""Claims and chain entries: what they hold. `chain_json` says how they are written.
+
+A generation is what its chain says. The first entry links to the claim by the hash of the claim's bytes, every other
+one to its predecessor's. Bytes are canonical (sorted keys, no spaces, UTF-8), so equal entries are equal bytes.
+Times named `at` and `*_at` are milliseconds since the epoch by the store's clock; in JSON `at` is written as ISO 8601.
+Unknown fields are refused: a reader that doesn't know one can't know whether leaving it out is safe (`v` moves then).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from tandem.backup_avro.chain.integers import number_in
+from tandem.backup_avro.record.envelope import Envelope, Stretch
+
+JsonObject = dict[str, Any]
+
+
+class Kind(StrEnum):
+    """What a chain entry does."""
+
+    OPEN = "OPEN"
+    COMMIT = "COMMIT"
+    CONFIRM = "CONFIRM"
+    COMPLETE = "COMPLETE"
+    TAINTED = "TAINTED"
+    CHECKPOINT = "CHECKPOINT"
+    REWRITE = "REWRITE"
+    TAKEOVER = "TAKEOVER"
+    SEALED = "SEALED"
+    CLEARING = "CLEARING"
+    CLEARED = "CLEARED"
+    SNAPSHOT = "SNAPSHOT"
+
+
+class PartitionKey(NamedTuple):
+    """A partition of one life of a topic. The cluster is the generation's (its claim names it).
+
+    A tuple, because it is hashed and compared more often than anything else.
+    """
+
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One partition's records in a data object: bytes [start, end) are whole Avro blocks of this partition alone.
+
+    `scan` is the number of the base read attempt that read them (see `Base`), None if the tail did. `sha256` is that of
+    what is stored of it (see `StoredObject.stretch`): a journal's parts have one, so that one can be read and checked
+    without the others. No record is larger than `largest` bytes, as a batch has it uncompressed; `uncompressed` are the
+    bytes of all records, as the blocks have them before they are compressed. None: not known. Of an encrypted object
+    `start` and `end` count plain bytes; the hash never does, as it would confirm a guess.
+    """
+
+    key: PartitionKey
+    first: int
+    last: int
+    records: int
+    tombstones: int
+    min_timestamp: int
+    max_timestamp: int
+    start: int
+    end: int
+    scan: int | None = None
+    sha256: str | None = None
+    largest: int | None = None
+    uncompressed: int | None = None
+
+
+def largest_of(parts: Iterable[Part]) -> int | None:
+    """Return how large a record of these parts may be, None if that is not known of one of them."""
+    largest = 0
+    for part in parts:
+        if part.largest is None:
+            return None
+        largest = max(largest, part.largest)
+    return largest
+
+
+def uncompressed_of(parts: Iterable[Part]) -> int | None:
+    """Return how many bytes the records of these parts have uncompressed, None if that is not known of one of them."""
+    total = 0
+    for part in parts:
+        if part.uncompressed is None:
+            return None
+        total += part.uncompressed
+    return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObject:
+    """A data object; `parts` are in (topic, partition, offset) order. A journal holds many partitions, others one.
+
+    `bytes` and `sha256` are those of what is stored, which is encrypted if there is an `envelope`.
+    """
+
+    key: str
+    journal: bool
+    bytes: int
+    sha256: str
+    parts: tuple[Part, ...]
+    envelope: Envelope | None = None
+
+    @property
+    def records(self) -> int:
+        """Number of records in all parts, live or not."""
+        return sum(part.records for part in self.parts)
+
+    @property
+    def plain_bytes(self) -> int:
+        """Bytes of the Avro file. DamagedError: no encrypted object has the size that this one is said to have."""
+        return self.bytes if self.envelope is None else self.envelope.plain_size(self.bytes)
+
+    @property
+    def separable(self) -> bool:
+        """Whether each part can be read and checked without the others, as those of journals can."""
+        return self.journal and all(part.sha256 is not None for part in self.parts)
+
+    def stretch(self, start: int, end: int) -> Stretch:
+        """Return which stored bytes hold bytes [start, end) of the Avro file: if it is encrypted, whole chunks.
+
+        Raises DamagedError if there are no such bytes.
+        """
+        if self.envelope is None:
+            return Stretch(first=0, start=start, end=end, plain=start)
+        return self.envelope.stretch(self.bytes, start, end)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """How far a generation's first reading of a log is, for one partition: the offsets [start, end).
+
+    Chunks are read from high to low, each by a numbered attempt. `done` are the ranges whose attempt succeeded,
+    ascending and merged; `open` are attempts under way at this entry as (from, to, attempt). A part counts only if its
+    attempt is at least `floor` (raised when the leader moved and all starts again) and not in `void`.
+    `leader` is the broker that the base is read from, `epoch` the leader epoch in which it was last seen to lead (-1:
+    not known), `done_at` the store's time when the last chunk was done.
+    """
+
+    start: int
+    end: int
+    leader: int
+    attempts: int = 0
+    floor: int = 1
+    done: tuple[tuple[int, int], ...] = ()
+    open: tuple[tuple[int, int, int], ...] = ()
+    void: tuple[int, ...] = ()
+    done_at: int | None = None
+    epoch: int = -1
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of [start, end) has been read."""
+        return self.done_at is not None
+
+    def counts(self, attempt: int) -> bool:
+        """Whether what `attempt` stored belongs to the backup."""
+        return attempt >= self.floor and attempt not in self.void
+
+
+class RecordHash(NamedTuple):
+    """One record of a log: its offset, and the first 12 hex digits of the SHA-256 of its Avro encoding.
+
+    That is `AvroKafkaRecord` as data objects have it, which holds the offset, too. Whatever a broker does to a batch
+    (it compacts it, compresses it again, moves it to another replica), a record that stays in the log keeps its hash.
+
+    Where data objects are encrypted it is an HMAC of that, because a plain hash would confirm a guess. `key` is then
+    the id of the HMAC's key (8 hex digits), else empty.
+    """
+
+    offset: int
+    sha256: str
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """How far a partition has been read: `offset` is the next one to read (tail), `epoch` that of the last batch read.
+
+    `head_at` is the last moment at which the position was the log's end, as of the entry that names the position
+    (`Generation.head_at` knows later ones); `log_start` as of the last response. `skew` is that of the entry from which
+    `head_at` was taken over, None if `head_at` is the naming entry's own (`Generation.skew` knows which counts).
+    `hashes` are those of some records below `offset` as they were read, ascending, the last one of the last record that
+    the tail read: offsets and epochs can be used again for other records, their contents can't. Empty in entries of the
+    first releases.
+    """
+
+    offset: int
+    epoch: int
+    head_at: int
+    log_start: int
+    base: Base
+    skew: int | None = None
+    hashes: tuple[RecordHash, ...] = ()
+
+
+def policies_in(config: Mapping[str, str], *, unsaid: str = "") -> frozenset[str]:
+    """Return what `cleanup.policy` names; what `unsaid` does if it is not there."""
+    return frozenset(name.strip() for name in config.get("cleanup.policy", unsaid).split(",") if name.strip())
+
+
+def number_setting(config: Mapping[str, str], name: str, *, unsaid: int, unclear: int) -> int:
+    """Return a number of a topic's configuration; `unsaid` if it is not there, `unclear` if it is none of 64 bits.
+
+    Brokers check what they are given, but not all that speak their protocol do, and one topic must not end what is
+    about many.
+    """
+    text = config.get(name)
+    if text is None:
+        return unsaid
+    digits = text.strip()
+    found = number_in(digits.removeprefix("-"))
+    return unclear if found is None else -found if digits.startswith("-") else found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic as it was seen: `config` holds what was set on the topic, and the effective retention settings."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    config: dict[str, str]
+    removed: bool = False
+
+    @property
+    def policies(self) -> frozenset[str]:
+        """What `cleanup.policy` names; nothing if it was not recorded."""
+        return policies_in(self.config)
+
+    @property
+    def compacted(self) -> bool:
+        """Whether the broker compacts it, as its recorded configuration says."""
+        return "compact" in self.policies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffset:
+    """A consumer group's committed offset on one partition."""
+
+    key: PartitionKey
+    offset: int
+    epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A moment between commits: the positions that changed since the mark or commit before it, all at head at `at`."""
+
+    at: int
+    offsets: dict[PartitionKey, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """Why a partition's window after `offset` may lack tombstones or records. What lies below is sound.
+
+    `cut_at` is where the log was truncated below what had been read: the records from there on are in this generation
+    only, whatever the log holds under their offsets now. `epoch` is the leader epoch of the last position before the
+    taint: which history of the log the sound part belongs to. Nothing is sound where `offset` is the base's start.
+    """
+
+    key: PartitionKey
+    offset: int
+    reason: str
+    cut_at: int | None = None
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clearing:
+    """What a CLEARING or CLEARED entry lets go and what stays, each stay with its reason."""
+
+    goes: tuple[PartitionKey, ...]
+    stays: dict[PartitionKey, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Horizon:
+    """Up to where a REWRITE left only the newest record of each key: below `offsets`, by partition, exclusive.
+
+    `seq` is the chain entry whose moment it is. Moments before that can't be restored any more.
+    """
+
+    seq: int
+    offsets: dict[PartitionKey, int]
+
+
+class Expired(NamedTuple):
+    """What a janitor let go of a partition whose topic's policy is `delete`: records below `offset`, exclusive.
+
+    Not all that was below it need be gone: whole objects go, by the times in them. `seq` is the last REWRITE that let
+    some go: moments before that may have held them.
+    """
+
+    offset: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What OPEN fixes for a generation's whole life. `sync` is the sync marker of all its objects (32 hex digits)."""
+
+    isolation_level: str
+    codec: str
+    sync: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The object that makes a generation number somebody's."""
+
+    generation: int
+    pair: str
+    instance: str
+    incarnation: str
+    cluster_id: str
+    nonce: str
+    at: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One link of a chain. Only what the kind needs is set; positions, topics and groups name changes only.
+
+    `head_at`: at this moment every partition was at head whose position the entry does not name, so that an idle
+    thousand of partitions costs one number. `skew` is by how many ms the writer's local clock was ahead of the store's
+    time as the entry's `head_at`s tell it (negative: behind); None in entries of the first releases. `replaced` are the
+    keys of objects that a REWRITE supersedes by `objects`, `deleted` those that an earlier one superseded and that are
+    no longer in the store. `checkpoint` is the id of a named cut.
+
+    A REWRITE that leaves records out names its `horizon`. One that adds objects and is not the holder's names `since`,
+    the entry that the chain had come to when it began to store them (none: the first). A `fence` is a REWRITE after
+    which whatever a janitor had stored before it, and not committed, can't be committed any more.
+    """
+
+    kind: Kind
+    seq: int
+    prev_sha256: str
+    incarnation: str
+    at: int
+    snapshot: int = 0
+    objects: tuple[StoredObject, ...] = ()
+    replaced: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    horizon: Horizon | None = None
+    since: int | None = None
+    fence: bool = False
+    positions: dict[PartitionKey, Position] = field(default_factory=dict)
+    head_at: int | None = None
+    skew: int | None = None
+    topics: tuple[Topic, ...] = ()
+    groups: dict[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
+    marks: tuple[Mark, ...] = ()
+    taints: tuple[Taint, ...] = ()
+    opening: Opening | None = None
+    clearing: Clearing | None = None
+    checkpoint: str | None = None
+    reason: str | None = None
+    folded: JsonObject | None = None
+
+
+def is_sha256_hex(value: object) -> bool:
+    """Whether a value from outside is what `sha256_hex` may return."""
+    return isinstance(value, str) and _SHA256_HEX.fullmatch(value) is not None
+
+
+def sha256_hex(data: bytes | bytearray | memoryview) -> str:
+    """Return the SHA-256 of `data` in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def iso(at: int) -> str:
+    """Return ms since the epoch as ISO 8601 in UTC with milliseconds."""
+    return f"{datetime.fromtimestamp(at // 1000, UTC).isoformat()[:-6]}.{at % 1000:03d}Z"
+
+
+_SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_WRITTEN: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
+
+
+def from_iso(text: str) -> int:
+    """Return ms since the epoch for what `iso` wrote; ValueError otherwise."""
+    if _WRITTEN.fullmatch(text) is None:
+        raise ValueError(f"not a moment as ISO 8601 in UTC with milliseconds: {text!r}")
+    return round(datetime.fromisoformat(text).timestamp() * 1000)

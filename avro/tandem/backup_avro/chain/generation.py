@@ -1,0 +1,707 @@
+"""Folding a chain into the state of its generation, and the rules that each entry must keep.
+
+`Generation.apply` is the only way a state changes: writers apply what they wrote, readers what they read, and both
+refuse the same entries. An entry that breaks a rule raises ChainError and leaves the state as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
+from typing import Self
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import (
+    Base,
+    Claim,
+    Clearing,
+    Entry,
+    Expired,
+    GroupOffset,
+    Horizon,
+    Kind,
+    Opening,
+    Part,
+    PartitionKey,
+    Position,
+    StoredObject,
+    Taint,
+    Topic,
+)
+from tandem.backup_avro.chain.snapshot import EXPIRED, THROUGH, is_state, load_state
+from tandem.backup_avro.errors import DamagedError
+
+_HOLDER_ONLY = frozenset(
+    {Kind.COMMIT, Kind.CONFIRM, Kind.COMPLETE, Kind.TAINTED, Kind.CHECKPOINT, Kind.SEALED, Kind.SNAPSHOT}
+)
+_SAYS_NOTHING = frozenset({Kind.TAKEOVER, Kind.REWRITE, Kind.CLEARING, Kind.CLEARED})
+_AFTER_SEALED = frozenset({Kind.CLEARING, Kind.CLEARED, Kind.TAKEOVER})
+
+
+class ChainError(DamagedError):
+    """A chain entry breaks a rule: a wrong link or writer, a position that goes back, a part that fits nowhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """An entry that a restore can name: everything up to `seq` is the state as of `at`."""
+
+    seq: int
+    at: int
+    kind: Kind
+
+
+@dataclass(slots=True, kw_only=True)
+class Generation:
+    """The folded state of one generation. `seq` 0 and `head_sha256` = the claim's hash before the first entry.
+
+    `positions_seq` is the entry that named each position last, `heads` the (seq, head_at) of the last entry that said
+    that all others were at head: `head_at()` puts the two together. `skews` and `heads_skew` are by how many
+    ms the local clock of whoever wrote these was ahead of the store's: `skew()` puts them together.
+
+    `said_seq` is the last entry of whoever held the chain, not of a janitor, as far as entries were taken one by one:
+    for whoever looks on whether an instance goes on. No part of the state.
+    """
+
+    claim: Claim
+    head_sha256: str
+    seq: int = 0
+    at: int = 0
+    holder: str = ""
+    said_seq: int = field(default=0, compare=False)
+    snapshot: int = 0
+    earlier_snapshot: int = 0
+    """The SNAPSHOT before the latest one, for whoever wants a state from before that."""
+    opening: Opening | None = None
+    positions: dict[PartitionKey, Position] = field(default_factory=dict)
+    positions_seq: dict[PartitionKey, int] = field(default_factory=dict)
+    skews: dict[PartitionKey, int | None] = field(default_factory=dict)
+    heads: tuple[int, int] = (0, 0)
+    heads_skew: int | None = None
+    topics: dict[str, Topic] = field(default_factory=dict)
+    groups: dict[str, dict[PartitionKey, GroupOffset]] = field(default_factory=dict)
+    objects: dict[str, StoredObject] = field(default_factory=dict)
+    replaced: dict[str, int] = field(default_factory=dict)
+    taints: dict[PartitionKey, Taint] = field(default_factory=dict)
+    horizons: dict[PartitionKey, int] = field(default_factory=dict)
+    """Below these offsets only the newest record of each key is left; no offset below one is a state any more."""
+    horizon_seq: int = 0
+    """The entry that is the oldest moment, 0 if nothing was swept."""
+    fence: int = 0
+    """The latest entry that fenced janitors off, 0 if none did."""
+    expired: dict[PartitionKey, Expired] = field(default_factory=dict)
+    """What has been let go for its age or size, of topics whose policy is `delete`."""
+    through: dict[PartitionKey, int] = field(default_factory=dict)
+    """Where each partition stood when it first was read through: below that its base lacks what was superseded."""
+    missing: dict[PartitionKey, int] = field(default_factory=dict)
+    """Of a picture of a moment: below these offsets some of what there was may have expired since."""
+    moments: list[Moment] = field(default_factory=list)
+    completed_at: int | None = None
+    completed_seq: int | None = None
+    sealed_at: int | None = None
+    clearing: Clearing | None = None
+    clearing_by: str | None = None
+    cleared: Clearing | None = None
+    going: frozenset[PartitionKey] = frozenset()
+    """What CLEARING or CLEARED let go, for quick look-ups: thousands of partitions are asked for at every tick."""
+
+    @classmethod
+    def from_snapshot(cls, claim: Claim, entry: Entry, sha256: str, where: str) -> Self:
+        """Return the state after a SNAPSHOT entry, whose bytes hash to `sha256`. DamagedError names `where`."""
+        if entry.kind is not Kind.SNAPSHOT or entry.folded is None or entry.snapshot != entry.seq:
+            raise DamagedError(f"{where}: no SNAPSHOT, though a later entry says so")
+        fields = load_state(entry.folded, where)
+        moments = [Moment(seq=seq, at=at, kind=kind) for seq, at, kind in fields.pop("moments")]
+        state = cls(
+            claim=claim,
+            head_sha256=sha256,
+            seq=entry.seq,
+            at=entry.at,
+            holder=entry.incarnation,
+            snapshot=entry.seq,
+            positions_seq=dict.fromkeys(fields["positions"], entry.seq),
+            skews={key: position.skew for key, position in fields["positions"].items()},
+            moments=moments,
+            **fields,
+        )
+        problem = _check_folded(state)
+        if problem:
+            raise DamagedError(f"{where}: {problem}")
+        state._recall_through(entry)
+        return state
+
+    @property
+    def number(self) -> int:
+        """The generation's number."""
+        return self.claim.generation
+
+    @property
+    def instance(self) -> str:
+        """The instance that owns it."""
+        return self.claim.instance
+
+    @property
+    def complete(self) -> bool:
+        """Whether it became COMPLETE. It stays true when it is sealed or cleared."""
+        return self.completed_at is not None
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it takes no more records."""
+        return self.sealed_at is not None
+
+    @property
+    def gone(self) -> bool:
+        """Whether all of it is cleared."""
+        return self.cleared is not None and not self.cleared.stays
+
+    def usable(self, key: PartitionKey) -> bool:
+        """Whether a restore may choose this generation for `key`: COMPLETE, its base done, not being cleared."""
+        return self.complete and self.read_through(key) and not self._goes(key)
+
+    def head_at(self, key: PartitionKey) -> int:
+        """Return the last moment at which the position of `key` is known to have been the log's end."""
+        position = self.positions[key]
+        seq, at = self.heads
+        return max(position.head_at, at) if seq > self.positions_seq[key] else position.head_at
+
+    def skew(self, key: PartitionKey) -> int | None:
+        """Return by how many ms a local clock was ahead of the store's as `head_at` was told; None if nobody wrote it.
+
+        So `head_at(key) + skew(key)` is the same moment by the clock of the machine that saw it.
+        """
+        seq, at = self.heads
+        if seq > self.positions_seq[key] and at >= self.positions[key].head_at:
+            return self.heads_skew
+        return self.skews.get(key)
+
+    def restated(self, key: PartitionKey) -> Position:
+        """Return the position of `key` as a later entry names it that has nothing new to say of it."""
+        return replace(self.positions[key], head_at=self.head_at(key), skew=self.skew(key))
+
+    def read_through(self, key: PartitionKey) -> bool:
+        """Whether the base of `key` is done and the tail was at head after that."""
+        position = self.positions.get(key)
+        return position is not None and position.base.done_at is not None and self.head_at(key) > position.base.done_at
+
+    def _goes(self, key: PartitionKey) -> bool:
+        return key in self.going
+
+    def sound_offset(self, key: PartitionKey) -> int:
+        """Return up to where (exclusive) the tail of `key` is beyond doubt: its position, or where it was tainted."""
+        position = self.positions[key]
+        taint = self.taints.get(key)
+        return position.offset if taint is None else min(taint.offset, position.offset)
+
+    def sound_epoch(self, key: PartitionKey) -> int:
+        """Return the leader epoch at `sound_offset`; the position's, which is never lower, if nobody wrote it down."""
+        taint = self.taints.get(key)
+        return self.positions[key].epoch if taint is None or taint.epoch is None else taint.epoch
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of it is cleared or being cleared."""
+        return self.clearing is None and self.cleared is None
+
+    def told_from(self, key: PartitionKey) -> int:
+        """Return the lowest offset from which on what is there of `key` may follow another copy of what lies below.
+
+        What lies below was scanned, or swept: only the newest record of each key is left of it, if it is no tombstone
+        that nobody needs who stands beyond.
+        """
+        return max(self.positions[key].base.end, self.horizons.get(key, 0))
+
+    def state_from(self, key: PartitionKey) -> int:
+        """Return the lowest offset as of which what is there of `key`, all of it, is known to be a state of the log.
+
+        Not where the base ends: while it was read, what is written above its end supersedes what lies below, and a
+        cleaner takes that before the base gets there. So all that the tail read until then belongs to it.
+        """
+        return max(self.through.get(key, 0), self.told_from(key))
+
+    def tells(self, key: PartitionKey, offset: int) -> bool:
+        """Whether what is left below `offset` still tells the state as of it: it does not lie below the horizon."""
+        return offset >= self.horizons.get(key, 0)
+
+    def name_of(self, key: PartitionKey) -> str:
+        """Return `topic-partition` for messages."""
+        topic = self.topics.get(key.topic_id)
+        return f"{topic.name if topic else key.topic_id}-{key.partition}"
+
+    def counts(self, part: Part) -> bool:
+        """Whether a part belongs to the backup: from the tail, or from a base attempt that was not given up."""
+        if part.scan is None:
+            return True
+        position = self.positions.get(part.key)
+        return position is not None and position.base.counts(part.scan)
+
+    def live_parts(self) -> Iterator[tuple[StoredObject, Part]]:
+        """Yield each part that belongs to the backup, with its object, in commit order."""
+        for item in self.objects.values():
+            for part in item.parts:
+                if self.counts(part):
+                    yield item, part
+
+    def frozen_copy(self) -> Generation:
+        """Return a copy that later entries do not change. Entries replace values and never change one in place."""
+        return replace(
+            self,
+            positions=dict(self.positions),
+            positions_seq=dict(self.positions_seq),
+            skews=dict(self.skews),
+            topics=dict(self.topics),
+            groups=dict(self.groups),
+            objects=dict(self.objects),
+            replaced=dict(self.replaced),
+            taints=dict(self.taints),
+            horizons=dict(self.horizons),
+            expired=dict(self.expired),
+            through=dict(self.through),
+            moments=list(self.moments),
+        )
+
+    def outline(self) -> Generation:
+        """Return what is left to say of a generation that is wholly cleared: whose it was, when what happened, a taint.
+
+        Of thousands of objects, partitions and moments nothing is left, for whoever runs through many turns.
+        """
+        assert self.gone
+        return Generation(
+            claim=self.claim,
+            head_sha256=self.head_sha256,
+            seq=self.seq,
+            at=self.at,
+            holder=self.holder,
+            snapshot=self.snapshot,
+            opening=self.opening,
+            completed_at=self.completed_at,
+            taints=dict(islice(self.taints.items(), 1)),
+            completed_seq=self.completed_seq,
+            sealed_at=self.sealed_at,
+            clearing_by=self.clearing_by,
+            cleared=Clearing(goes=(), stays={}),
+        )
+
+    def apply(self, entry: Entry, sha256: str) -> None:
+        """Take the next entry, whose bytes hash to `sha256`. ChainError, and nothing changed, if it breaks a rule.
+
+        Another thread may look meanwhile, and deletes what an offer names that the positions are past and no object is
+        of: so objects come before positions, and what is replaced never is in neither place.
+        """
+        check(self, entry)
+        self.seq = entry.seq
+        self.head_sha256 = sha256
+        self.at = entry.at
+        if entry.kind in {Kind.OPEN, Kind.TAKEOVER} or entry.incarnation == self.holder:
+            self.said_seq = entry.seq
+        if entry.kind is Kind.SNAPSHOT:
+            self.earlier_snapshot = self.snapshot
+        self.snapshot = entry.snapshot
+        for topic in entry.topics:
+            self.topics[topic.topic_id] = topic
+        if entry.replaced and not entry.objects and entry.horizon is None:
+            self._apply_expiry(entry)
+        for item in entry.objects:
+            self.objects[item.key] = item
+        for key in entry.replaced:
+            self.replaced[key] = entry.at
+            del self.objects[key]
+        for key in entry.deleted:
+            del self.replaced[key]
+        self.positions.update(entry.positions)
+        self.positions_seq.update(dict.fromkeys(entry.positions, entry.seq))
+        for named, position in entry.positions.items():
+            self.skews[named] = entry.skew if position.skew is None else position.skew
+        if entry.head_at is not None:
+            self.heads = (entry.seq, entry.head_at)
+            self.heads_skew = entry.skew
+        for name, offsets in entry.groups.items():
+            self.groups[name] = {item.key: item for item in offsets}
+        for taint in entry.taints:
+            before = self.taints.get(taint.key)
+            self.taints[taint.key] = taint if before is None else _both(before, taint)
+        self._keep_through(entry)
+        self._apply_kind(entry)
+
+    def _apply_kind(self, entry: Entry) -> None:
+        match entry.kind:
+            case Kind.OPEN:
+                self.opening = entry.opening
+                self.holder = entry.incarnation
+            case Kind.TAKEOVER:
+                self.holder = entry.incarnation
+            case Kind.COMMIT | Kind.CONFIRM | Kind.CHECKPOINT:
+                self.moments.append(Moment(seq=entry.seq, at=entry.at, kind=entry.kind))
+            case Kind.COMPLETE:
+                if self.completed_at is None:
+                    self.completed_at = entry.at
+                    self.completed_seq = entry.seq
+                    self.moments.append(Moment(seq=entry.seq, at=entry.at, kind=entry.kind))
+            case Kind.SEALED:
+                self.sealed_at = entry.at
+            case Kind.CLEARING:
+                self.clearing = entry.clearing
+                self.clearing_by = entry.incarnation
+                self.going |= frozenset(entry.clearing.goes if entry.clearing is not None else ())
+            case Kind.CLEARED:
+                self._drop_cleared(entry)
+            case Kind.SNAPSHOT:
+                # As whoever begins with this entry has it.
+                self.positions = {key: self.restated(key) for key in self.positions}
+                self.positions_seq = dict.fromkeys(self.positions, entry.seq)
+                self.skews = {key: position.skew for key, position in self.positions.items()}
+                self.heads = (0, self.heads[1])
+                self.heads_skew = None
+                assert entry.folded is not None
+                if EXPIRED not in entry.folded:
+                    self.expired = {}
+                self._recall_through(entry)
+            case Kind.REWRITE:
+                self._apply_sweep(entry)
+            case _:  # TAINTED: `apply` has taken all that it says
+                pass
+
+    def _keep_through(self, entry: Entry) -> None:
+        """Keep where the partitions stand that this entry, as the first one, says were read through."""
+        if len(self.through) == len(self.positions):
+            return
+        told = self.positions.keys() if entry.head_at is not None else entry.positions.keys()
+        for key in told - self.through.keys():
+            if self.read_through(key):
+                self.through[key] = self._first_state(key)
+
+    def _first_state(self, key: PartitionKey) -> int:
+        position, taint = self.positions[key], self.taints.get(key)
+        if position.base.start >= position.base.end:  # nothing was scanned
+            return position.base.end
+        if taint is not None and taint.offset > position.base.start:
+            # Who taints knows what was at head since the last commit, and calls nothing sound if nothing was.
+            return min(taint.offset, position.offset)
+        return position.offset
+
+    def _recall_through(self, entry: Entry) -> None:
+        """Go on with what a SNAPSHOT says of it; those of the first releases say nothing, and all readers know that."""
+        assert entry.folded is not None
+        if THROUGH not in entry.folded:
+            self.through = {
+                key: position.base.end for key, position in self.positions.items() if self.read_through(key)
+            }
+
+    def _apply_expiry(self, entry: Entry) -> None:
+        """Keep what a REWRITE takes out that puts nothing in its place and names no horizon: it has expired."""
+        for name in entry.replaced:
+            for part in self.objects[name].parts:
+                if self.counts(part):
+                    before = self.expired.get(part.key, Expired(0, 0))
+                    self.expired[part.key] = Expired(max(part.last + 1, before.offset), entry.seq)
+
+    def _apply_sweep(self, entry: Entry) -> None:
+        if entry.horizon is not None:
+            self.horizon_seq = max(self.horizon_seq, entry.horizon.seq)
+            for key, offset in entry.horizon.offsets.items():
+                self.horizons[key] = max(offset, self.horizons.get(key, 0))
+        if entry.fence:
+            self.fence = entry.seq
+
+    def _drop_cleared(self, entry: Entry) -> None:
+        assert entry.clearing is not None
+        goes = frozenset(entry.clearing.goes)
+        self.going |= goes
+        self.cleared = entry.clearing
+        self.clearing = None
+        self.objects = {
+            key: item for key, item in self.objects.items() if any(part.key not in goes for part in item.parts)
+        }
+
+
+def _both(before: Taint, later: Taint) -> Taint:
+    """Return what two taints of a partition leave: what is sound for both, and below the lowest cut.
+
+    A tail only goes on, so what it says later of gaps and cuts lies above the first. But a stored object that is missed
+    later lies wherever it lies: at the start of a base that was read after the tail had its gap.
+    """
+    lowest = later if later.offset < before.offset else before
+    cuts = [taint.cut_at for taint in (before, later) if taint.cut_at is not None]
+    return replace(lowest, cut_at=min(cuts, default=None))
+
+
+def check(state: Generation, entry: Entry) -> None:
+    """Raise ChainError unless `entry` may follow `state`."""
+    problem = (
+        _check_links(state, entry)
+        or _check_order(state, entry)
+        or _check_writer(state, entry)
+        or _check_positions(state, entry)
+        or _check_objects(state, entry)
+        or _check_sweep(state, entry)
+        or _check_clearing(state, entry)
+        or _check_snapshot(state, entry)
+    )
+    if problem:
+        raise ChainError(f"generation {state.number}, chain entry {entry.seq} ({entry.kind}): {problem}")
+
+
+def _check_links(state: Generation, entry: Entry) -> str | None:
+    if entry.seq != state.seq + 1:
+        return f"entry {state.seq + 1} was expected"
+    if entry.prev_sha256 != state.head_sha256:
+        return "its link is not the hash of the entry before it"
+    return None
+
+
+def _check_order(state: Generation, entry: Entry) -> str | None:
+    if (entry.kind is Kind.OPEN) != (state.seq == 0):
+        return "OPEN comes first and once"
+    if entry.kind is Kind.OPEN and entry.opening is None:
+        return "OPEN says nothing"
+    if state.gone:
+        return "the generation is cleared"
+    over = state.sealed or state.clearing is not None or state.cleared is not None
+    if over and entry.kind not in _AFTER_SEALED and not _sweeps_sealed(state, entry):
+        return "nothing but CLEARING and CLEARED may follow SEALED or CLEARING"
+    if entry.kind is Kind.SEALED and not state.complete:
+        return "only a COMPLETE generation is sealed"
+    if entry.kind is Kind.CLEARING and state.complete and not state.sealed:
+        return "a COMPLETE generation is sealed before it is cleared"
+    if entry.kind is Kind.CLEARING and state.clearing is not None:
+        return "it is being cleared already"
+    return None
+
+
+def _sweeps_sealed(state: Generation, entry: Entry) -> bool:
+    """Whether a janitor sweeps what is sealed and kept. The holder's own merging ends with SEALED."""
+    kept = state.sealed and state.whole
+    says = entry.horizon is not None or entry.fence
+    return kept and says and entry.kind is Kind.REWRITE and entry.incarnation != state.holder
+
+
+def _check_writer(state: Generation, entry: Entry) -> str | None:
+    if entry.kind is Kind.OPEN and entry.incarnation != state.claim.incarnation:
+        return "OPEN is written by the incarnation that claimed the number"
+    if entry.kind in _HOLDER_ONLY and entry.incarnation != state.holder:
+        return f"written by incarnation {entry.incarnation}, but {state.holder} holds the chain"
+    if entry.kind is Kind.CLEARING and state.complete and entry.incarnation != state.holder:
+        return "only its holder clears a generation that was COMPLETE"
+    if entry.kind is Kind.CLEARED and entry.incarnation not in {state.holder, state.clearing_by}:
+        return "only who cleared it says that it is cleared"
+    return None
+
+
+def _check_snapshot(state: Generation, entry: Entry) -> str | None:
+    if entry.kind is not Kind.SNAPSHOT:
+        if entry.folded is not None:
+            return "only SNAPSHOT holds a state"
+        return None if entry.snapshot == state.snapshot else f"it names {entry.snapshot} as the latest SNAPSHOT"
+    if entry.snapshot != entry.seq:
+        return "it does not name itself as the latest SNAPSHOT"
+    if entry.objects or entry.positions or entry.topics or entry.groups or entry.taints or entry.head_at is not None:
+        return "it says more than what was said before"
+    same = entry.folded is not None and is_state(entry.folded, state)
+    return None if same else "it is not what the entries before it add up to"
+
+
+def _check_folded(state: Generation) -> str | None:
+    """Say what no chain adds up to in a state that a SNAPSHOT just gave: what it says is all that its reader knows."""
+    if not 0 <= state.earlier_snapshot < state.seq:
+        return f"entry {state.earlier_snapshot} is no SNAPSHOT before it"
+    told = [0, *(moment.seq for moment in state.moments), state.seq]
+    if any(before >= after for before, after in pairwise(told)):
+        return "its moments are not in order"
+    unknown = next((key for key in state.positions if key.topic_id not in state.topics), None)
+    if unknown is not None:
+        return f"a position of topic id {unknown.topic_id}, which it does not know"
+    for key, offset in state.through.items():
+        position = state.positions.get(key)
+        if position is None or offset > position.offset:
+            return f"{state.name_of(key)} was read through up to {offset}, where it does not stand yet"
+    problems = (_check_name(state, key) for key in state.replaced)
+    return next(filter(None, problems), None) or next(
+        filter(None, (_check_folded_object(state, item) for item in state.objects.values())), None
+    )
+
+
+def _check_folded_object(state: Generation, item: StoredObject) -> str | None:
+    if item.key in state.replaced:
+        return f"{item.key} is replaced, and is not"
+    beyond = (part for part in item.parts if not _was_read(state, part))
+    return (
+        _check_name(state, item.key)
+        or object_problem(item)
+        or next((f"{item.key}: {_beyond(part)}" for part in beyond), None)
+    )
+
+
+def _check_positions(state: Generation, entry: Entry) -> str | None:
+    if entry.kind in _SAYS_NOTHING and (
+        entry.positions or entry.topics or entry.groups or entry.taints or entry.marks or entry.head_at is not None
+    ):
+        return "what is read of the cluster is for the holder's commits to say"
+    if entry.head_at is not None and entry.head_at < state.heads[1]:
+        return f"the time at which all was at head goes back from {state.heads[1]} to {entry.head_at}"
+    topics = state.topics.keys() | {topic.topic_id for topic in entry.topics}
+    for key, position in entry.positions.items():
+        if key.topic_id not in topics:
+            return f"a position of topic id {key.topic_id}, which the chain does not know"
+        before = state.positions.get(key)
+        if before is None:
+            continue
+        if position.offset < before.offset:
+            return f"the position of {state.name_of(key)} goes back from {before.offset} to {position.offset}"
+        if state.read_through(key) and position.head_at <= (before.base.done_at or 0):
+            return f"{state.name_of(key)} was read through, and its time at head goes back behind that"
+        problem = _check_base(before.base, position.base)
+        if problem:
+            return f"the base of {state.name_of(key)} {problem}"
+    return None
+
+
+def _check_base(old: Base, new: Base) -> str | None:
+    """Say what is wrong with `new` after `old`. What once counted or was void stays so until all starts again."""
+    if old.complete:
+        return None if new == old else "is done and changes no more"
+    if new.floor < old.floor or new.attempts < old.attempts:
+        return "goes back"
+    if new.floor > old.floor:
+        return None if new.floor > old.attempts else "starts again, but attempts made before would count"
+    if (new.start, new.end) != (old.start, old.end):
+        return "changes its range without starting again"
+    if not set(old.void) <= set(new.void):
+        return "takes back that an attempt is void"
+    if not all(any(low <= first and last <= high for low, high in new.done) for first, last in old.done):
+        return "takes back what was done"
+    return None
+
+
+def _check_objects(state: Generation, entry: Entry) -> str | None:
+    if not (entry.objects or entry.replaced or entry.deleted):
+        return None
+    if entry.objects and entry.kind not in {Kind.COMMIT, Kind.REWRITE}:
+        return "only COMMIT and REWRITE add objects"
+    if (entry.replaced or entry.deleted) and entry.kind is not Kind.REWRITE:
+        return "only REWRITE replaces objects"
+    for keys in (entry.replaced, entry.deleted, [item.key for item in entry.objects]):
+        if len(set(keys)) < len(keys):
+            return "it names an object twice"
+    for key in entry.replaced:
+        if key not in state.objects:
+            return f"{key} is replaced, but is not in the chain"
+    for key in entry.deleted:
+        if key not in state.replaced:
+            return f"{key} is said to be deleted, but was not replaced before"
+    problems = (_check_object(state, entry, item) for item in entry.objects)
+    return next(filter(None, problems), None)
+
+
+def _check_object(state: Generation, entry: Entry, item: StoredObject) -> str | None:
+    problem = _check_name(state, item.key)
+    if problem:
+        return problem
+    if item.key in state.objects or item.key in state.replaced:
+        return f"{item.key} is in the chain already"
+    alone = object_problem(item)
+    if alone:
+        return alone
+    problem = next(filter(None, (_check_part(state, entry, part) for part in item.parts)), None)
+    return f"{item.key}: {problem}" if problem else None
+
+
+def _check_name(state: Generation, key: str) -> str | None:
+    """Say so if an object lies elsewhere than its generation's data do. What a chain names may be deleted one day."""
+    prefix = layout.data_prefix(state.claim.pair, state.claim.instance, state.claim.generation)
+    return None if key.startswith(prefix) and "/../" not in key else f"{key} lies outside {prefix}"
+
+
+def object_problem(item: StoredObject) -> str | None:
+    """Say why no chain would take a data object, whatever it holds; None if one may."""
+    if not item.parts:
+        return f"{item.key} holds nothing"
+    if item.journal and item.envelope is None and not item.separable:  # encrypted ones had no hashes at first
+        return f"{item.key} is a journal, and not all of its parts have a hash"
+    try:
+        size = item.plain_bytes
+    except DamagedError as error:
+        return f"{item.key}: {error}"
+    for part in item.parts:
+        if not 0 <= part.first <= part.last or not 0 < part.records <= part.last - part.first + 1:
+            return f"{item.key}: {part.records} records in offsets {part.first} to {part.last}"
+        if not 0 < part.start < part.end <= size:
+            return f"{item.key}: bytes {part.start} to {part.end} of {size}"
+    return None
+
+
+def _beyond(part: Part) -> str:
+    return f"offsets up to {part.last} of a partition that was not read so far"
+
+
+def _was_read(state: Generation, part: Part) -> bool:
+    before = state.positions.get(part.key)
+    return before is not None and part.last < max(before.offset, before.base.end)
+
+
+def _check_part(state: Generation, entry: Entry, part: Part) -> str | None:
+    before = state.positions.get(part.key)
+    if entry.kind is Kind.REWRITE:
+        return None if _was_read(state, part) else _beyond(part)
+    after = entry.positions.get(part.key)
+    if after is None:
+        return "records without a position"
+    if part.scan is not None:
+        return _check_scanned(before, after, part, part.scan)
+    low = after.base.end if before is None else before.offset
+    if not (low <= part.first and part.last < after.offset):
+        return f"offsets {part.first} to {part.last} lie outside [{low}, {after.offset})"
+    return None
+
+
+def _check_scanned(before: Position | None, after: Position, part: Part, attempt: int) -> str | None:
+    if not (after.base.start <= part.first and part.last < after.base.end and 1 <= attempt <= after.base.attempts):
+        return f"offsets {part.first} to {part.last} lie outside the base"
+    # A second writer with an old picture (a pipeline of the same process that failed) would use a number once more.
+    if before is not None and attempt <= before.base.attempts and all(attempt != n for _, _, n in before.base.open):
+        return f"attempt {attempt} at the base was over before"
+    return None
+
+
+def _check_sweep(state: Generation, entry: Entry) -> str | None:
+    if entry.kind is not Kind.REWRITE:
+        said = entry.horizon is not None or entry.since is not None or entry.fence
+        return "only REWRITE sweeps, or fences janitors off" if said else None
+    since = entry.since or 0
+    if entry.objects and entry.incarnation != state.holder and since < state.fence:
+        return f"what was stored since entry {since} was declared to be orphans by entry {state.fence}"
+    if since > state.seq:
+        return f"it was stored since entry {since}, which comes later"
+    return None if entry.horizon is None else _check_horizon(state, entry, entry.horizon)
+
+
+def _check_horizon(state: Generation, entry: Entry, horizon: Horizon) -> str | None:
+    first = state.completed_seq
+    if first is None or horizon.seq < first or all(moment.seq != horizon.seq for moment in state.moments):
+        return f"entry {horizon.seq} is no moment that could be its horizon"
+    for key, offset in horizon.offsets.items():
+        position = state.positions.get(key)
+        if position is None or not state.read_through(key) or not position.base.end <= offset <= position.offset:
+            return f"{state.name_of(key)} can't have its horizon at {offset}"
+    for name in entry.replaced:
+        for part in state.objects[name].parts:
+            if state.counts(part) and part.last >= horizon.offsets.get(part.key, 0):
+                return f"{name} holds what lies beyond the horizon"
+    return None
+
+
+def _check_clearing(state: Generation, entry: Entry) -> str | None:
+    if entry.kind not in {Kind.CLEARING, Kind.CLEARED}:
+        return None if entry.clearing is None else "only CLEARING and CLEARED name what goes"
+    if entry.clearing is None:
+        return "it does not name what goes and what stays"
+    if entry.kind is Kind.CLEARED and entry.clearing != state.clearing:
+        return "it names something else than the CLEARING before it"
+    goes = set(entry.clearing.goes)
+    if goes | entry.clearing.stays.keys() != state.positions.keys():
+        return "it does not name every partition"
+    if not goes.isdisjoint(entry.clearing.stays):
+        return "a partition both goes and stays"
+    if state.cleared is not None and not goes.issuperset(state.cleared.goes):
+        return "what is gone already can't stay"
+    return None

@@ -1,0 +1,714 @@
+"""Claims and chain entries as JSON: canonical bytes out, strict parsing in.
+
+A large entry is stored as one gzip member of its JSON (`gunzip -c` shows it): a thousand partitions with their offsets,
+hashes and positions are half a megabyte a minute, of which a tenth is news. What is hashed is what is stored.
+
+Every entry but the last of a chain is vouched for by the link of the next one. For the last one, which instances go on
+from, the stored bytes vouch themselves: gzip has its CRC-32, and a small entry begins with a field `_sum`. So do those
+of the documents that no link speaks for: offers, releases, pauses, checkpoints, pins, results, what restores leave
+behind. A claim has its OPEN.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from tandem.backup_avro.chain.document_limits import ENTRY_JSON, SMALL, problem_of, problem_of_items
+from tandem.backup_avro.chain.entries import (
+    Base,
+    Claim,
+    Clearing,
+    Entry,
+    GroupOffset,
+    Horizon,
+    JsonObject,
+    Kind,
+    Mark,
+    Opening,
+    Part,
+    PartitionKey,
+    Position,
+    RecordHash,
+    StoredObject,
+    Taint,
+    Topic,
+    from_iso,
+    iso,
+)
+from tandem.backup_avro.chain.integers import is_int64, is_moment
+from tandem.backup_avro.errors import DamagedError, NewerFormatError, OversizeError
+from tandem.backup_avro.record.compression import gunzip, gzip
+from tandem.backup_avro.record.envelope import Envelope
+
+VERSION = 1
+#: Documents of so many bytes are compressed.
+PACKED_FROM = 8192
+_GZIP = b"\x1f\x8b"
+_SUM = b'{"_sum":"'
+_SUM_DIGITS = 16
+"""Hex digits of the SHA-256 of the canonical bytes. The name sorts before all others, so the JSON stays canonical."""
+_TO_OBJECTS = 3
+"""Levels of an entry's JSON above each data object in the state that it holds: entry, state, list."""
+_RECORD_HASH = re.compile(r"[0-9a-f]{12}", re.ASCII)
+_HASH_KEY = re.compile(r"[0-9a-f]{8}", re.ASCII)
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def canonical(value: object) -> bytes:
+    """Return the bytes of a document, or of a value in one: equal ones have equal bytes."""
+    return _CANONICAL.encode(value).encode()
+
+
+def _canonical_in_pieces(document: JsonObject) -> bytes:
+    """Return what `canonical` does. A SNAPSHOT's text and its bytes would each be as large as all of it."""
+    out = io.BytesIO()
+    _write(out, document, _TO_OBJECTS)
+    return out.getvalue()
+
+
+def _write(out: io.BytesIO, value: object, levels: int) -> None:
+    """Write a value, and apart what `levels` of objects and lists below it hold."""
+    if not (levels and value and isinstance(value, dict | list)):
+        out.write(canonical(value))
+        return
+    named = isinstance(value, dict)
+    mark = b"{" if named else b"["
+    for inner in sorted(value) if named else value:
+        out.write(mark)
+        if named:
+            out.write(canonical(inner) + b":")
+        _write(out, value[inner] if named else inner, levels - 1)
+        mark = b","
+    out.write(b"}" if named else b"]")
+
+
+def pack(data: bytes) -> bytes:
+    """Return the bytes to store for the canonical ones of an entry, or of another document but a claim.
+
+    OversizeError if nobody would read that much.
+    """
+    _refuse(problem_of(data, ENTRY_JSON))
+    return gzip(data) if len(data) >= PACKED_FROM else b"".join((_SUM, _sum(data), b'",', data[1:]))
+
+
+def look_for_room(items: Iterable[bytes]) -> None:
+    """Raise OversizeError if an entry that holds these JSON values is more than anybody reads, before it is made.
+
+    One that has room may still be too large by what stands around them, which `pack` finds out.
+    """
+    _refuse(problem_of_items(items, ENTRY_JSON))
+
+
+def _refuse(problem: str | None) -> None:
+    if problem:
+        raise OversizeError(
+            f"a document would not be readable: {problem}",
+            remedy="guard fewer partitions with one pair, and begin a new generation",
+        )
+
+
+def _sum(data: bytes) -> bytes:
+    return hashlib.sha256(data).hexdigest()[:_SUM_DIGITS].encode()
+
+
+def unpack(data: bytes, where: str, most: int = ENTRY_JSON) -> bytes:
+    """Return a document's canonical bytes, at most `most`, from the stored ones. DamagedError names `where`.
+
+    The first documents that were ever written have no sum; a sum whose own name is damaged is an unknown field.
+    """
+    plain = _unpack(data, where, most)
+    problem = problem_of(plain, most)
+    if problem:
+        raise DamagedError(f"{where}: {problem}", remedy="no release writes that: find out who writes to the bucket")
+    return plain
+
+
+def _unpack(data: bytes, where: str, most: int) -> bytes:
+    if data.startswith(_SUM):
+        end = len(_SUM) + _SUM_DIGITS
+        plain = b"{" + data[end + 2 :]
+        if data[len(_SUM) : end + 2] != _sum(plain) + b'",':
+            raise DamagedError(
+                f"{where}: its bytes are not those that were written",
+                remedy="bring the object back from the bucket's versions or a replica",
+            )
+        return plain
+    if data[:2] != _GZIP:
+        return data
+    try:
+        return gunzip(data, most)
+    except DamagedError as error:
+        raise DamagedError(f"{where}: {error.args[0]}", remedy=error.remedy) from error
+
+
+def encode_claim(claim: Claim) -> bytes:
+    """Return the claim's canonical bytes."""
+    return canonical(
+        {
+            "v": VERSION,
+            "enc": None,
+            "generation": claim.generation,
+            "pair": claim.pair,
+            "instance": claim.instance,
+            "incarnation": claim.incarnation,
+            "cluster_id": claim.cluster_id,
+            "nonce": claim.nonce,
+            "at": iso(claim.at),
+            "reason": claim.reason,
+        }
+    )
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Return the entry's canonical bytes. What is empty is left out, but for `v`, `enc` and the links."""
+    document: JsonObject = {
+        "v": VERSION,
+        "enc": None,
+        "kind": entry.kind.value,
+        "seq": entry.seq,
+        "prev_sha256": entry.prev_sha256,
+        "incarnation": entry.incarnation,
+        "at": iso(entry.at),
+        "snapshot": entry.snapshot,
+    }
+    if entry.objects:
+        document["objects"] = [dump_object(item) for item in entry.objects]
+    if entry.replaced:
+        document["replaced"] = list(entry.replaced)
+    if entry.deleted:
+        document["deleted"] = list(entry.deleted)
+    if entry.fence:
+        document["fence"] = True
+    if entry.positions:
+        document["positions"] = dump_positions(entry.positions)
+    if entry.topics:
+        document["topics"] = [dump_topic(topic) for topic in entry.topics]
+    if entry.groups:
+        document["groups"] = {name: [dump_group(item) for item in items] for name, items in entry.groups.items()}
+    if entry.marks:
+        document["marks"] = [{"at": mark.at, "offsets": dump_offsets(mark.offsets)} for mark in entry.marks]
+    if entry.taints:
+        document["taints"] = [dump_taint(taint) for taint in entry.taints]
+    document |= {
+        name: value
+        for name, value in (
+            ("opening", entry.opening and dump_opening(entry.opening)),
+            ("clearing", entry.clearing and _dump_clearing(entry.clearing)),
+            ("horizon", entry.horizon and dump_horizon(entry.horizon)),
+            ("since", entry.since),
+            ("head_at", entry.head_at),
+            ("skew", entry.skew),
+            ("checkpoint", entry.checkpoint),
+            ("reason", entry.reason),
+            ("folded", entry.folded),
+        )
+        if value is not None
+    }
+    return canonical(document) if entry.folded is None else _canonical_in_pieces(document)
+
+
+def dump_opening(opening: Opening) -> JsonObject:
+    """Return the JSON form of what OPEN fixes."""
+    return {"isolation_level": opening.isolation_level, "codec": opening.codec, "sync": opening.sync}
+
+
+def dump_horizon(horizon: Horizon) -> JsonObject:
+    """Return the JSON form of a horizon."""
+    return {"seq": horizon.seq, "offsets": dump_offsets(horizon.offsets)}
+
+
+def _dump_clearing(clearing: Clearing) -> JsonObject:
+    return {"goes": [_dump_key(key) for key in clearing.goes], "stays": _dump_by_key(clearing.stays)}
+
+
+def dump_object(item: StoredObject) -> JsonObject:
+    """Return the JSON form of a data object."""
+    document: JsonObject = {
+        "key": item.key,
+        "journal": item.journal,
+        "bytes": item.bytes,
+        "sha256": item.sha256,
+        "parts": [_dump_part(part) for part in item.parts],
+    }
+    if item.envelope is not None:
+        document["envelope"] = _dump_envelope(item.envelope)
+    return document
+
+
+def _dump_envelope(envelope: Envelope) -> JsonObject:
+    document: JsonObject = {
+        "key_id": envelope.key_id,
+        "chunk_size": envelope.chunk_size,
+        "data_key": base64.b64encode(envelope.data_key).decode(),
+    }
+    if envelope.wrapping_key:
+        document["wrapping_key"] = base64.b64encode(envelope.wrapping_key).decode()
+    return document
+
+
+def _dump_part(part: Part) -> JsonObject:
+    document: JsonObject = {
+        "topic_id": part.key.topic_id,
+        "partition": part.key.partition,
+        "first": part.first,
+        "last": part.last,
+        "records": part.records,
+        "tombstones": part.tombstones,
+        "min_timestamp": part.min_timestamp,
+        "max_timestamp": part.max_timestamp,
+        "start": part.start,
+        "end": part.end,
+    }
+    if part.scan is not None:
+        document["scan"] = part.scan
+    if part.sha256 is not None:
+        document["sha256"] = part.sha256
+    if part.largest is not None:
+        document["largest"] = part.largest
+    if part.uncompressed is not None:
+        document["uncompressed"] = part.uncompressed
+    return document
+
+
+def dump_positions(positions: dict[PartitionKey, Position]) -> JsonObject:
+    """Return the JSON form of positions: topic id, then partition number, then the position."""
+    return _dump_by_key({key: _dump_position(position) for key, position in positions.items()})
+
+
+def _dump_position(position: Position) -> JsonObject:
+    base = position.base
+    document: JsonObject = {"start": base.start, "end": base.end, "leader": base.leader, "floor": base.floor}
+    document["attempts"] = base.attempts
+    document["done"] = [list(item) for item in base.done]
+    if base.open:
+        document["open"] = [list(item) for item in base.open]
+    if base.void:
+        document["void"] = list(base.void)
+    if base.done_at is not None:
+        document["done_at"] = base.done_at
+    if base.epoch >= 0:
+        document["epoch"] = base.epoch
+    written: JsonObject = {
+        "offset": position.offset,
+        "epoch": position.epoch,
+        "head_at": position.head_at,
+        "log_start": position.log_start,
+        "base": document,
+    }
+    if position.skew is not None:
+        written["skew"] = position.skew
+    if position.hashes:
+        written["hashes"] = [[one.offset, one.sha256, *([one.key] if one.key else [])] for one in position.hashes]
+    return written
+
+
+def dump_topic(topic: Topic) -> JsonObject:
+    """Return the JSON form of a topic."""
+    document: JsonObject = {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "partitions": topic.partitions,
+        "replication_factor": topic.replication_factor,
+        "config": topic.config,
+    }
+    if topic.removed:
+        document["removed"] = True
+    return document
+
+
+def dump_taint(taint: Taint) -> JsonObject:
+    """Return the JSON form of a taint."""
+    document = _dump_key(taint.key) | {"offset": taint.offset, "reason": taint.reason}
+    optional = {"cut_at": taint.cut_at, "epoch": taint.epoch}
+    return document | {name: value for name, value in optional.items() if value is not None}
+
+
+def dump_group(item: GroupOffset) -> JsonObject:
+    """Return the JSON form of a group's offset."""
+    return _dump_key(item.key) | {"offset": item.offset, "epoch": item.epoch, "metadata": item.metadata}
+
+
+def _dump_key(key: PartitionKey) -> JsonObject:
+    return {"topic_id": key.topic_id, "partition": key.partition}
+
+
+def dump_offsets(offsets: Mapping[PartitionKey, int]) -> JsonObject:
+    """Return the JSON form of an offset vector: topic id, then partition number, then the offset."""
+    return _dump_by_key(dict(offsets))
+
+
+def _dump_by_key(values: dict[PartitionKey, Any]) -> JsonObject:
+    document: JsonObject = {}
+    for key, value in values.items():
+        document.setdefault(key.topic_id, {})[str(key.partition)] = value
+    return document
+
+
+class Fields:
+    """Strict access to a JSON object: each field is taken once with its type, and nothing may be left over."""
+
+    __slots__ = ("_left", "_where")
+
+    def __init__(self, document: object, where: str) -> None:
+        if not isinstance(document, dict):
+            raise DamagedError(f"{where}: a JSON object was expected")
+        self._left: JsonObject = dict(document)
+        self._where = where
+
+    def take(self, name: str, kind: type[Any], default: object = ...) -> Any:  # noqa: ANN401 (the caller names the type)
+        """Return field `name`, which must be a `kind`; `default` if it is absent and a default is given."""
+        value = self._left.pop(name, default)
+        if type(value) is kind and (kind is not int or is_int64(value)):  # JSON gives no subclasses; True is no number
+            return value
+        if value is ...:
+            raise DamagedError(f"{self._where}: field {name} is missing")
+        if value is not default:
+            raise DamagedError(f"{self._where}: field {name} is not a {kind.__name__}")
+        return value
+
+    def moment(self, name: str, default: object = ...) -> Any:  # noqa: ANN401 (as `take`)
+        """Return field `name`, ms since the epoch; `default` as in `take`. Refused is a time that can't be shown."""
+        value = self.take(name, int, default)
+        if value is not default and not is_moment(value):
+            raise DamagedError(f"{self._where}: field {name} is no time: {value}")
+        return value
+
+    def count(self, name: str, default: object = ...) -> Any:  # noqa: ANN401 (as `take`)
+        """Return field `name`, a whole number from 0 on; `default` as in `take`."""
+        value = self.take(name, int, default)
+        if value is not default and value < 0:
+            raise DamagedError(f"{self._where}: field {name} is negative: {value}")
+        return value
+
+    def end(self) -> None:
+        """Raise NewerFormatError if a field was not taken."""
+        if self._left:
+            raise NewerFormatError(
+                f"{self._where}: unknown field {min(self._left)}",
+                remedy="it may have been written by a newer release; use that one",
+            )
+
+    @classmethod
+    def of_stored(cls, data: bytes, where: str, most: int = SMALL) -> Self:
+        """Parse what `pack` made of a document, or at most `most` canonical bytes, and check the version fields."""
+        return cls.of_bytes(unpack(data, where, most), where)
+
+    @classmethod
+    def of_bytes(cls, data: bytes, where: str) -> Self:
+        """Parse JSON bytes and check the version fields."""
+        try:
+            document = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise DamagedError(f"{where}: not valid JSON") from error
+        if b"\\ud" in data or b"\\uD" in data:  # canonical bytes have none of it, but as a backslash and what follows
+            try:
+                canonical(document)
+            except UnicodeEncodeError as error:
+                raise DamagedError(f"{where}: it holds half a character") from error
+        fields = cls(document, where)
+        version = fields.take("v", int)
+        if version != VERSION:
+            raise NewerFormatError(f"{where}: format version {version} is not known", remedy="use a newer release")
+        if fields.take("enc", dict, None) is not None:
+            raise NewerFormatError(f"{where}: encrypted; this release cannot read it", remedy="use a newer release")
+        return fields
+
+
+def decode_claim(data: bytes, where: str) -> Claim:
+    """Parse a claim. DamagedError names `where`."""
+    fields = Fields.of_bytes(data, where)
+    claim = Claim(
+        generation=fields.count("generation"),
+        pair=fields.take("pair", str),
+        instance=fields.take("instance", str),
+        incarnation=fields.take("incarnation", str),
+        cluster_id=fields.take("cluster_id", str),
+        nonce=fields.take("nonce", str),
+        at=_at(fields.take("at", str), where),
+        reason=fields.take("reason", str),
+    )
+    fields.end()
+    return claim
+
+
+def decode_entry(data: bytes, where: str) -> Entry:
+    """Parse a chain entry, packed or not. DamagedError names `where`. The fold checks the links."""
+    fields = Fields.of_stored(data, where, ENTRY_JSON)
+    kind_name = fields.take("kind", str)
+    if kind_name not in Kind.__members__:
+        raise NewerFormatError(f"{where}: unknown kind {kind_name}", remedy="use a newer release")
+    opening = fields.take("opening", dict, None)
+    clearing = fields.take("clearing", dict, None)
+    horizon = fields.take("horizon", dict, None)
+    entry = Entry(
+        kind=Kind(kind_name),
+        seq=fields.count("seq"),
+        prev_sha256=fields.take("prev_sha256", str),
+        incarnation=fields.take("incarnation", str),
+        at=_at(fields.take("at", str), where),
+        snapshot=fields.count("snapshot"),
+        objects=tuple(load_object(item, where) for item in fields.take("objects", list, ())),
+        replaced=tuple(_text(item, where) for item in fields.take("replaced", list, ())),
+        deleted=tuple(_text(item, where) for item in fields.take("deleted", list, ())),
+        horizon=None if horizon is None else load_horizon(horizon, where),
+        since=fields.take("since", int, None),
+        fence=fields.take("fence", bool, False),
+        positions=load_positions(fields.take("positions", dict, {}), where),
+        head_at=fields.moment("head_at", None),
+        skew=fields.take("skew", int, None),
+        topics=tuple(load_topic(item, where) for item in fields.take("topics", list, ())),
+        groups={
+            name: tuple(load_group(item, where) for item in load_list(items, where))
+            for name, items in fields.take("groups", dict, {}).items()
+        },
+        marks=tuple(_load_mark(item, where) for item in fields.take("marks", list, ())),
+        taints=tuple(load_taint(item, where) for item in fields.take("taints", list, ())),
+        opening=None if opening is None else load_opening(opening, where),
+        clearing=None if clearing is None else _load_clearing(clearing, where),
+        checkpoint=fields.take("checkpoint", str, None),
+        reason=fields.take("reason", str, None),
+        folded=fields.take("folded", dict, None),
+    )
+    fields.end()
+    return entry
+
+
+def _at(text: str, where: str) -> int:
+    try:
+        return from_iso(text)
+    except ValueError as error:
+        raise DamagedError(f"{where}: {text!r} is not a time") from error
+
+
+def load_object(document: object, where: str) -> StoredObject:
+    """Parse the JSON form of a data object."""
+    fields = Fields(document, f"{where}: object")
+    envelope = fields.take("envelope", dict, None)
+    item = StoredObject(
+        key=fields.take("key", str),
+        journal=fields.take("journal", bool),
+        bytes=fields.count("bytes"),
+        sha256=fields.take("sha256", str),
+        parts=tuple(_load_part(part, where) for part in fields.take("parts", list)),
+        envelope=None if envelope is None else _load_envelope(envelope, where),
+    )
+    fields.end()
+    return item
+
+
+def _load_envelope(document: object, where: str) -> Envelope:
+    fields = Fields(document, f"{where}: envelope")
+    try:
+        envelope = Envelope(
+            key_id=fields.take("key_id", str),
+            chunk_size=fields.take("chunk_size", int),
+            data_key=base64.b64decode(fields.take("data_key", str), validate=True),
+            wrapping_key=base64.b64decode(fields.take("wrapping_key", str, ""), validate=True),
+        )
+    except ValueError as error:
+        raise DamagedError(f"{where}: an envelope has {error}") from error
+    fields.end()
+    return envelope
+
+
+def _load_part(document: object, where: str) -> Part:
+    fields = Fields(document, f"{where}: part")
+    part = Part(
+        key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
+        first=fields.take("first", int),
+        last=fields.take("last", int),
+        records=fields.count("records"),
+        tombstones=fields.count("tombstones"),
+        min_timestamp=fields.take("min_timestamp", int),
+        max_timestamp=fields.take("max_timestamp", int),
+        start=fields.take("start", int),
+        end=fields.take("end", int),
+        scan=fields.take("scan", int, None),
+        sha256=fields.take("sha256", str, None),
+        largest=fields.take("largest", int, None),
+        uncompressed=fields.take("uncompressed", int, None),
+    )
+    fields.end()
+    return part
+
+
+def _load_by_key(document: object, where: str) -> dict[PartitionKey, Any]:
+    values: dict[PartitionKey, Any] = {}
+    if not isinstance(document, dict):
+        raise DamagedError(f"{where}: a JSON object was expected")
+    for topic_id, partitions in document.items():
+        if not isinstance(partitions, dict):
+            raise DamagedError(f"{where}: {topic_id}: a JSON object was expected")
+        for partition, value in partitions.items():
+            if not _PARTITION.fullmatch(partition):
+                raise DamagedError(f"{where}: {partition!r} is not a partition number")
+            values[PartitionKey(topic_id, int(partition))] = value
+    return values
+
+
+def load_offsets(document: object, where: str) -> dict[PartitionKey, int]:
+    """Parse the JSON form of an offset vector."""
+    offsets = _load_by_key(document, where)
+    for offset in offsets.values():
+        load_ints([offset], 1, where)
+    return offsets
+
+
+def load_positions(document: object, where: str) -> dict[PartitionKey, Position]:
+    """Parse the JSON form of positions."""
+    return {key: _load_position(value, where) for key, value in _load_by_key(document, where).items()}
+
+
+def _load_position(document: object, where: str) -> Position:
+    fields = Fields(document, f"{where}: position")
+    inner = Fields(fields.take("base", dict), f"{where}: base")
+    base = Base(
+        start=inner.take("start", int),
+        end=inner.take("end", int),
+        leader=inner.take("leader", int),
+        attempts=inner.take("attempts", int),
+        floor=inner.take("floor", int),
+        done=tuple(load_ints(item, 2, where) for item in inner.take("done", list)),  # type: ignore[misc]  # length checked
+        open=tuple(load_ints(item, 3, where) for item in inner.take("open", list, ())),  # type: ignore[misc]  # as above
+        void=load_ints(inner.take("void", list, ()), None, where),
+        done_at=inner.moment("done_at", None),
+        epoch=inner.take("epoch", int, -1),
+    )
+    inner.end()
+    position = Position(
+        offset=fields.take("offset", int),
+        epoch=fields.take("epoch", int),
+        head_at=fields.moment("head_at"),
+        log_start=fields.take("log_start", int),
+        base=base,
+        skew=fields.take("skew", int, None),
+        hashes=tuple(_load_hash(item, where) for item in fields.take("hashes", list, ())),
+    )
+    fields.end()
+    return position
+
+
+def _load_hash(document: object, where: str) -> RecordHash:
+    match document:
+        case [offset, str(sha256)] if is_int64(offset) and _RECORD_HASH.fullmatch(sha256):
+            return RecordHash(offset, sha256)
+        case [offset, str(sha256), str(key)] if (
+            is_int64(offset) and _RECORD_HASH.fullmatch(sha256) and _HASH_KEY.fullmatch(key)
+        ):
+            return RecordHash(offset, sha256, key)
+        case _:
+            raise DamagedError(f"{where}: {document!r} is not the hash of a record")
+
+
+def load_ints(values: object, length: int | None, where: str) -> tuple[int, ...]:
+    """Parse a list of whole numbers, of `length` if that is given."""
+    if (
+        not isinstance(values, list | tuple)
+        or (length is not None and len(values) != length)
+        or not all(map(is_int64, values))
+    ):
+        raise DamagedError(f"{where}: a list of whole numbers was expected")
+    return tuple(values)
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise DamagedError(f"{where}: a string was expected")
+    return value
+
+
+def load_list(value: object, where: str) -> list[object]:
+    """Return a value that must be a list."""
+    if not isinstance(value, list):
+        raise DamagedError(f"{where}: a list was expected")
+    return value
+
+
+def load_topic(document: object, where: str) -> Topic:
+    """Parse the JSON form of a topic."""
+    fields = Fields(document, f"{where}: topic")
+    topic = Topic(
+        name=fields.take("name", str),
+        topic_id=fields.take("topic_id", str),
+        partitions=fields.take("partitions", int),
+        replication_factor=fields.take("replication_factor", int),
+        config={name: _text(value, where) for name, value in fields.take("config", dict).items()},
+        removed=fields.take("removed", bool, False),
+    )
+    fields.end()
+    return topic
+
+
+def load_taint(document: object, where: str) -> Taint:
+    """Parse the JSON form of a taint."""
+    fields = Fields(document, f"{where}: taint")
+    taint = Taint(
+        key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
+        offset=fields.take("offset", int),
+        reason=fields.take("reason", str),
+        cut_at=fields.take("cut_at", int, None),
+        epoch=fields.take("epoch", int, None),
+    )
+    fields.end()
+    return taint
+
+
+def load_group(document: object, where: str) -> GroupOffset:
+    """Parse the JSON form of a group's offset."""
+    fields = Fields(document, f"{where}: group offset")
+    item = GroupOffset(
+        key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
+        offset=fields.take("offset", int),
+        epoch=fields.take("epoch", int),
+        metadata=fields.take("metadata", str),
+    )
+    fields.end()
+    return item
+
+
+def _load_mark(document: object, where: str) -> Mark:
+    fields = Fields(document, f"{where}: mark")
+    mark = Mark(at=fields.moment("at"), offsets=load_offsets(fields.take("offsets", dict), where))
+    fields.end()
+    return mark
+
+
+def load_horizon(document: object, where: str) -> Horizon:
+    """Parse the JSON form of a horizon."""
+    fields = Fields(document, f"{where}: horizon")
+    horizon = Horizon(seq=fields.take("seq", int), offsets=load_offsets(fields.take("offsets", dict), where))
+    fields.end()
+    return horizon
+
+
+def load_opening(document: object, where: str) -> Opening:
+    """Parse the JSON form of what OPEN fixes."""
+    fields = Fields(document, f"{where}: opening")
+    opening = Opening(
+        isolation_level=fields.take("isolation_level", str),
+        codec=fields.take("codec", str),
+        sync=fields.take("sync", str),
+    )
+    fields.end()
+    if len(opening.sync) != 32 or any(digit not in "0123456789abcdef" for digit in opening.sync):
+        raise DamagedError(f"{where}: the sync marker is not 32 hex digits")
+    return opening
+
+
+def _load_clearing(document: object, where: str) -> Clearing:
+    fields = Fields(document, f"{where}: clearing")
+    goes = []
+    for item in fields.take("goes", list):
+        inner = Fields(item, f"{where}: clearing")
+        goes.append(PartitionKey(inner.take("topic_id", str), inner.take("partition", int)))
+        inner.end()
+    stays = {key: _text(reason, where) for key, reason in _load_by_key(fields.take("stays", dict), where).items()}
+    fields.end()
+    return Clearing(goes=tuple(goes), stays=stays)

@@ -1,0 +1,282 @@
+"""Names in the store. Every key is relative to the root that the user configures; nothing else builds keys.
+
+A key holds only what was validated: pair and instance names, Kafka topic names, numbers and a nonce.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from tandem.backup_avro.errors import ConfigError, DamagedError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_CLAIM = re.compile(r"(\d{8})\.json", re.ASCII)
+_OFFER = re.compile(r"([A-Za-z0-9_-]+)\+(\d+)\+(\d+)\+(\d+)\+(\d{20})\+(\d{20})\+[0-9a-f]+\.json", re.ASCII)
+_SIGNED = re.compile(r"[^/]+/(?:(?:generations|releases|pauses|checkpoints)/|[^/]+/generation=\d+/offers/).+", re.ASCII)
+_SWEPT = "swept-"
+_DATA = re.compile(r"([^/]+)/[^/]+/generation=(\d{8})/.", re.ASCII)
+_PARTITION = re.compile(r"[^/]+/[^/]+/generation=\d{8}/topics/([^/]+)/partition=(\d+)/.+", re.ASCII)
+_OFFERED = re.compile(r"[^/]+/[^/]+/generation=\d{8}/offers/.+", re.ASCII)
+_JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$", re.ASCII)
+_MARKED = re.compile(r"\+([0-9a-f]{7}|workers)-[0-9a-f]{8}\.avro$", re.ASCII)
+_NAME_BYTES = 240
+"""Most bytes of a data object's name without its folder: file systems, and servers on them, take 255 for a segment."""
+_NAME_REST = len("+2147483647") + 2 * len("+00000000000000000000") + len("+swept-0123456789abcdef.avro")
+_HASH_DIGITS = 16
+
+#: The last generation that a name has room for.
+LAST_GENERATION = 10**8 - 1
+#: What lies beside the instances' folders in that of a pair, so no instance may have such a name.
+FOLDERS = frozenset({"generations", "pins", "checkpoints", "releases", "restores", "results", "pauses"})
+#: What names of objects begin with that try a store, there too.
+PROBES = "probe-"
+#: The mark in names of what belongs to no incarnation: ranges that workers and catch-up jobs have read.
+NOBODY = "workers"
+#: Topics of Kafka itself, which are never restored as they are. Others may begin with underscores too.
+INTERNAL_TOPICS = frozenset(
+    {
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "__cluster_metadata",
+        "__remote_log_metadata",
+    }
+)
+
+
+def check_name(name: str, what: str) -> str:
+    """Return `name` if it may stand in a key as a pair, instance or pin; ConfigError otherwise."""
+    if not is_name(name):
+        raise ConfigError(
+            f"{what} {name!r} is not a valid name",
+            remedy="use letters, digits, '.', '_' and '-', starting with a letter or digit, at most 128",
+        )
+    return name
+
+
+def is_name(name: str) -> bool:
+    """Whether `name` may stand in a key as a pair, instance or pin."""
+    return _NAME.fullmatch(name) is not None and ".." not in name
+
+
+def check_topic(topic: str) -> str:
+    """Return `topic` if Kafka allows it as a topic name; DamagedError otherwise (it came from stored bytes)."""
+    if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+        raise DamagedError(f"{topic!r} is not a Kafka topic name")
+    return topic
+
+
+def is_signed(key: str) -> bool:
+    """Whether what lies under `key` is signed where signing is on: all that decisions rest on, but no data object."""
+    return _SIGNED.fullmatch(key) is not None
+
+
+def claims_prefix(pair: str) -> str:
+    """Return the folder of all claims and chains of a pair."""
+    return f"{pair}/generations/"
+
+
+def claim_key(pair: str, generation: int) -> str:
+    """Return the key of the claim of a generation."""
+    return f"{pair}/generations/{generation:08d}.json"
+
+
+def claim_number(name: str) -> int | None:
+    """Return the generation that a claim's file name stands for, None for other names."""
+    match = _CLAIM.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def chain_prefix(pair: str, generation: int) -> str:
+    """Return the folder of a generation's chain entries."""
+    return f"{pair}/generations/{generation:08d}/"
+
+
+def entry_key(pair: str, generation: int, seq: int) -> str:
+    """Return the key of chain entry `seq`."""
+    return f"{pair}/generations/{generation:08d}/{seq:020d}.json"
+
+
+def pins_prefix(pair: str) -> str:
+    """Return the folder of the pins of a pair."""
+    return f"{pair}/pins/"
+
+
+def checkpoint_key(pair: str, checkpoint: str) -> str:
+    """Return the key of a named consistent cut."""
+    return f"{pair}/checkpoints/{check_name(checkpoint, 'checkpoint')}.json"
+
+
+def checkpoints_prefix(pair: str) -> str:
+    """Return the folder of the named consistent cuts of a pair; their outcomes lie one folder below."""
+    return f"{pair}/checkpoints/"
+
+
+def outcome_key(pair: str, nonce: str) -> str:
+    """Return the key of what became of the checkpoint request with this nonce."""
+    return f"{outcomes_prefix(pair)}{check_name(nonce, 'nonce')}.json"
+
+
+def outcomes_prefix(pair: str) -> str:
+    """Return the folder of what became of checkpoint requests."""
+    return f"{pair}/checkpoints/outcomes/"
+
+
+def releases_prefix(pair: str) -> str:
+    """Return the folder of the releases of a pair."""
+    return f"{pair}/releases/"
+
+
+def release_key(pair: str, number: int) -> str:
+    """Return the key of a release: what a person let go of."""
+    return f"{releases_prefix(pair)}{number:08d}.json"
+
+
+def pauses_prefix(pair: str) -> str:
+    """Return the folder of the pauses of a pair."""
+    return f"{pair}/pauses/"
+
+
+def pause_key(pair: str, number: int) -> str:
+    """Return the key of a pause: a person asked that no turn begins for a while."""
+    return f"{pauses_prefix(pair)}{number:08d}.json"
+
+
+def restores_prefix(pair: str) -> str:
+    """Return the folder of what restores leave behind."""
+    return f"{pair}/restores/"
+
+
+def restore_targets_prefix(pair: str) -> str:
+    """Return the folder that names the topics which restores created."""
+    return f"{restores_prefix(pair)}targets/"
+
+
+def restore_targets_key(pair: str, plan: str, ids: str | None = None) -> str:
+    """Return where the topics of a plan's hash are named; `ids` is a hash of their ids, None before they have any."""
+    name = plan[:16] if ids is None else f"{plan[:16]}-{ids}"
+    return f"{restore_targets_prefix(pair)}{check_name(name, 'plan')}.json"
+
+
+def restore_prefix(pair: str, restore: str) -> str:
+    """Return the folder of what a restore leaves behind: its report and its offset map."""
+    return f"{restores_prefix(pair)}{check_name(restore, 'restore')}/"
+
+
+def results_prefix(pair: str) -> str:
+    """Return the folder of what verifications, drills and sweeps came to."""
+    return f"{pair}/results/"
+
+
+def result_prefix(pair: str, kind: str) -> str:
+    """Return how the keys of what runs of one kind came to begin."""
+    return f"{results_prefix(pair)}{kind}-"
+
+
+def data_prefix(pair: str, instance: str, generation: int) -> str:
+    """Return the folder of everything that a generation stores besides its chain."""
+    return f"{pair}/{instance}/generation={generation:08d}/"
+
+
+def place_of(key: str) -> tuple[str, int]:
+    """Return pair and generation of what lies below a `data_prefix`; DamagedError for other keys."""
+    match = _DATA.match(key)
+    if match is None:
+        raise DamagedError(f"{key} lies in no generation")
+    return match[1], int(match[2])
+
+
+def data_key(
+    pair: str, instance: str, generation: int, *, topic: str, partition: int, first: int, last: int, nonce: str
+) -> str:
+    """Return the key of one partition's data object; offsets have 20 digits, the nonce is one of `marked`."""
+    folder = f"{data_prefix(pair, instance, generation)}topics/{check_topic(topic)}/partition={partition}/"
+    return f"{folder}{name_of_topic(topic)}+{partition}+{first:020d}+{last:020d}+{nonce}.avro"
+
+
+def name_of_topic(topic: str) -> str:
+    """Return what the names of a topic's data objects begin with: the topic, or if that is too long a part and a hash.
+
+    The folder of such an object has the whole name. The `~` is in no topic's name. Objects of older releases have
+    the whole topic in either place, however long it is.
+    """
+    longest = _NAME_BYTES - _NAME_REST
+    if len(topic) <= longest:
+        return topic
+    digits = hashlib.sha256(topic.encode()).hexdigest()[:_HASH_DIGITS]
+    return f"{topic[: longest - 1 - _HASH_DIGITS]}~{digits}"
+
+
+def mark_of(incarnation: str) -> str:
+    """Return the mark of an incarnation, seven hex digits. If two share one, something stays in place longer."""
+    return hashlib.sha256(incarnation.encode()).hexdigest()[:7]
+
+
+def marked(drawn: str, mark: str) -> str:
+    """Return a nonce of eight random hex digits, the first of `drawn`, that says who can commit what is named so."""
+    return f"{mark}-{drawn[:8]}"
+
+
+def mark_in(key: str) -> str | None:
+    """Return the mark in the name of a data object, None if it has none: a janitor's, or one of an older release."""
+    match = _MARKED.search(key)
+    return None if match is None else match[1]
+
+
+def swept_key(
+    pair: str, instance: str, generation: int, *, topic: str, partition: int, first: int, last: int, nonce: str
+) -> str:
+    """Return the key of an object that a janitor writes: by its name it is none that an instance may be uploading."""
+    nonce = f"{_SWEPT}{nonce}"
+    return data_key(pair, instance, generation, topic=topic, partition=partition, first=first, last=last, nonce=nonce)
+
+
+def by_janitor(key: str) -> bool:
+    """Whether a data object, or an upload of one, was written by a janitor."""
+    return key.rpartition("+")[2].startswith(_SWEPT)
+
+
+def journal_key(pair: str, instance: str, generation: int, *, seq: int, nonce: str) -> str:
+    """Return the key of an object that many small partitions share, written for chain entry `seq` (or a later one)."""
+    return f"{data_prefix(pair, instance, generation)}journal/{seq:020d}+{nonce}.avro"
+
+
+def offers_prefix(pair: str, instance: str, generation: int) -> str:
+    """Return the folder of the ranges that a catch-up job has read for a generation."""
+    return f"{data_prefix(pair, instance, generation)}offers/"
+
+
+def offer_name(*, topic_id: str, partition: int, floor: int, leader: int, low: int, high: int, nonce: str) -> str:
+    """Return the name, below `offers_prefix`, of what was read of [low, high) of a base."""
+    return f"{topic_id}+{partition}+{floor}+{leader}+{low:020d}+{high:020d}+{nonce}.json"
+
+
+def offer_of(name: str) -> tuple[str, int, int, int, int, int] | None:
+    """Return topic id, partition, floor, leader, low and high from what `offer_name` made, None for other names."""
+    match = _OFFER.fullmatch(name)
+    if match is None:
+        return None
+    topic_id, *numbers = match.groups()
+    partition, floor, leader, low, high = (int(number) for number in numbers)
+    return topic_id, partition, floor, leader, low, high
+
+
+def is_offer(key: str) -> bool:
+    """Whether a key lies in a generation's folder of offers, whatever its name there."""
+    return _OFFERED.fullmatch(key) is not None
+
+
+def partition_of(key: str) -> tuple[str, int] | None:
+    """Return topic name and partition in the key of one partition's data object, None for other keys."""
+    match = _PARTITION.fullmatch(key)
+    return None if match is None else (match[1], int(match[2]))
+
+
+def journal_number(key: str) -> int:
+    """Return the number in the name of a journal; DamagedError for another key."""
+    match = _JOURNAL.search(key)
+    if match is None:
+        raise DamagedError(f"{key} is not the name of a journal")
+    return int(match[1])

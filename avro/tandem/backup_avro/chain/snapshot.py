@@ -1,0 +1,178 @@
+"""The folded state of a generation as a SNAPSHOT entry carries it, so that nobody has to read a chain from its start.
+
+It is the state before that entry, in full but for what the claim and the entry itself say. One thing is put in another
+form, by whoever writes it and whoever passes it while reading a chain from its start: the moment at which a position
+was last at head, which one number may have said for a thousand of them, is written down with each position, and
+its skew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from tandem.backup_avro.chain.entries import Expired, Horizon, JsonObject, Kind, PartitionKey, StoredObject
+from tandem.backup_avro.chain.integers import is_int64, is_moment
+from tandem.backup_avro.chain.json_codec import (
+    Fields,
+    canonical,
+    dump_group,
+    dump_horizon,
+    dump_object,
+    dump_offsets,
+    dump_opening,
+    dump_positions,
+    dump_taint,
+    dump_topic,
+    load_group,
+    load_horizon,
+    load_ints,
+    load_list,
+    load_object,
+    load_offsets,
+    load_opening,
+    load_positions,
+    load_taint,
+    load_topic,
+)
+from tandem.backup_avro.errors import DamagedError
+
+if TYPE_CHECKING:
+    from tandem.backup_avro.chain.generation import Generation
+
+_OBJECTS: Final = "objects"
+#: What the first releases did not keep: who begins with a SNAPSHOT without it does not know what had expired.
+EXPIRED: Final = "expired"
+#: Likewise: who begins with a SNAPSHOT without it takes the ends of the bases for it.
+THROUGH: Final = "through"
+
+
+def dump_state(state: Generation) -> JsonObject:
+    """Return the state as a SNAPSHOT that is the next entry holds it."""
+    return _frame(state) | {_OBJECTS: [dump_object(item) for item in state.objects.values()]}
+
+
+def is_state(document: JsonObject, state: Generation) -> bool:
+    """Whether `document` is what `dump_state` returns. The objects, most of it by far, are compared one by one."""
+    objects, frame = document.get(_OBJECTS), _frame(state)
+    for name in (EXPIRED, THROUGH):
+        if name not in document:
+            frame.pop(name, None)
+    return (
+        isinstance(objects, list)
+        and len(objects) == len(state.objects)
+        and all(found == dump_object(item) for found, item in zip(objects, state.objects.values(), strict=True))
+        and {name: value for name, value in document.items() if name != _OBJECTS} == frame
+    )
+
+
+def items_of(state: Generation) -> Iterator[bytes]:
+    """Yield what there may be a million of in the JSON of `dump_state`, value by value: it is not built for that."""
+    for item in state.objects.values():
+        yield canonical(dump_object(item))
+    for key in state.positions:
+        (partitions,) = dump_positions({key: state.restated(key)}).values()
+        yield from map(canonical, partitions.values())
+    for groups in state.groups.values():
+        for group in groups.values():
+            yield canonical(dump_group(group))
+    yield from map(canonical, state.replaced)
+
+
+def _frame(state: Generation) -> JsonObject:
+    """Return what `dump_state` does, without the objects."""
+    assert state.opening is not None
+    positions = {key: state.restated(key) for key in state.positions}
+    document: JsonObject = {
+        "opening": dump_opening(state.opening),
+        "positions": dump_positions(positions),
+        "head_at": state.heads[1],
+        "topics": [dump_topic(topic) for topic in state.topics.values()],
+        "groups": {name: [dump_group(item) for item in items.values()] for name, items in state.groups.items()},
+        "replaced": dict(state.replaced),
+        "taints": [dump_taint(taint) for taint in state.taints.values()],
+        "moments": [[moment.seq, moment.at, moment.kind.value] for moment in state.moments],
+        "snapshot": state.snapshot,
+    }
+    if state.completed_at is not None:
+        document["completed"] = [state.completed_seq, state.completed_at]
+    if state.horizon_seq:
+        document["horizon"] = dump_horizon(Horizon(seq=state.horizon_seq, offsets=state.horizons))
+    if state.fence:
+        document["fence"] = state.fence
+    if state.expired:
+        document[EXPIRED] = {
+            "offsets": dump_offsets({key: item.offset for key, item in state.expired.items()}),
+            "seqs": dump_offsets({key: item.seq for key, item in state.expired.items()}),
+        }
+    if state.through:
+        document[THROUGH] = dump_offsets(state.through)
+    return document
+
+
+def load_state(document: JsonObject, where: str) -> dict[str, Any]:
+    """Return fields of `fold.Generation` from what `dump_state` wrote. DamagedError names `where`."""
+    fields = Fields(document, f"{where}: folded")
+    positions = load_positions(fields.take("positions", dict), where)
+    completed = fields.take("completed", list, None)
+    horizon = fields.take("horizon", dict, None)
+    expired = fields.take(EXPIRED, dict, {})
+    found: dict[str, Any] = {
+        "opening": load_opening(fields.take("opening", dict), where),
+        "positions": positions,
+        "heads": (0, fields.moment("head_at")),
+        "topics": {
+            topic.topic_id: topic for topic in (load_topic(item, where) for item in fields.take("topics", list))
+        },
+        "groups": {
+            name: {group.key: group for group in (load_group(item, where) for item in load_list(items, where))}
+            for name, items in fields.take("groups", dict).items()
+        },
+        "objects": _objects(fields.take(_OBJECTS, list), where),
+        "replaced": _replaced(fields.take("replaced", dict), where),
+        "taints": {taint.key: taint for taint in (load_taint(item, where) for item in fields.take("taints", list))},
+        "moments": [_moment(item, where) for item in fields.take("moments", list)],
+        "earlier_snapshot": fields.take("snapshot", int),
+        "fence": fields.count("fence", 0),
+        "expired": _expired(expired, where) if expired else {},
+        "through": load_offsets(fields.take(THROUGH, dict, {}), where),
+    }
+    fields.end()
+    if completed is not None:
+        found["completed_seq"], found["completed_at"] = load_ints(completed, 2, where)
+        if not is_moment(found["completed_at"]):
+            raise DamagedError(f"{where}: the time of COMPLETE is no time: {found['completed_at']}")
+    if horizon is not None:
+        swept = load_horizon(horizon, where)
+        found["horizon_seq"], found["horizons"] = swept.seq, swept.offsets
+    return found
+
+
+def _objects(documents: list[object], where: str) -> dict[str, StoredObject]:
+    objects = {item.key: item for item in (load_object(document, where) for document in documents)}
+    if len(objects) < len(documents):
+        raise DamagedError(f"{where}: it names an object twice")
+    return objects
+
+
+def _replaced(document: JsonObject, where: str) -> dict[str, int]:
+    load_ints(list(document.values()), None, where)
+    return dict(document)
+
+
+def _expired(document: JsonObject, where: str) -> dict[PartitionKey, Expired]:
+    fields = Fields(document, f"{where}: expired")
+    offsets = load_offsets(fields.take("offsets", dict), where)
+    seqs = load_offsets(fields.take("seqs", dict), where)
+    fields.end()
+    if offsets.keys() != seqs.keys():
+        raise DamagedError(f"{where}: what has expired is not said of the same partitions twice")
+    return {key: Expired(offset=offset, seq=seqs[key]) for key, offset in offsets.items()}
+
+
+def _moment(document: object, where: str) -> tuple[int, int, Kind]:
+    match document:
+        case [seq, at, str(kind)] if is_int64(seq) and is_int64(at) and is_moment(at) and kind in Kind.__members__:
+            return seq, at, Kind(kind)
+        case _:
+            raise DamagedError(f"{where}: {document!r} is no moment")

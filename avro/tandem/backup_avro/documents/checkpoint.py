@@ -1,0 +1,351 @@
+"""Named checkpoints: a consistent cut that somebody asked for, and what became of it.
+
+The request, `<root>/<pair>/checkpoints/<id>.json`, is put if absent: whoever asks for the same id gets the first one.
+It holds the cut, the ends of all guarded logs at that time, by topic id. What became of it is one object too,
+`<root>/<pair>/checkpoints/outcomes/<nonce>.json`, put if absent: completed in a chain entry, or failed. So two that
+decide at once, however late one of them is, agree; and an id that is deleted and used again has another nonce.
+
+`judge` says whether a generation holds the cut. It must hold every record below it that the log held at the request.
+A generation whose base was read through *before* the log ends were asked for does: only records below the cut could
+have made a cleaner drop others by then. One that was read later may lack a value that was superseded beyond the cut, so
+it counts only where it stands exactly at the cut: then nothing lay beyond it when the log was read to its end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.document_limits import LISTS
+from tandem.backup_avro.chain.entries import Entry, JsonObject, Kind, PartitionKey, from_iso, iso
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.integers import is_int64
+from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, dump_offsets, load_offsets, pack
+from tandem.backup_avro.errors import ConfigError, DamagedError
+from tandem.backup_avro.selection.coverage import Guarded
+
+_NONCE = re.compile(r"[0-9a-f]{32}")
+_LONGEST_ID = 100
+_SHOWN = 3
+
+
+class Status(StrEnum):
+    """How a checkpoint stands; part of the public interface."""
+
+    DOES_NOT_EXIST = "does-not-exist"
+    ONGOING = "ongoing"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked for. Times are ms since the epoch by the store's clock.
+
+    `cut` holds the first offset beyond the cut of each partition, `topics` the names behind its topic ids. `witnesses`
+    are the generations that were COMPLETE and had read all of it through before the log ends were asked for.
+    From `deadline` on whoever looks makes it failed unless it is completed. A completed one is kept until `keep_until`,
+    or, if that is None, until it is deleted.
+    """
+
+    id: str
+    nonce: str
+    pair: str
+    cluster_id: str
+    at: int
+    deadline: int
+    keep_until: int | None
+    by: str
+    reason: str
+    topics: dict[str, str]
+    cut: dict[PartitionKey, int]
+    witnesses: tuple[int, ...]
+
+    def name_of(self, key: PartitionKey) -> str:
+        """Return `topic-partition` for messages."""
+        return f"{self.topics.get(key.topic_id, key.topic_id)}-{key.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of the request with this nonce, for good: the CHECKPOINT entry that holds it, or why it failed."""
+
+    id: str
+    nonce: str
+    at: int
+    by: str
+    generation: int | None = None
+    seq: int | None = None
+    reason: str | None = None
+
+    @property
+    def completed(self) -> bool:
+        """Whether the cut is held by a chain entry."""
+        return self.generation is not None and self.seq is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A request with what became of it so far."""
+
+    request: Request
+    outcome: Outcome | None = None
+
+    def status(self, now: int) -> Status:
+        """Return how it stands at `now`, ms by the store's clock."""
+        if self.outcome is not None:
+            return Status.COMPLETED if self.outcome.completed else Status.FAILED
+        return Status.ONGOING if now < self.request.deadline else Status.FAILED
+
+
+def check_id(name: str) -> str:
+    """Return `name` if a checkpoint may have it as its id; ConfigError otherwise."""
+    if len(name) > _LONGEST_ID:
+        raise ConfigError(f"checkpoint {name[:20]!r}… has more than {_LONGEST_ID} characters")
+    return layout.check_name(name, "checkpoint")
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+class Standing(Enum):
+    """How a generation stands to a cut."""
+
+    REACHED = "reached"
+    BEHIND = "behind"  # it may still reach it
+    PASSED = "passed"  # it can't hold this cut; another generation may
+    LOST = "lost"  # nobody will: what the cut asks for is gone from the cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A standing, and in words why it is not REACHED."""
+
+    standing: Standing
+    detail: str = ""
+
+
+def takes_part(state: Generation) -> bool:
+    """Whether a CHECKPOINT entry may be appended to it: COMPLETE, and it takes records."""
+    return state.complete and not state.sealed and state.clearing is None
+
+
+def judge(request: Request, state: Generation, guarded: Guarded | None) -> Judgement:
+    """Say whether `state`, which takes part, holds the cut. `guarded` None: the brokers do not answer."""
+    for key, offset in sorted(request.cut.items()):
+        taint = state.taints.get(key)
+        if taint is not None and taint.cut_at is not None and taint.cut_at < offset:
+            return Judgement(
+                standing=Standing.LOST, detail=f"the log of {request.name_of(key)} was truncated below the cut"
+            )
+    if state.taints:
+        names = _some(request.name_of(key) for key in sorted(state.taints))
+        return Judgement(
+            standing=Standing.PASSED, detail=f"generation {state.number} is tainted ({names}) since it was asked for"
+        )
+    swept = [request.name_of(key) for key, offset in sorted(request.cut.items()) if not state.tells(key, offset)]
+    if swept:
+        return Judgement(
+            standing=Standing.PASSED,
+            detail=f"retention has swept generation {state.number} beyond the cut ({_some(swept)})",
+        )
+    behind: list[str] = []
+    passed: list[str] = []
+    for key, offset in sorted(request.cut.items()):
+        position = state.positions.get(key)
+        if position is not None and state.usable(key) and position.offset >= offset:
+            if position.offset > offset and state.number not in request.witnesses:
+                passed.append(request.name_of(key))
+        elif guarded is not None and guarded.lacks(key, request.topics.get(key.topic_id)):
+            return Judgement(
+                standing=Standing.LOST,
+                detail=f"{request.name_of(key)} was deleted, created anew or taken out of the configuration before all "
+                f"of it up to offset {offset} was stored",
+            )
+        else:
+            stands = "not read through" if position is None or not state.usable(key) else f"at {position.offset}"
+            behind.append(f"{request.name_of(key)} is {stands}, the cut is at {offset}")
+    if passed:
+        return Judgement(
+            standing=Standing.PASSED,
+            detail=f"generation {state.number} was read after the request and beyond the cut ({_some(passed)}): it may "
+            "lack what was superseded since",
+        )
+    if behind:
+        return Judgement(standing=Standing.BEHIND, detail=f"generation {state.number}: {_some(behind, '; ')}")
+    return Judgement(standing=Standing.REACHED)
+
+
+def outlook(request: Request, generations: Iterable[Generation], guarded: Guarded | None) -> Judgement:
+    """Say what is to be expected of all generations together. LOST is final, however old the view of them is.
+
+    Where a generation that was read later stands beyond the cut, every still later one will. So when those that held
+    it from the start take no more records, nobody will reach it.
+    """
+    newest_first = sorted((state for state in generations if takes_part(state)), key=lambda state: -state.number)
+    found = [(state, judge(request, state, guarded)) for state in newest_first]
+    for standing in (Standing.REACHED, Standing.LOST, Standing.BEHIND):
+        for _, judgement in found:
+            if judgement.standing is standing:
+                return judgement
+    beyond = [judgement for state, judgement in found if not state.taints]
+    if beyond:
+        return Judgement(
+            standing=Standing.LOST,
+            detail=f"what was complete at the request took no more records before it reached the cut, and "
+            f"{beyond[0].detail}",
+        )
+    return Judgement(
+        standing=Standing.BEHIND,
+        detail=found[0][1].detail if found else "no complete generation takes records at the moment",
+    )
+
+
+def unrestorable(checkpoint: Checkpoint, states: Mapping[int, Generation], now: int) -> str | None:
+    """Say why a restore of this checkpoint is not possible, None if it is. `states` are those that can be read."""
+    request, outcome = checkpoint.request, checkpoint.outcome
+    status = checkpoint.status(now)
+    if outcome is None or outcome.generation is None or status is not Status.COMPLETED:
+        why = f": {outcome.reason}" if outcome is not None and outcome.reason else ""
+        return f"it is {status.value}{why}"
+    state = states.get(outcome.generation)
+    if state is None or state.gone:
+        until = request.keep_until
+        ended = f"; it was kept until {iso(until)}" if until is not None and now >= until else ""
+        return f"generation {outcome.generation}, which holds it, is cleared or can't be read{ended}"
+    until = request.keep_until
+    if until is not None and now >= until and not all(state.tells(key, end) for key, end in request.cut.items()):
+        return f"it was kept until {iso(until)}, and retention has swept generation {outcome.generation} since"
+    going = sorted(key for key in request.cut if not state.usable(key))
+    if going:
+        names = _some(request.name_of(key) for key in going)
+        return f"generation {outcome.generation}, which holds it, is being cleared ({names})"
+    return None
+
+
+def witnesses(cut: Iterable[PartitionKey], generations: Iterable[Generation]) -> tuple[int, ...]:
+    """Return the generations that held all of these partitions when they were read, before the log ends were asked."""
+    keys = list(cut)
+    return tuple(
+        state.number
+        for state in generations
+        if takes_part(state) and not state.taints and all(state.usable(key) for key in keys)
+    )
+
+
+def checkpoint_entry(request: Request) -> Entry:
+    """Return the CHECKPOINT entry for a request; the writer fills in number, link, incarnation and time."""
+    return Entry(
+        kind=Kind.CHECKPOINT,
+        seq=0,
+        prev_sha256="",
+        incarnation="",
+        at=0,
+        checkpoint=request.id,
+        reason=request.reason or None,
+    )
+
+
+def _some(names: Iterable[str], between: str = ", ") -> str:
+    found = list(names)
+    more = len(found) - _SHOWN
+    return between.join(found[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+# --- bytes ------------------------------------------------------------------------------------------------------------
+
+
+def _dump(document: JsonObject) -> bytes:
+    whole = {"v": VERSION, "enc": None, **{name: value for name, value in document.items() if value is not None}}
+    return pack(canonical(whole))
+
+
+def encode_request(request: Request) -> bytes:
+    """Return the bytes to store: equal ones for equal requests."""
+    return _dump(
+        {
+            "id": request.id,
+            "nonce": request.nonce,
+            "pair": request.pair,
+            "cluster_id": request.cluster_id,
+            "at": iso(request.at),
+            "deadline": iso(request.deadline),
+            "keep_until": None if request.keep_until is None else iso(request.keep_until),
+            "by": request.by,
+            "reason": request.reason,
+            "topics": request.topics,
+            "cut": dump_offsets(request.cut),
+            "witnesses": list(request.witnesses),
+        }
+    )
+
+
+def encode_outcome(outcome: Outcome) -> bytes:
+    """Return the bytes to store: equal ones for equal outcomes."""
+    return _dump(
+        {
+            "id": outcome.id,
+            "nonce": outcome.nonce,
+            "at": iso(outcome.at),
+            "by": outcome.by,
+            "generation": outcome.generation,
+            "seq": outcome.seq,
+            "reason": outcome.reason,
+        }
+    )
+
+
+def decode_request(data: bytes, where: str) -> Request:
+    """Parse a request. DamagedError names `where`; NewerFormatError if a newer release wrote it."""
+    fields = Fields.of_stored(data, where, LISTS)
+    keep_until = fields.take("keep_until", str, None)
+    topics = fields.take("topics", dict)
+    numbers = fields.take("witnesses", list)
+    if not all(isinstance(name, str) for name in topics.values()):
+        raise DamagedError(f"{where}: a topic's name is not a string")
+    if not all(map(is_int64, numbers)):
+        raise DamagedError(f"{where}: a generation is not a number")
+    request = Request(
+        id=fields.take("id", str),
+        nonce=fields.take("nonce", str),
+        pair=fields.take("pair", str),
+        cluster_id=fields.take("cluster_id", str),
+        at=_at(fields.take("at", str), where),
+        deadline=_at(fields.take("deadline", str), where),
+        keep_until=None if keep_until is None else _at(keep_until, where),
+        by=fields.take("by", str),
+        reason=fields.take("reason", str),
+        topics=topics,
+        cut=load_offsets(fields.take("cut", dict), where),
+        witnesses=tuple(numbers),
+    )
+    fields.end()
+    if not _NONCE.fullmatch(request.nonce):
+        raise DamagedError(f"{where}: the nonce is not 32 hex digits")
+    return request
+
+
+def decode_outcome(data: bytes, where: str) -> Outcome:
+    """Parse an outcome. DamagedError names `where`; NewerFormatError if a newer release wrote it."""
+    fields = Fields.of_stored(data, where)
+    outcome = Outcome(
+        id=fields.take("id", str),
+        nonce=fields.take("nonce", str),
+        at=_at(fields.take("at", str), where),
+        by=fields.take("by", str),
+        generation=fields.take("generation", int, None),
+        seq=fields.take("seq", int, None),
+        reason=fields.take("reason", str, None),
+    )
+    fields.end()
+    return outcome
+
+
+def _at(text: str, where: str) -> int:
+    try:
+        return from_iso(text)
+    except ValueError as error:
+        raise DamagedError(f"{where}: {text!r} is not a time") from error

@@ -1,0 +1,94 @@
+"""Where the Java connector put its files, whose records are version 1 (see `record_v1`). Pure.
+
+Two layouts below a root, told apart by the folder of a partition. In both, what a file is called says nothing: any
+name that ends in `.avro` counts.
+
+    [<folder>/]<topic>/partition=<n>/<name>.avro       as S3 sink connectors do; the folder is often `topics`
+    <topic>/<instance>/<n>/<name>.avro                 the connector's own pair of instances
+
+Names that were URL-encoded when the files were copied (`partition%3D0`) are understood.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+from urllib.parse import unquote
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.varint import INT_MAX
+
+SUFFIX: Final = ".avro"
+#: Stands for the pair, which the connector's files know nothing of, wherever one is needed.
+PAIR: Final = "connector"
+#: What a copy is called whose folder has no name of its own.
+_TOPICS: Final = "topics"
+_PARTITION: Final = re.compile(r"partition=(\d{1,10})", re.ASCII)
+_NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Place:
+    """What a file's folder says: a partition of one copy of a topic.
+
+    `copy` is the instance that wrote it, or the folder above the topic's. Copies are backups of the same topic that
+    know nothing of each other.
+    """
+
+    topic: str
+    copy: str
+    partition: int
+
+
+def place_of(key: str) -> Place | None:
+    """Return what a key's folder says; None if it is no file of either layout."""
+    if not key.endswith(SUFFIX):
+        return None
+    match [unquote(segment) for segment in key.split("/")[:-1]]:
+        case [topic, folder] if number := _PARTITION.fullmatch(folder):
+            return _place(topic, _TOPICS, number[1])
+        case [copy, topic, folder] if number := _PARTITION.fullmatch(folder):
+            return _place(topic, copy, number[1])
+        case [topic, copy, folder] if _NUMBER.fullmatch(folder):
+            return _place(topic, copy, folder)
+    return None
+
+
+def _place(topic: str, copy: str, number: str) -> Place | None:
+    try:
+        layout.check_topic(topic)
+    except DamagedError:
+        return None
+    if not copy or int(number) > INT_MAX:
+        return None
+    return Place(topic=topic, copy=copy, partition=int(number))
+
+
+class Prefer(StrEnum):
+    """Which of two files counts where they have different records under one offset."""
+
+    NEWER = "newer"  # the one that was written later, by the store's clock
+    OLDER = "older"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a connector's files are read.
+
+    `instance`: whose copy of each topic, `instances`: of single topics, as (topic, instance); neither: the copy that
+    reaches furthest. `prefer` None: different records under one offset are an error. `left_out` are keys of files that
+    are not read. `empty_as_null` makes null of empty keys, values and header values.
+    """
+
+    empty_as_null: bool = False
+    instance: str | None = None
+    instances: tuple[tuple[str, str], ...] = ()
+    prefer: Prefer | None = None
+    left_out: frozenset[str] = frozenset()
+
+    def wanted(self, topic: str) -> str | None:
+        """Return whose copy of a topic is asked for, None if nobody said."""
+        return dict(self.instances).get(topic, self.instance)

@@ -1,0 +1,25 @@
+"""Names that somebody wrote with commas between: of topics, of consumer groups. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tandem.backup_avro.errors import ConfigError
+
+
+def names_in(option: str, items: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of an option that may be repeated, in their order, each once, without blanks around them.
+
+    Nothing at all if the option was not given. ConfigError, which names the option, for an empty name: an empty
+    variable of a script would else stand for all there is.
+    """
+    names: dict[str, None] = {}
+    for item in items:
+        for name in item.split(","):
+            if not name.strip():
+                raise ConfigError(
+                    f"{option} {item!r} holds an empty name",
+                    remedy="write names with commas between, e.g. A,B; for all there is, leave the option out",
+                )
+            names[name.strip()] = None
+    return tuple(names)

@@ -1,0 +1,245 @@
+"""What the last verifications, drills and sweeps came to. `<root>/<pair>/results/<kind>-<at>-<nonce>.json`.
+
+Each is an object of its own, put once and never changed; only the newest few are kept. They are for people, and for
+whoever watches the pair. `verify` holds the ends of chains against what the kept ones say they read; no more depends on
+them.
+
+What a verification or a drill found stays found until another one has read the same again, or it is gone: a clean
+sample of other objects says nothing of it, nor does a drill of another topic. So each outcome carries on what those of
+its kind found before it and it does not settle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final, cast
+
+from tandem.backup_avro.chain.entries import JsonObject, from_iso, iso
+from tandem.backup_avro.chain.integers import is_int64, number_in
+from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
+from tandem.backup_avro.errors import DamagedError
+
+
+class OutcomeKind(StrEnum):
+    """What was run."""
+
+    VERIFY = "verify"
+    DRILL = "drill"
+    RETENTION = "retention"
+
+    def findings(self, count: int) -> str:
+        """Return in words what a run of this kind found: `1 mismatch`, `7 mismatches`, `2 steps failed`."""
+        if self is OutcomeKind.RETENTION:
+            return f"{count:,} step{'' if count == 1 else 's'} failed"
+        return f"{count:,} mismatch{'' if count == 1 else 'es'}"
+
+
+class Scope(StrEnum):
+    """How far a run went: all that is stored, a sample of it, one generation, a part of one, or keys.
+
+    A drill restores all topics as they are now, or a part: some of them, or of another state.
+    """
+
+    ALL = "all"
+    SAMPLE = "sample"
+    GENERATION = "generation"
+    PART = "part"
+    KEYS = "keys"
+
+
+GENERATIONS: Final = 20
+"""Generations, the newest ones, that an outcome names as read."""
+_UNSETTLED: Final = 8
+_EVERYWHERE: Final = frozenset({Scope.ALL, Scope.SAMPLE})
+_WHOLE: Final = frozenset({Scope.ALL, Scope.GENERATION, Scope.KEYS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsettled:
+    """What a verification or a drill found. `at` as in `Outcome`; `hurt` are the generations that it found it in."""
+
+    at: int
+    scope: Scope
+    what: str
+    findings: int
+    hurt: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One run. `at` is when it ended, in ms since the epoch by the store's clock; `by` who ran it.
+
+    `clean`: it came to its end, and nothing was found. `what` says for people what was looked at. `generations`:
+    generation -> the chain entry up to which it was read. `phases`: name -> seconds. `error` is why it did not end.
+    Of verifications and drills, `scope` says how far it went, and `unsettled` is what earlier ones found and it does
+    not settle; of verifications, `hurt` says in which generations something was found.
+    """
+
+    kind: OutcomeKind
+    pair: str
+    at: int
+    by: str
+    clean: bool
+    what: str
+    findings: int
+    records: int
+    bytes: int
+    generations: Mapping[int, int] = field(default_factory=dict)
+    phases: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+    scope: Scope | None = None
+    hurt: tuple[int, ...] = ()
+    unsettled: tuple[Unsettled, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        """Whether it came to its end, found nothing, and nothing is left of what earlier ones found."""
+        return self.clean and not self.unsettled
+
+    @property
+    def seconds(self) -> float:
+        """How long all of it took."""
+        return sum(self.phases.values())
+
+
+def settles(later: Outcome, found: Unsettled) -> bool:
+    """Return whether a later run shows that what was found is no more: it has read it again, or all of it is gone."""
+    if not later.clean or later.scope is None:
+        return False
+    if later.kind is OutcomeKind.DRILL:
+        return later.scope is Scope.ALL or later.what == found.what
+    if later.scope in _WHOLE and (later.scope, later.what) == (found.scope, found.what):
+        return True
+    hurt, read = set(found.hurt), later.generations.keys()
+    if found.scope is not Scope.KEYS and (
+        later.scope is Scope.ALL or (later.scope is Scope.GENERATION and hurt and hurt <= read)
+    ):
+        return True
+    # Whoever names as many as can be named may have left it out.
+    return later.scope in _EVERYWHERE and bool(hurt) and not hurt & read and len(read) < GENERATIONS
+
+
+def after(outcome: Outcome, before: Outcome | None) -> Outcome:
+    """Return the outcome with what is left of what was found up to `before`, the one before it."""
+    if outcome.scope is None or before is None:
+        return outcome
+    left = list(before.unsettled)
+    if before.scope is not None and before.findings:
+        left.append(
+            Unsettled(at=before.at, scope=before.scope, what=before.what, findings=before.findings, hurt=before.hurt)
+        )
+    # The same found again by the same is told once, with its newest date.
+    newest = {(one.scope, one.what, one.hurt): one for one in left if not settles(outcome, one)}
+    if outcome.findings:
+        newest.pop((outcome.scope, outcome.what, outcome.hurt), None)
+    return replace(outcome, unsettled=tuple(newest.values())[-_UNSETTLED:])
+
+
+def encode_outcome(outcome: Outcome) -> bytes:
+    """Return the bytes to store; seconds are written as milliseconds."""
+    document: JsonObject = {
+        "v": VERSION,
+        "enc": None,
+        "kind": outcome.kind.value,
+        "pair": outcome.pair,
+        "at": iso(outcome.at),
+        "by": outcome.by,
+        "clean": outcome.clean,
+        "what": outcome.what,
+        "findings": outcome.findings,
+        "records": outcome.records,
+        "bytes": outcome.bytes,
+        "generations": {str(number): seq for number, seq in outcome.generations.items()},
+        "phases_ms": {name: round(seconds * 1000) for name, seconds in outcome.phases.items()},
+        **({} if outcome.error is None else {"error": outcome.error}),
+        **({} if outcome.scope is None else {"scope": outcome.scope.value}),
+        **({"hurt": list(outcome.hurt)} if outcome.hurt else {}),
+        **({"unsettled": [_unsettled_json(one) for one in outcome.unsettled]} if outcome.unsettled else {}),
+    }
+    return pack(canonical(document))
+
+
+def decode_outcome(data: bytes, where: str) -> Outcome:
+    """Parse what `encode_outcome` wrote. DamagedError names `where`."""
+    fields = Fields.of_stored(data, where)
+    kind = fields.take("kind", str)
+    if kind not in {one.value for one in OutcomeKind}:
+        raise DamagedError(f"{where}: unknown kind {kind}")
+    at = fields.take("at", str)
+    generations = fields.take("generations", dict)
+    phases = fields.take("phases_ms", dict)
+    numbers = {number_in(number): seq for number, seq in generations.items()}
+    if None in numbers or not all(map(_is_count, numbers.values())):
+        raise DamagedError(f"{where}: generations are not numbers")
+    if not all(map(_is_count, phases.values())):
+        raise DamagedError(f"{where}: phases are not milliseconds")
+    outcome = Outcome(
+        kind=OutcomeKind(kind),
+        pair=fields.take("pair", str),
+        at=_moment(at, where),
+        by=fields.take("by", str),
+        clean=fields.take("clean", bool),
+        what=fields.take("what", str),
+        findings=fields.take("findings", int),
+        records=fields.take("records", int),
+        bytes=fields.take("bytes", int),
+        generations={number: seq for number, seq in numbers.items() if number is not None},
+        phases={name: ms / 1000 for name, ms in phases.items()},
+        error=fields.take("error", str, None),
+        scope=_scope(fields.take("scope", str, None), where),
+        hurt=_numbers(fields.take("hurt", list, []), where),
+        unsettled=tuple(_unsettled(one, where) for one in fields.take("unsettled", list, [])),
+    )
+    fields.end()
+    return outcome
+
+
+def _unsettled_json(one: Unsettled) -> JsonObject:
+    document: JsonObject = {
+        "at": iso(one.at),
+        "scope": one.scope.value,
+        "what": one.what,
+        "findings": one.findings,
+        "hurt": list(one.hurt),
+    }
+    return document
+
+
+def _unsettled(document: object, where: str) -> Unsettled:
+    fields = Fields(document, where)
+    scope = _scope(fields.take("scope", str), where)
+    assert scope is not None
+    one = Unsettled(
+        at=_moment(fields.take("at", str), where),
+        scope=scope,
+        what=fields.take("what", str),
+        findings=fields.take("findings", int),
+        hurt=_numbers(fields.take("hurt", list), where),
+    )
+    fields.end()
+    return one
+
+
+def _scope(name: str | None, where: str) -> Scope | None:
+    if name is not None and name not in {one.value for one in Scope}:
+        raise DamagedError(f"{where}: unknown scope {name}")
+    return None if name is None else Scope(name)
+
+
+def _numbers(values: list[object], where: str) -> tuple[int, ...]:
+    if not all(map(_is_count, values)):
+        raise DamagedError(f"{where}: generations are not numbers")
+    return tuple(cast("list[int]", values))
+
+
+def _moment(at: str, where: str) -> int:
+    try:
+        return from_iso(at)
+    except ValueError as error:
+        raise DamagedError(f"{where}: {error}") from error
+
+
+def _is_count(value: object) -> bool:
+    return is_int64(value) and value >= 0

@@ -1,0 +1,72 @@
+"""Pauses: a person asks both instances to begin no turn for a while. `<root>/<pair>/pauses/<number>.json`.
+
+Numbered from 1 on without gaps, put if absent, never changed; the newest one counts. A pause holds back claims and
+nothing else: what a generation takes, becomes, covers and lets go of is decided as ever, so no promise rests on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tandem.backup_avro.chain.entries import JsonObject, from_iso, iso
+from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
+from tandem.backup_avro.errors import DamagedError
+
+#: The longest pause in ms: a pair that nobody can take over must not be forgotten.
+LONGEST_MS: Final = 30 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Who asked for what; `until` None ends the pause before. Times are ms since the epoch by the store's clock."""
+
+    number: int
+    pair: str
+    at: int
+    until: int | None
+    by: str
+    reason: str
+
+
+def in_force(newest: Pause | None, now: int) -> Pause | None:
+    """Return the pause that holds at `now`, None if none does. `newest` is the last one that was asked for."""
+    return newest if newest is not None and newest.until is not None and now < newest.until else None
+
+
+def encode_pause(pause: Pause) -> bytes:
+    """Return the bytes to store: equal ones for equal pauses."""
+    document: JsonObject = {
+        "v": VERSION,
+        "enc": None,
+        "number": pause.number,
+        "pair": pause.pair,
+        "at": iso(pause.at),
+        "until": None if pause.until is None else iso(pause.until),
+        "by": pause.by,
+        "reason": pause.reason,
+    }
+    return pack(canonical(document))
+
+
+def decode_pause(data: bytes, where: str) -> Pause:
+    """Parse a pause. DamagedError names `where`; NewerFormatError if a newer release of Tandem wrote it."""
+    fields = Fields.of_stored(data, where)
+    until = fields.take("until", str, None)
+    pause = Pause(
+        number=fields.take("number", int),
+        pair=fields.take("pair", str),
+        at=_moment(fields.take("at", str), where),
+        until=None if until is None else _moment(until, where),
+        by=fields.take("by", str),
+        reason=fields.take("reason", str),
+    )
+    fields.end()
+    return pause
+
+
+def _moment(text: str, where: str) -> int:
+    try:
+        return from_iso(text)
+    except ValueError as error:
+        raise DamagedError(f"{where}: {text!r} is not a time") from error

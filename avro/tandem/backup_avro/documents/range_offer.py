@@ -1,0 +1,99 @@
+"""Offers: what a catch-up job has read of a generation's base, for the instance to take into its chain.
+
+The job's workers store data objects below the generation's prefix and then an offer that names them. Nothing of it is
+part of the backup before the chain says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.document_limits import LISTS
+from tandem.backup_avro.chain.entries import PartitionKey, StoredObject
+from tandem.backup_avro.chain.generation import object_problem
+from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, dump_object, load_object, pack
+from tandem.backup_avro.errors import DamagedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """The offsets [low, high) of a base, read from `leader` while the base's floor was `floor`.
+
+    Read from high to low in chunks, between `started_at` and `ended_at` (ms by the store's clock), in `took_ms` by the
+    reader's own clock. `run` is the job's.
+    """
+
+    generation: int
+    key: PartitionKey
+    floor: int
+    leader: int
+    low: int
+    high: int
+    started_at: int
+    ended_at: int
+    took_ms: int
+    objects: tuple[StoredObject, ...]
+    run: str
+
+
+def encode_offer(offer: Offer) -> bytes:
+    """Return the bytes to store."""
+    document = {
+        "v": VERSION,
+        "enc": None,
+        "generation": offer.generation,
+        "topic_id": offer.key.topic_id,
+        "partition": offer.key.partition,
+        "floor": offer.floor,
+        "leader": offer.leader,
+        "low": offer.low,
+        "high": offer.high,
+        "started_at": offer.started_at,
+        "ended_at": offer.ended_at,
+        "took_ms": offer.took_ms,
+        "objects": [dump_object(item) for item in offer.objects],
+        "run": offer.run,
+    }
+    return pack(canonical(document))
+
+
+def decode_offer(data: bytes, where: str) -> Offer:
+    """Parse an offer. DamagedError names `where`."""
+    fields = Fields.of_stored(data, where, LISTS)
+    offer = Offer(
+        generation=fields.take("generation", int),
+        key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
+        floor=fields.take("floor", int),
+        leader=fields.take("leader", int),
+        low=fields.take("low", int),
+        high=fields.take("high", int),
+        started_at=fields.take("started_at", int),
+        ended_at=fields.take("ended_at", int),
+        took_ms=fields.take("took_ms", int),
+        objects=tuple(load_object(item, where) for item in fields.take("objects", list)),
+        run=fields.take("run", str),
+    )
+    fields.end()
+    return offer
+
+
+def check_offer(offer: Offer, key: str) -> None:
+    """Raise DamagedError unless the offer says what its key says, and names nothing but objects of that range.
+
+    What is planned and what goes on where is judged by names alone, so nothing else may be taken than what they say.
+    """
+    folder, _, name = key.rpartition("offers/")
+    said = (*offer.key, offer.floor, offer.leader, offer.low, offer.high)
+    if said != layout.offer_of(name) or offer.generation != layout.place_of(key)[1]:
+        raise DamagedError(f"{key} holds another offer than its name says")
+    if len({item.key for item in offer.objects}) < len(offer.objects):
+        raise DamagedError(f"{key} names an object twice")
+    for item in offer.objects:
+        if not item.key.startswith(f"{folder}topics/") or "/../" in item.key:
+            raise DamagedError(f"{key} names {item.key}, which lies outside {folder}topics/")
+        problem = object_problem(item)
+        if problem:
+            raise DamagedError(f"{key} names what no chain takes: {problem}")
+        if any(part.key != offer.key or not offer.low <= part.first <= part.last < offer.high for part in item.parts):
+            raise DamagedError(f"{key} names {item.key}, which holds records of other offsets")

@@ -1,0 +1,94 @@
+"""Releases: what a person let go of that the cluster no longer has. `<root>/<pair>/releases/<number>.json`.
+
+A release names one life of a topic and the generations up to a number, so it never lets go of anything that is stored
+later. It is numbered from 1 on without gaps, put if absent, never changed and never taken back. What it says counts
+only where the clearing rules would keep a partition for ever (`coverage.clearing`): it never stands in for coverage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tandem.backup_avro.chain.entries import JsonObject, PartitionKey, from_iso, iso
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.integers import is_int64
+from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
+from tandem.backup_avro.errors import DamagedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Who let go of what: `partitions` None means all; `through` is the last generation that it speaks of.
+
+    `topic` is the name the topic had, for people; `at` is in ms since the epoch by the store's clock.
+    """
+
+    number: int
+    pair: str
+    topic: str
+    topic_id: str
+    partitions: tuple[int, ...] | None
+    through: int
+    at: int
+    by: str
+    reason: str
+
+    def names(self, generation: int, key: PartitionKey) -> bool:
+        """Whether it speaks of this partition of this generation."""
+        return (
+            generation <= self.through
+            and key.topic_id == self.topic_id
+            and (self.partitions is None or key.partition in self.partitions)
+        )
+
+
+def released(releases: Iterable[Release], generation: Generation) -> frozenset[PartitionKey]:
+    """Return the partitions of `generation` that some release names."""
+    named = [r for r in releases if r.through >= generation.number and r.topic_id in generation.topics]
+    return frozenset(key for release in named for key in generation.positions if release.names(generation.number, key))
+
+
+def encode_release(release: Release) -> bytes:
+    """Return the bytes to store: equal ones for equal releases."""
+    document: JsonObject = {
+        "v": VERSION,
+        "enc": None,
+        "number": release.number,
+        "pair": release.pair,
+        "topic": release.topic,
+        "topic_id": release.topic_id,
+        "through": release.through,
+        "at": iso(release.at),
+        "by": release.by,
+        "reason": release.reason,
+    }
+    if release.partitions is not None:
+        document["partitions"] = list(release.partitions)
+    return pack(canonical(document))
+
+
+def decode_release(data: bytes, where: str) -> Release:
+    """Parse a release. DamagedError names `where`; NewerFormatError if a newer release of Tandem wrote it."""
+    fields = Fields.of_stored(data, where)
+    partitions = fields.take("partitions", list, None)
+    at = fields.take("at", str)
+    try:
+        moment = from_iso(at)
+    except ValueError as error:
+        raise DamagedError(f"{where}: {at!r} is not a time") from error
+    if partitions is not None and not all(map(is_int64, partitions)):
+        raise DamagedError(f"{where}: a list of partition numbers was expected")
+    release = Release(
+        number=fields.take("number", int),
+        pair=fields.take("pair", str),
+        topic=fields.take("topic", str),
+        topic_id=fields.take("topic_id", str),
+        partitions=None if partitions is None else tuple(partitions),
+        through=fields.take("through", int),
+        at=moment,
+        by=fields.take("by", str),
+        reason=fields.take("reason", str),
+    )
+    fields.end()
+    return release

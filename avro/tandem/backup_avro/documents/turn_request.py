@@ -1,0 +1,60 @@
+"""Signatures of requests for a turn: where `signing.require` is set, an ACTIVATE without one counts for nothing.
+
+Whoever may write to the coordination topic can send an ACTIVATE, and each one that is granted has every topic read
+again. The signature stands in the details of the message and covers what a turn is granted by. A copy of a signed
+request is worth nothing: it names a generation, which is claimed once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from tandem.backup_avro.chain.json_codec import canonical
+from tandem.backup_avro.chain.signatures import SignatureError, Signer, Trust, unseal
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+
+#: Under this name the details of an ACTIVATE hold its signature. Older releases pass it by.
+DETAIL: Final = "signature"
+
+
+def sign_request(message: CoordinationMessage, signer: Signer) -> CoordinationMessage:
+    """Return an ACTIVATE with its signature."""
+    _, token = unseal(signer.seal(_place(message), _body(message)))
+    assert token is not None
+    return replace(message, details={**message.details, DETAIL: token.decode()})
+
+
+def check_request(message: CoordinationMessage, trust: Trust) -> None:
+    """Raise SignatureError if an ACTIVATE can't count: it is unsigned where that is required, or forged."""
+    body, token = _body(message), message.details.get(DETAIL)
+    signed = body if token is None else b"".join((b'{"_sig":"', token.encode(errors="replace"), b'",', body[1:]))
+    trust.open(_place(message), signed)
+
+
+def counts(message: CoordinationMessage, trust: Trust) -> bool:
+    """Whether a message counts: all do that are no request for a turn, and of those what `check_request` lets pass."""
+    try:
+        if message.event is Event.ACTIVATE:
+            check_request(message, trust)
+    except SignatureError:
+        return False
+    return True
+
+
+def _place(message: CoordinationMessage) -> str:
+    return f"{message.pair}/requests/{message.generation}"
+
+
+def _body(message: CoordinationMessage) -> bytes:
+    return canonical(
+        {
+            "at": message.at,
+            "generation": message.generation,
+            "instance": message.instance,
+            "pair": message.pair,
+            "reason": message.reason,
+            "request_id": message.request_id,
+            "target": message.target,
+        }
+    )

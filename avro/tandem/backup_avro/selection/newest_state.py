@@ -1,0 +1,561 @@
+"""What to read for a restore, decided from folded chains alone: generations, objects, byte ranges and offset ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tandem.backup_avro.chain.entries import Opening, Part, PartitionKey, StoredObject, Topic
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.backup_avro.selection.coverage import common_offset, cut_off
+
+_Parts = dict[PartitionKey, list[tuple[StoredObject, Part]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """The records with offsets in [low, high) of one part of one data object.
+
+    `opening` is its generation's, which says what the headers of all its objects are; None for a connector's file.
+    """
+
+    generation: int
+    opening: Opening | None
+    item: StoredObject
+    part: Part
+    low: int
+    high: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether all records of the part are wanted, so that its counts are exact."""
+        return self.low <= self.part.first and self.part.last < self.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSelection:
+    """All that is restored of one partition, in offset order; slices don't overlap.
+
+    `generations` are those that it comes from, first the one that has its beginning.
+    `end` is the moment (exclusive); from `sound` on, if that is lower, the records are in doubt, as `warning` says.
+    """
+
+    key: PartitionKey
+    topic: Topic
+    slices: tuple[Slice, ...]
+    log_start: int
+    sound: int
+    end: int
+    generations: tuple[int, ...]
+    warning: str | None = None
+    log_start_from: tuple[int, ...] = ()
+    """Generations that nothing is taken from, but which alone know of this `log_start`."""
+    expired: int | None = None
+    """Below this offset records have expired that may have been there as of the state, None if none have."""
+
+    @property
+    def records(self) -> int:
+        """Number of stored records, exact if every slice is whole, else an upper bound."""
+        return sum(piece.part.records for piece in self.slices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What a restore reads: `generation` is what it rests on, `seq` its chain entry, `incomplete` what it lacks.
+
+    Both are 0 where no chain tells what there is, but a connector's files.
+    """
+
+    generation: int
+    seq: int
+    partitions: tuple[PartitionSelection, ...]
+    incomplete: tuple[str, ...] = ()
+
+    @property
+    def used(self) -> frozenset[int]:
+        """The generations without which it would be another one: what it rests on, and what others add or know."""
+        besides = (number for item in self.partitions for number in (*item.generations, *item.log_start_from))
+        return frozenset((self.generation, *besides))
+
+    @property
+    def what(self) -> str:
+        """What it rests on, for messages."""
+        return f"generation {self.generation}" if self.generation else "the root"
+
+
+def restorable(generations: Iterable[Generation]) -> list[Generation]:
+    """Return the generations that a restore may rest on, best first: COMPLETE ones of which something may be chosen.
+
+    Whole ones come before those that are partly cleared, untainted before tainted (which are sound up to the taint, and
+    get a warning), newer before older. What a CLEARING lets go can't be chosen from then on.
+    """
+    usable = [g for g in generations if g.complete and (g.whole or any(g.usable(key) for key in g.positions))]
+    return sorted(usable, key=lambda g: (g.whole, not g.taints, g.number), reverse=True)
+
+
+def choose(generations: Iterable[Generation], number: int | None = None) -> Generation:
+    """Return the generation to rest on: `number` if given, else the best. RefusedError if there is none."""
+    candidates = restorable(generations)
+    if number is not None:
+        candidates = [g for g in candidates if g.number == number]
+    if not candidates:
+        what = "no generation is" if number is None else f"generation {number} is not"
+        raise RefusedError(
+            f"{what} complete and free of clearing",
+            remedy="`tandem status` shows what there is and what is still missing",
+        )
+    return candidates[0]
+
+
+def select(
+    generations: Sequence[Generation],
+    *,
+    number: int | None = None,
+    wanted: Callable[[Topic], bool] = lambda _: True,
+    until: Mapping[PartitionKey, int] | None = None,
+    merge: bool = True,
+    removed: bool = False,
+) -> Selection:
+    """Select the newest state, or the state as of the offset vector `until`.
+
+    A partition that the generation lacks, because it came later or never was read through, comes from the next best one
+    that has it. With `removed`, the last backup of a topic that is gone is selected too, unless another topic has its
+    name now. With `merge`, records that another complete generation holds contiguously above the chosen one's position,
+    or above where that was tainted, are added, if its tail read them in the same leader epoch: what it scanned may lack
+    the tombstones of what lies below, and between two epochs the log may have been cut and have grown again. Where that
+    is so, its own copy of the partition is taken instead, unless `number` says which generation to rest on. What only
+    tainted generations have comes last, with a warning: the chosen one's, or what others read on in the same leader
+    epoch. Where it may not go on from there the warning alone says what is left out. What lies below the highest known
+    log start is left out.
+    """
+    chosen = choose(generations, number)
+    others = [g for g in restorable(generations) if g.number != chosen.number] if merge else []
+    return unite(chosen, others, freely=number is None, wanted=wanted, until=until, removed=removed)
+
+
+def unite(
+    chosen: Generation,
+    others: Sequence[Generation],
+    *,
+    freely: bool,
+    wanted: Callable[[Topic], bool] = lambda _: True,
+    until: Mapping[PartitionKey, int] | None = None,
+    removed: bool = False,
+) -> Selection:
+    """Select from one generation, and from others, the best first, what `select` says they add to it.
+
+    Only if `freely`, what it lacks comes from others, and their copies are taken instead of its own where they must be.
+    """
+    universe = [chosen, *others] if freely and until is None else [chosen]
+    topics, passed_over = _topics(universe, removed=removed)
+    parts = {g.number: _parts_by_key(g) for g in (chosen, *others)}
+    partitions, incomplete = [], []
+    for key in sorted({key for state in universe for key in state.positions}):
+        topic = topics[key.topic_id]
+        if topic.topic_id in passed_over or not wanted(topic):
+            continue
+        holders = [state for state in universe if key in state.positions and state.usable(key)]
+        if not holders:
+            if key in chosen.positions:
+                incomplete.append(chosen.name_of(key))
+            continue
+        rest_on = _best_of(holders, key)
+        # What was cut off goes on nowhere: others are only named.
+        beside = _not_cut_off(holders, key) if cut_off(rest_on, key) else (chosen, *others)
+        partitions.append(
+            _select_partition(
+                rest_on,
+                [g for g in beside if g is not rest_on],
+                parts,
+                (key, topic),
+                None if until is None else until.get(key),
+                instead=freely,
+            )
+        )
+    return Selection(
+        generation=chosen.number, seq=chosen.seq, partitions=_wide_enough(partitions), incomplete=tuple(incomplete)
+    )
+
+
+def _wide_enough(partitions: Sequence[PartitionSelection]) -> tuple[PartitionSelection, ...]:
+    """Return them with topics that have all of their partitions: an older generation may know one more than newest."""
+    counts: dict[str, int] = {}
+    for item in partitions:
+        topic_id = item.key.topic_id
+        counts[topic_id] = max(counts.get(topic_id, item.topic.partitions), item.key.partition + 1)
+    return tuple(
+        item
+        if (count := counts[item.key.topic_id]) == item.topic.partitions
+        else replace(item, topic=replace(item.topic, partitions=count))
+        for item in partitions
+    )
+
+
+def _best_of(holders: Sequence[Generation], key: PartitionKey) -> Generation:
+    """Return which of the generations that hold a partition its state is taken from, the first of equal ones.
+
+    One of the log's present history, unless what they have of it is no state of the log beyond doubt, and what another
+    one has, part of which was cut off, is.
+    """
+    present = [state for state in _not_cut_off(holders, key) if not _reads_a_former_log(state, key, holders)]
+    if any(_is_state(state, key) for state in present):
+        return present[0]
+    if any(_is_state(state, key) for state in _not_cut_off(holders, key)):
+        return min(holders, key=lambda state: _left_behind(state, key))
+    return min(holders, key=lambda state: (not _is_state(state, key), _left_behind(state, key)))
+
+
+def _reads_a_former_log(state: Generation, key: PartitionKey, holders: Iterable[Generation]) -> bool:
+    """Whether a later generation found the log cut, in the same epoch, below what `state` has read and not asked again.
+
+    Where volumes were put back to a snapshot, offset and epoch alone would join both histories (decision 80).
+    """
+    return any(
+        other.number > state.number
+        and cut_off(other, key)
+        and other.sound_epoch(key) == state.sound_epoch(key)
+        and 0 <= (other.taints[key].cut_at or 0) < state.sound_offset(key)
+        for other in holders
+    )
+
+
+def _not_cut_off(holders: Iterable[Generation], key: PartitionKey) -> list[Generation]:
+    """Return those of which nothing was cut off."""
+    return [state for state in holders if not cut_off(state, key)]
+
+
+def _is_state(state: Generation, key: PartitionKey) -> bool:
+    """Whether what a generation has of a partition below its taint is a state that the log was in."""
+    return state.sound_offset(key) >= state.state_from(key)
+
+
+def _left_behind(state: Generation, key: PartitionKey) -> tuple[bool, int, int]:
+    """Order generations by how much of their history of a log it has left, because an election cut it off."""
+    if not cut_off(state, key):
+        return False, 0, 0
+    return True, -state.sound_epoch(key), -state.sound_offset(key)
+
+
+def select_cut(
+    state: Generation, cut: Mapping[PartitionKey, int], *, wanted: Callable[[Topic], bool] = lambda _: True
+) -> Selection:
+    """Select exactly a cut, from the one generation that holds it: per partition the records below it, nothing else.
+
+    `state` is the generation as of the chain entry that completed the cut, so whatever was rewritten or tainted later
+    does not matter. Topics are selected even if they were deleted by then. RefusedError if `state` lacks some of it.
+    """
+    parts = {state.number: _parts_by_key(state)}
+    partitions = []
+    for key, end in sorted(cut.items()):
+        if not state.usable(key) or state.positions[key].offset < end:
+            raise RefusedError(
+                f"generation {state.number} does not hold {state.name_of(key)} up to offset {end} "
+                f"as of entry {state.seq}",
+                remedy="report it: the checkpoint must not have been completed; restore without --checkpoint",
+            )
+        check_horizon([state], key, end)
+        if wanted(state.topics[key.topic_id]):
+            partitions.append(
+                _select_partition(state, [], parts, (key, state.topics[key.topic_id]), end, instead=False)
+            )
+    return Selection(generation=state.number, seq=state.seq, partitions=tuple(partitions))
+
+
+def bounded(selection: Selection, generations: Sequence[Generation], until: Mapping[tuple[str, int], int]) -> Selection:
+    """Return a selection without what lies at or above these offsets, (topic, partition) -> offset.
+
+    A bound below where the first scan was done gets a warning: what was superseded by then had been compacted.
+    Raises ConfigError for a partition that is not selected, RefusedError for an offset that is beyond what is there.
+    """
+    if not until:
+        return selection
+    states = {state.number: state for state in generations}
+    left = dict(until)
+    partitions = []
+    for piece in selection.partitions:
+        offset = left.pop((piece.topic.name, piece.key.partition), None)
+        if offset is None:
+            partitions.append(piece)
+            continue
+        if offset > piece.end:
+            raise RefusedError(
+                f"{piece.topic.name}-{piece.key.partition} reaches up to offset {piece.end}, not to {offset}",
+                remedy="leave the bound out for all there is",
+            )
+        needed = {one.generation for one in piece.slices if one.low < offset}
+        check_horizon((states[number] for number in sorted(needed)), piece.key, offset)
+        warnings = [piece.warning] if piece.warning is not None and offset > piece.sound else []
+        # What others add was read by their tails, from an offset on that is a state already.
+        told = states[piece.generations[0]].state_from(piece.key)
+        if offset < told:
+            warnings.append(
+                f"below offset {told} there is only what compaction had left by then: not a state of the past"
+            )
+        slices = tuple(replace(one, high=min(one.high, offset)) for one in piece.slices if one.low < offset)
+        partitions.append(
+            replace(
+                piece,
+                slices=tuple(one for one in slices if one.part.first < one.high),
+                end=offset,
+                sound=min(piece.sound, offset),
+                warning="; ".join(warnings) or None,
+                expired=_expired_below(piece, states, offset),
+            )
+        )
+    if left:
+        names = ", ".join(f"{topic}:{number}" for topic, number in sorted(left))
+        raise ConfigError(f"--until names {names}, which is not restored", remedy="see --dry-run for what is")
+    return replace(selection, partitions=tuple(partitions))
+
+
+def _expired_below(piece: PartitionSelection, states: Mapping[int, Generation], end: int) -> int | None:
+    """Return the same of a selection that ends lower: when its end was the log's is not known, so all that ever has."""
+    if end == piece.end:
+        return piece.expired
+    ever = (states[number].expired.get(piece.key) for number in piece.generations)
+    return _expired((item.offset for item in ever if item is not None), piece.log_start, end)
+
+
+def check_horizon(states: Iterable[Generation], key: PartitionKey, offset: int) -> None:
+    """Raise RefusedError if retention has swept what a state as of `offset` would need."""
+    for state in states:
+        if not state.tells(key, offset):
+            raise RefusedError(
+                f"generation {state.number} does not hold the state of {state.name_of(key)} as of offset {offset}: "
+                f"below {state.horizons[key]} only the newest record of each key is left",
+                remedy="the horizon of `tandem retention` was put there; choose a later state",
+            )
+
+
+def _topics(universe: Iterable[Generation], *, removed: bool) -> tuple[dict[str, Topic], set[str]]:
+    """Return all topics by id, each as the newest generation that knows it has it, and which ids are passed over.
+
+    What the newest generation does not know was gone when it began, or came after it listed the topics for COMPLETE:
+    then a generation that is still read has it first, and may know the end of a namesake that the newest one has.
+    """
+    newest_first = sorted(universe, key=lambda g: g.number, reverse=True)
+    newest = newest_first[0]
+    topics: dict[str, Topic] = {}
+    gone: list[str] = []
+    for state in newest_first:
+        for topic_id, topic in state.topics.items():
+            if topic_id not in topics:
+                topics[topic_id] = topic
+                if topic.removed or (state is not newest and _was_gone(topic_id, state, newest)):
+                    gone.append(topic_id)
+    # A life that nobody has read through yet stands for no other one.
+    restored = {key.topic_id for state in newest_first for key in state.positions if state.usable(key)}
+    ended = {topic_id for state in newest_first for topic_id, topic in state.topics.items() if topic.removed}
+    lives: dict[str, list[str]] = {}
+    for topic_id in topics.keys() - gone:
+        lives.setdefault(topics[topic_id].name, []).append(topic_id)
+    order = list(topics)
+    for ids in lives.values():  # newest first: the last life of a name that nobody saw the end of
+        ids.sort(key=lambda topic_id: (topic_id not in restored, topic_id in ended, order.index(topic_id)))
+        gone.extend(ids[1:])
+    passed_over = set()
+    taken = {name for name, ids in lives.items() if ids[0] in restored}
+    for topic_id in gone:  # newest first: of several lives of one name the last
+        name = topics[topic_id].name
+        if not removed or name in taken:
+            passed_over.add(topic_id)
+        if topic_id in restored:
+            taken.add(name)
+    return topics, passed_over
+
+
+def _was_gone(topic_id: str, state: Generation, newest: Generation) -> bool:
+    """Whether a topic that `newest` does not know was gone before that: `state` is sealed, or had read it by then."""
+    bases = [position.base for key, position in state.positions.items() if key.topic_id == topic_id]
+    return state.sealed or any(base.done_at is not None and base.done_at < newest.claim.at for base in bases)
+
+
+def _select_partition(
+    chosen: Generation,
+    others: list[Generation],
+    parts: dict[int, _Parts],
+    what: tuple[PartitionKey, Topic],
+    until: int | None,
+    *,
+    instead: bool,
+) -> PartitionSelection:
+    key, topic = what
+    position = chosen.positions[key]
+    log_start, epoch = position.log_start, chosen.sound_epoch(key)
+    own_end = position.offset if until is None else min(until, position.offset)
+    end = min(own_end, chosen.sound_offset(key))
+    slices = _slices(chosen, parts[chosen.number].get(key, ()), 0, end)
+    used = [chosen.number]
+    # Of a scan that is in doubt there is no state that another one's records would lead up to.
+    joining = list(others) if instead or _is_state(chosen, key) else []
+    while joining:
+        other = next((g for g in joining if _reach(g, key, end=end, epoch=epoch, until=until) is not None), None)
+        if other is None:
+            break
+        joining.remove(other)
+        there, reach = other.positions[key], _reach(other, key, end=end, epoch=epoch, until=until)
+        assert reach is not None
+        mine, told_from = parts[other.number].get(key, ()), other.told_from(key)
+        if other.sound_epoch(key) == epoch and end >= told_from:
+            slices.extend(_slices(other, mine, end, reach))
+            used.append(other.number)
+            log_start = max(log_start, there.log_start)
+        elif instead and reach >= other.state_from(key):
+            slices = _slices(other, mine, 0, reach)
+            used, log_start = [other.number], max(log_start, there.log_start)
+        else:
+            continue
+        end, epoch = reach, other.sound_epoch(key)
+        joining = [g for g in others if g.number not in used]
+    if instead and until is None:
+        further = (g for g in others if _reach(g, key, end=end, epoch=epoch, until=None) is not None)
+        whole = next((g for g in further if _is_state(g, key)), None)
+        if whole is not None:  # the log was cut inside of what it scanned or a sweep left: only all of it makes sense
+            return _select_partition(whole, [], parts, what, None, instead=False)
+    known_by: tuple[int, ...] = ()
+    if until is None:  # what was deleted from the log by any of them stays so
+        same = [g for g in others if g.usable(key) and g.sound_epoch(key) == epoch]
+        know = max(same, key=lambda g: g.positions[key].log_start, default=chosen)
+        if know.positions[key].log_start > log_start:
+            log_start, known_by = know.positions[key].log_start, (know.number,)
+        log_start = max(log_start, 0)
+    taken = _Taken(key=key, slices=slices, used=used, end=end, epoch=epoch)
+    _take_in_doubt(taken, chosen, others, parts, until)
+    kept = [piece if piece.low >= log_start else replace(piece, low=log_start) for piece in taken.slices]
+    kept = [piece for piece in kept if piece.low < piece.high and piece.part.last >= piece.low]
+    return PartitionSelection(
+        key=key,
+        topic=topic,
+        slices=tuple(sorted(kept, key=lambda piece: max(piece.part.first, piece.low))),
+        log_start=log_start,
+        sound=end,
+        end=taken.end,
+        generations=tuple(taken.used),
+        warning="; ".join(taken.warnings) or None,
+        log_start_from=tuple(number for number in known_by if number not in taken.used),
+        expired=_expired(
+            (g.missing.get(key, 0) for g in (chosen, *others) if g.number in taken.used), log_start, taken.end
+        ),
+    )
+
+
+def _expired(offsets: Iterable[int], log_start: int, end: int) -> int | None:
+    """Return below which offset of [log_start, end) some of what was there has expired, None if nothing has."""
+    highest = min(max(offsets, default=0), end)
+    return highest if highest > max(log_start, 0) else None
+
+
+def _reach(other: Generation, key: PartitionKey, *, end: int, epoch: int, until: int | None) -> int | None:
+    """Return how far (exclusive) `other` reaches beyond `end` in the same history, None if it does not.
+
+    An offset and the epoch of the record before it name all that lies below; so what is sound counts by its own epoch,
+    not by that in which the position is by now.
+    """
+    there = other.positions.get(key)
+    if there is None or not other.usable(key) or other.sound_epoch(key) < epoch:
+        return None
+    reach = common_offset(other, key)
+    if until is not None:
+        reach = min(until, reach)
+    return reach if end < reach else None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Taken:
+    """What is restored of a partition so far: up to `end`, in leader epoch `epoch`."""
+
+    key: PartitionKey
+    slices: list[Slice]
+    used: list[int]
+    end: int
+    epoch: int
+    warnings: list[str] = field(default_factory=list)
+
+    def go_on(self, state: Generation, parts: _Parts, reach: int, warning: str) -> None:
+        """Take what a generation has from `end` up to `reach`."""
+        self.slices.extend(_slices(state, parts.get(self.key, ()), self.end, reach))
+        if state.number not in self.used:
+            self.used.append(state.number)
+        self.end, self.epoch = reach, state.positions[self.key].epoch
+        self.warnings.append(warning)
+
+
+def _take_in_doubt(
+    taken: _Taken,
+    chosen: Generation,
+    others: Iterable[Generation],
+    parts: Mapping[int, _Parts],
+    until: int | None,
+) -> None:
+    """Add what nobody has without doubt, but not of a history that the log has left; warn of all of it.
+
+    What others have comes last. An instance whose generation was tainted reads on until it is sealed, and confirms
+    records that the one which replaces it may not have read before its owner died.
+    """
+    key = taken.key
+    tainted = [g for g in (chosen, *others) if key in g.taints and g.usable(key)]
+    tails = {
+        g.number: g.positions[key].offset if until is None else min(until, g.positions[key].offset) for g in tainted
+    }
+    newer = (g for g in tainted if g.number in taken.used and g.number > chosen.number and not cut_off(g, key))
+    for state in (*(g for g in tainted if g is chosen), *newer):
+        more = tails[state.number] > taken.end and state.positions[key].epoch >= taken.epoch
+        if more and _follows(state, taken):
+            why = f"tainted above offset {taken.end}: {state.taints[key].reason}"
+            taken.go_on(state, parts[state.number], tails[state.number], why)
+            break
+    # Of what was cut off only what the log kept; whoever was taken has no more.
+    kept = {g.number: _kept(g, key, tails[g.number]) for g in tainted}
+    for state in sorted(tainted, key=lambda g: (not _goes_on(g, taken), -kept[g.number])):
+        reason, reach = state.taints[key].reason, kept[state.number]
+        if reach <= taken.end or state.positions[key].epoch < taken.epoch:
+            continue
+        if _goes_on(state, taken):
+            why = f"from offset {taken.end} on only generation {state.number} has it, which is tainted: {reason}"
+            taken.go_on(state, parts[state.number], reach, why)
+        else:
+            taken.warnings.append(
+                f"generation {state.number}, tainted ({reason}), read up to offset {reach}; what it has from "
+                f"{taken.end} on is left out, as it may not go on from there: "
+                f"`--generation {state.number}` restores its own copy"
+            )
+
+
+def _kept(state: Generation, key: PartitionKey, reach: int) -> int:
+    """Return up to where the log has what a tainted generation read up to `reach`, as far as is known."""
+    cut_at = state.taints[key].cut_at
+    return reach if cut_at is None else min(reach, cut_at)
+
+
+def _follows(state: Generation, taken: _Taken) -> bool:
+    """Whether what a generation has above `taken.end` may follow: its own records, or not out of a scan.
+
+    A scan lacks what was superseded, and tombstones that were gone by then: put on another one's records it would bring
+    keys back that neither copy has.
+    """
+    return taken.used == [state.number] or state.told_from(taken.key) <= taken.end
+
+
+def _goes_on(state: Generation, taken: _Taken) -> bool:
+    """Whether the tail of a tainted generation read on in the log that was read up to `taken.end`.
+
+    It did if all that it has since its taint is of that one epoch: an epoch has one leader, whose log only grows.
+    """
+    there = state.positions[taken.key]
+    return state.sound_epoch(taken.key) == there.epoch == taken.epoch and state.told_from(taken.key) <= taken.end
+
+
+def _parts_by_key(state: Generation) -> _Parts:
+    found: _Parts = {}
+    for item, part in state.live_parts():
+        found.setdefault(part.key, []).append((item, part))
+    return found
+
+
+def _slices(state: Generation, parts: Iterable[tuple[StoredObject, Part]], low: int, high: int) -> list[Slice]:
+    return [
+        Slice(generation=state.number, opening=state.opening, item=item, part=part, low=low, high=high)
+        for item, part in parts
+        if part.first < high and part.last >= low
+    ]

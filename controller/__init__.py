@@ -1,1 +1,0 @@
-"""Roles of the pair: observe, decide, apply, execute; the coordination topic; configuration and the command line."""

@@ -1,1 +1,0 @@
-"""The command line: one module per command, data on stdout, everything else on stderr."""

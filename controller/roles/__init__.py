@@ -1,1 +1,0 @@
-"""Which rights each role needs on the store and on Kafka. Pure: `tandem policy` prints them, the tests try them."""

@@ -1,0 +1,1 @@
+"""Commands that ask the pair for something: turns, pauses, checkpoints."""

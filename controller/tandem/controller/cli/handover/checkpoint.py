@@ -1,0 +1,313 @@
+"""`tandem checkpoint`: name a consistent cut, see how it stands, delete it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from tandem.backup_avro.errors import ConfigError, DamagedError, ExitCode, TandemError, TimedOutError, TransientError
+from tandem.controller.cli.options.backup_place import PairOption, RootOption, opened
+from tandem.controller.cli.options.consent import asker, one_line
+from tandem.controller.cli.options.durations import span
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.examples import examples
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+from tandem.controller.cli.output.slow_notice import patience
+
+if TYPE_CHECKING:
+    from tandem.backup_avro.documents.checkpoint import Request
+    from tandem.controller.status.checkpoint_view import CheckpointStatus, Seer
+    from tandem.sink.store import ObjectStore
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+
+_LOOK_S: Final = 1.0
+_TELL_S: Final = 10.0
+_SHOWN: Final = 50
+
+
+@app.callback()
+def _checkpoint() -> None:
+    """Name consistent cuts, list and delete them.
+
+    A checkpoint is the ends of all guarded logs at one moment. A completed one can be restored exactly
+    (`tandem restore --checkpoint ID`), and keeps the generation that holds it until it is deleted.
+    """
+
+
+@app.command(
+    epilog="\b\nExamples:\n  tandem checkpoint create --id before-migration -c a.yaml\n"
+    "  tandem checkpoint create --keep 30d --timeout 5m -o json"
+)
+def create(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    id_: Annotated[str | None, typer.Option("--id", metavar="ID", help="Its name; else one is made.")] = None,
+    keep: Annotated[
+        str | None, typer.Option("--keep", metavar="DURATION", help="Let it go after so long; else never.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it until it is completed or failed.")] = True,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="DURATION", help="It fails unless it is completed by then.")
+    ] = "10m",
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept with it.")] = "",
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Name the ends of all guarded logs at this moment.
+
+    Asking twice for the same id returns the first one. The Active completes it when its chain has stored everything up
+    to these ends; if that has not happened within --timeout, or can't happen any more, it has failed.
+
+    Exit code 0 if it is completed (with --no-wait: asked for), 1 if it failed, 4 if its time ran out, 5 if it is
+    refused: no complete generation takes records.
+    """
+    from tandem.backup_avro.documents.checkpoint import check_id  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.checkpoint_view import Seer, draft, hint  # noqa: PLC0415 - likewise
+    from tandem.controller.status.outside_view import store_for_looking  # noqa: PLC0415 - likewise
+    from tandem.sink.store.chain import checkpoints  # noqa: PLC0415 - likewise
+
+    lifetime, keeping = span("--timeout", timeout), None if keep is None else span("--keep", keep)
+    if keeping is not None and keeping <= lifetime:
+        raise ConfigError("--keep must be longer than --timeout", remedy="it is counted from the request on, too")
+    if id_ is not None:
+        check_id(id_)
+    settings = load(context, config, overrides)
+    store = store_for_looking(settings)
+    try:
+        found = None if id_ is None else checkpoints.find(store, settings.pair, id_)
+        if found is None:
+            with patience("reading the chains and asking the brokers"):
+                request = draft(
+                    settings,
+                    store,
+                    checkpoint_id=id_,
+                    lifetime_ms=_ms(lifetime),
+                    keep_ms=None if keeping is None else _ms(keeping),
+                    by=asker(),
+                    reason=one_line(reason),
+                )
+            found = checkpoints.ask(store, request)
+            is_mine = found.request.nonce == request.nonce
+        else:
+            is_mine = False
+        if not is_mine:
+            output.note(f"checkpoint {found.request.id} was asked for before, by {found.request.by}")
+        elif (trouble := hint(settings, store, found.request)) is not None:
+            output.note(f"the instances could not be told and look by themselves within a minute: {trouble.args[0]}")
+        seer = Seer(store, settings.pair, by=asker())
+        stands = _follow(seer, found.request.id, wait=wait)
+    finally:
+        store.close()
+    _show(stands, settings.pair, output_)
+    _conclude(stands)
+
+
+@app.command("list", epilog=examples("tandem checkpoint list -c a.yaml", "tandem checkpoint list -o json"))
+def list_(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    root: RootOption = None,
+    pair: PairOption = None,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """List all checkpoints, oldest first, from the store alone. Exit code 3 if one can't be read."""
+    from tandem.controller.status.checkpoint_view import Seer  # noqa: PLC0415 - Kafka and S3 are slow to import
+
+    settings, store = opened(context, config, overrides, root=root, pair=pair)
+    try:
+        with patience("reading the chains"):
+            found, damaged = Seer(store, settings.pair, by=asker()).all()
+    finally:
+        store.close()
+    table = Table(
+        columns=("id", "status", "requested", "generation", "entry", "kept", "detail"),
+        rows=[
+            (
+                one.id,
+                one.status.value,
+                output.at(one.requested_at),
+                one.generation,
+                one.seq,
+                _kept(one),
+                one.detail if one.generation is None else one.why_not,
+            )
+            for one in found
+        ],
+        right=frozenset({"generation", "entry"}),
+    )
+    body = {"pair": settings.pair, "checkpoints": found, "damaged": damaged}
+    output.show(kind="Checkpoints", body=body, output=output_, tables=[table])
+    for checkpoint_id, why in damaged.items():
+        output.warn(f"checkpoint {checkpoint_id} can't be read: {why}")
+    if damaged:
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+@app.command(
+    epilog=examples(
+        "tandem checkpoint show before-migration -c a.yaml", "tandem checkpoint show before-migration -o json"
+    )
+)
+def show(
+    context: typer.Context,
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Its name.")],
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    root: RootOption = None,
+    pair: PairOption = None,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show how a checkpoint stands, from the store alone: does-not-exist, ongoing, completed or failed.
+
+    Exit code 0 if it is ongoing or completed, 3 if it failed or can't be restored any more, 1 if it does not exist.
+    """
+    from tandem.backup_avro.documents.checkpoint import Status, check_id  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.checkpoint_view import Seer  # noqa: PLC0415 - likewise
+
+    check_id(id_)
+    settings, store = opened(context, config, overrides, root=root, pair=pair)
+    try:
+        with patience("reading the chains"):
+            found = Seer(store, settings.pair, by=asker()).one(id_)
+    finally:
+        store.close()
+    _show(found, settings.pair, output_)
+    if found.status is Status.DOES_NOT_EXIST:
+        raise typer.Exit(ExitCode.ERROR)
+    if found.status is Status.FAILED or (found.status is Status.COMPLETED and not found.restorable):
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+@app.command(epilog=examples("tandem checkpoint delete before-migration -c a.yaml"))
+def delete(
+    context: typer.Context,
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Its name.")],
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    root: RootOption = None,
+    pair: PairOption = None,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Delete a checkpoint: its generation is cleared as if there had been none. One that is ongoing is given up.
+
+    Deleting one that does not exist is no error.
+    """
+    from tandem.backup_avro.documents.checkpoint import check_id  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.checkpoint_view import hint  # noqa: PLC0415 - likewise
+    from tandem.sink.store.chain import checkpoints  # noqa: PLC0415 - likewise
+
+    check_id(id_)
+    settings, store = opened(context, config, overrides, root=root, pair=pair)
+    try:
+        found = _find_readable(store, settings.pair, id_)
+        deleted = checkpoints.delete(store, settings.pair, id_)
+        if found is not None:
+            hint(settings, store, found)  # Without it the owners see within a minute that it is gone.
+    finally:
+        store.close()
+    said = f"checkpoint {id_} is deleted" if deleted else f"there is no checkpoint {id_}"
+    body = {"pair": settings.pair, "id": id_, "deleted": deleted}
+    output.show(kind="CheckpointDeleted", body=body, output=output_, tables=[said])
+
+
+def _find_readable(store: ObjectStore, pair: str, checkpoint_id: str) -> Request | None:
+    from tandem.sink.store.chain import checkpoints  # noqa: PLC0415 - Kafka and S3 are slow to import
+
+    try:
+        found = checkpoints.find(store, pair, checkpoint_id)
+    except DamagedError as error:
+        output.warn(f"it can't be read: {error}")
+        return None
+    return None if found is None else found.request
+
+
+def _ms(span: timedelta) -> int:
+    return round(span.total_seconds() * 1000)
+
+
+def _follow(seer: Seer, checkpoint_id: str, *, wait: bool) -> CheckpointStatus:
+    """Return how it stands when that is settled, which its deadline sees to; at once without `wait`."""
+    from tandem.backup_avro.documents.checkpoint import Status  # noqa: PLC0415 - for the command, not for --help
+
+    told, told_at, troubled = "", 0.0, False
+    while True:
+        try:
+            stands = seer.one(checkpoint_id)
+        except TransientError as error:
+            if not wait:
+                raise
+            if not troubled:
+                output.warn(f"the store does not answer, going on: {error.args[0]}")
+            troubled = True
+        else:
+            troubled = False
+            if not wait or stands.status is not Status.ONGOING:
+                return stands
+            now, text = time.monotonic(), stands.detail or "the Active is about to complete it"
+            if text != told and now - told_at >= _TELL_S:
+                output.note(f"checkpoint {checkpoint_id}: {text}")
+                told, told_at = text, now
+        time.sleep(_LOOK_S)
+
+
+def _conclude(stands: CheckpointStatus) -> None:
+    """Raise what a checkpoint that failed means for the exit code."""
+    from tandem.backup_avro.documents.checkpoint import Status  # noqa: PLC0415 - for the command, not for --help
+
+    if stands.status is Status.DOES_NOT_EXIST:
+        raise TandemError(f"checkpoint {stands.id} was deleted meanwhile")
+    if stands.status is not Status.FAILED:
+        return
+    late = stands.settled_at is not None and stands.deadline is not None and stands.settled_at >= stands.deadline
+    kind = TimedOutError if late else TandemError
+    raise kind(
+        f"checkpoint {stands.id} failed: {stands.detail}",
+        remedy=f"`tandem checkpoint delete {stands.id}` frees its name; then ask again",
+    )
+
+
+def _show(stands: CheckpointStatus, pair: str, form: OutputFormat) -> None:
+    body = {"pair": pair, **output.fields(stands)}
+    output.show(kind="Checkpoint", body=body, output=form, tables=_tables(stands))
+
+
+def _tables(stands: CheckpointStatus) -> Iterator[Table | str]:
+    lines = [f"checkpoint {stands.id}: {stands.status.value}" + (f": {stands.detail}" if stands.detail else "")]
+    if stands.requested_at is not None:
+        why = f" ({stands.reason})" if stands.reason else ""
+        lines.append(f"asked for {output.at(stands.requested_at)} by {stands.requested_by}{why}")
+    if stands.generation is not None:
+        lines.append(f"held by generation {stands.generation}, entry {stands.seq}; kept {_kept(stands)}")
+        lines.append(
+            f"`tandem restore --checkpoint {stands.id}` restores it"
+            if stands.restorable
+            else f"can't be restored: {stands.why_not}"
+        )
+    elif stands.settled_at is None and stands.deadline is not None:
+        lines.append(f"fails unless it is completed by {output.at(stands.deadline)}")
+    yield "\n".join(lines)
+    if stands.partitions:
+        yield Table(
+            columns=("topic", "partition", "cut at offset", "topic id"),
+            rows=[(one.topic, one.partition, one.end, one.topic_id) for one in stands.partitions[:_SHOWN]],
+            right=frozenset({"partition", "cut at offset"}),
+        )
+        if len(stands.partitions) > _SHOWN:
+            yield f"… and {len(stands.partitions) - _SHOWN} more partitions: -o json lists all"
+
+
+def _kept(stands: CheckpointStatus) -> str | None:
+    if stands.generation is None:
+        return None
+    return "until it is deleted" if stands.kept_until is None else f"until {output.at(stands.kept_until)}"

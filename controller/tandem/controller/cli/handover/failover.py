@@ -1,0 +1,365 @@
+"""`tandem failover`: ask an instance to build the next generation and become Active, and follow it to the end."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from tandem.backup_avro.errors import RefusedError, TandemError, TimedOutError, TransientError
+from tandem.controller.cli.options.consent import consent, one_line
+from tandem.controller.cli.options.durations import span
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, duration
+from tandem.controller.cli.output.slow_notice import patience
+
+if TYPE_CHECKING:
+    from tandem.backup_avro.chain.generation import Generation
+    from tandem.backup_avro.documents.coordination_message import CoordinationMessage
+    from tandem.controller.config import Config
+    from tandem.controller.coordination.follow_handover import Following
+    from tandem.controller.history.handover_progress import Plan, Standing
+    from tandem.controller.status.pair_view import Sight, Voice
+    from tandem.sink.store import ObjectStore
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+SENDER: Final = "cli"
+_LOOK_S: Final = 1.0
+_TELL_S: Final = 5.0
+
+
+@app.command(
+    epilog="\b\nExamples:\n  tandem failover -c a.yaml\n"
+    '  tandem failover --to b --reason "node drain" --yes --wait --timeout 2h -o json'
+)
+def failover(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="INSTANCE", help="Who builds it; left out: who is not Active."),
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "manual failover",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Ask a silent instance too, beside a build that never ends, or in a pause.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it until the old generation is cleared.")] = False,
+    timeout: Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Longest time to --wait.")] = "30m",
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Ask the other instance to take its turn now.
+
+    It reads all topics again into a new generation; the Active goes on until that one is complete and covers it, then
+    seals and clears its own. Nothing is lost at any moment, whoever fails. What it costs is said first.
+
+    Exit code 5 if it is refused: nothing is complete yet, a generation is being built already, the instance is silent,
+    or the pair is paused (all but the first can be overruled with --force). Exit code 4 if --wait ran out; the request
+    stays in force.
+    """
+    timeout_s = span("--timeout", timeout).total_seconds()
+    take_turn(
+        load(context, config, overrides),
+        lambda _: to,
+        reason=one_line(reason, otherwise="manual failover"),
+        force=force,
+        yes=yes,
+        wait_s=timeout_s if wait else None,
+        form=output_,
+    )
+
+
+def take_turn(
+    settings: Config,
+    whom: Callable[[Sight], str | None],
+    *,
+    reason: str,
+    force: bool,
+    yes: bool,
+    wait_s: float | None,
+    form: OutputFormat,
+) -> None:
+    """Ask `whom` (None: who is not Active) for the next generation: costs, consent, request, and what comes of it.
+
+    Raises RefusedError where it may not be, TransientError where nobody can be asked, TimedOutError after `wait_s`.
+    """
+    from tandem.controller.history.handover_progress import plan  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.outside_view import store_for_looking  # noqa: PLC0415 - likewise
+
+    store = store_for_looking(settings)
+    try:
+        seen = _look(settings, store)
+        asked = plan(seen, to=whom(seen), force=force)
+        output.note("\n".join(_costs(asked)))
+        if not yes:
+            consent(_question(asked), yes=yes)
+            seen = _look(settings, store)
+            again = plan(seen, to=whom(seen), force=force)
+            if (again.generation, again.target) != (asked.generation, asked.target):
+                raise RefusedError(
+                    "the pair has changed since it was shown: another generation was claimed",
+                    remedy="`tandem status` shows how it stands; run the command again if it is still needed",
+                )
+        _carry_out(settings, store, seen, asked, reason=reason, wait_s=wait_s, form=form)
+    finally:
+        store.close()
+
+
+def _look(settings: Config, store: ObjectStore) -> Sight:
+    """Return what is seen, if the brokers answer: without them nobody can be asked."""
+    from tandem.controller.status.outside_view import look  # noqa: PLC0415 - Kafka and S3 are slow to import
+
+    with patience("reading the chains and asking the brokers"):
+        seen = look(settings, store)
+    if seen.voices is None or seen.brokers is None:
+        raise TransientError(
+            f"nothing was asked: {'; '.join(gap.message for gap in seen.gaps)}",
+            remedy=f"{seen.gaps[0].remedy or 'check the brokers'}; then ask again. What was backed up is safe in the "
+            "store, with or without a handover",
+        )
+    return seen
+
+
+def _costs(asked: Plan) -> Iterator[str]:
+    if asked.active is None or asked.former is None:
+        yield f"pair {asked.pair}: nobody is Active; {asked.target} shall build generation {asked.generation}"
+    else:
+        yield (
+            f"pair {asked.pair}: {asked.active} is Active with generation {asked.former}; {asked.target} shall build "
+            f"generation {asked.generation}" + ("" if asked.beside_itself else " and take over")
+        )
+    yield (
+        f"  reads again  at most about {asked.records:,} records ({output.size(asked.bytes)} as they are stored), from "
+        "the brokers"
+    )
+    until = "until the old generation is cleared"
+    if asked.retained or asked.retained_s:
+        until = f"for as long as {'retain.generations' if asked.retained else 'retain.age'} says"
+    yield f"  storage      at most about {output.size(asked.bytes)} more {until}"
+    if asked.scan_s is not None:
+        yield f"  duration     the newest complete generation took {duration(asked.scan_s)} from its claim to COMPLETE"
+    yield "  meanwhile    the present generation stays the backup until the new one is complete and covers it"
+    for warning in asked.warnings:
+        yield f"  note         {warning}"
+
+
+def _question(asked: Plan) -> str:
+    return f"Ask {asked.target} to build generation {asked.generation} now?"
+
+
+def _carry_out(
+    settings: Config,
+    store: ObjectStore,
+    seen: Sight,
+    asked: Plan,
+    *,
+    reason: str,
+    wait_s: float | None,
+    form: OutputFormat,
+) -> None:
+    from tandem.controller.coordination.follow_handover import Following  # noqa: PLC0415 - for the command, not for --help
+    from tandem.controller.history.handover_progress import Stage, Standing  # noqa: PLC0415 - likewise
+
+    message = _request(settings, store, asked, reason)
+    assert seen.brokers is not None
+    with Following(settings, store, asked, guarded=seen.brokers.guarded, requested_at=message.at) as following:
+        offset = following.send(message)
+        output.note(f"asked {asked.target}: request {message.request_id}, offset {offset} of the coordination topic")
+        stands = Standing(stage=Stage.REQUESTED, builder=None, steps=())
+        if wait_s is not None:
+            try:
+                stands = _follow(following, asked, stands, wait_s)
+            except KeyboardInterrupt:
+                output.note("no longer followed; the request stays in force, and `tandem status` shows how it goes")
+                raise
+        new = following.generation(asked.generation) if stands.stage is Stage.DONE else None
+    _show(asked, stands, message, new, waited=wait_s is not None, form=form)
+    if wait_s is None:
+        output.note("`tandem status` shows how it goes")
+    else:
+        _conclude(asked, stands, wait_s)
+
+
+def _request(settings: Config, store: ObjectStore, asked: Plan, reason: str) -> CoordinationMessage:
+    from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event  # noqa: PLC0415 - for the command, not for --help
+    from tandem.backup_avro.documents.turn_request import sign_request  # noqa: PLC0415 - likewise
+    from tandem.sink.store.chain.chain_writer import now_ms  # noqa: PLC0415 - likewise
+    from tandem.sink.store.signed_store import signer_of  # noqa: PLC0415 - likewise
+
+    signer = signer_of(store, "a request for a turn")
+    message = CoordinationMessage(
+        event=Event.ACTIVATE,
+        pair=settings.pair,
+        instance=SENDER,
+        incarnation=str(uuid.uuid4()),
+        cluster_id=asked.cluster_id,
+        request_id=uuid.uuid4().hex,
+        # Not before the pause that it overrules: two processes read the store's clock to the second.
+        at=max(now_ms(store), 0 if asked.paused_at is None else asked.paused_at),
+        target=asked.target,
+        generation=asked.generation,
+        reason=reason,
+    )
+    return message if signer is None else sign_request(message, signer)
+
+
+def ask_for_a_new_one(settings: Config, store: ObjectStore, *, reason: str, yes: bool) -> CoordinationMessage:
+    """Ask whoever is not Active to build the next generation, after what that costs was said; follow nothing.
+
+    Raises what this command does where it is refused, or where nobody can be asked.
+    """
+    from tandem.controller.coordination.follow_handover import Following  # noqa: PLC0415 - for the command, not for --help
+    from tandem.controller.history.handover_progress import plan  # noqa: PLC0415 - likewise
+
+    seen = _look(settings, store)
+    asked = plan(seen, to=None, force=False)
+    output.note("\n".join(_costs(asked)))
+    consent(_question(asked), yes=yes)
+    message = _request(settings, store, asked, one_line(reason, otherwise="manual failover"))
+    assert seen.brokers is not None
+    with Following(settings, store, asked, guarded=seen.brokers.guarded, requested_at=message.at) as following:
+        following.send(message)
+    return message
+
+
+def _follow(following: Following, asked: Plan, stands: Standing, wait_s: float) -> Standing:
+    """Return where it stands when it is over, or when the time is."""
+    from tandem.controller.history.handover_progress import Stage  # noqa: PLC0415 - for the command, not for --help
+
+    began = time.monotonic()
+    told, told_at, stage, troubled = "", began, None, False
+    while True:
+        now = time.monotonic()
+        text = _progress(stands, asked, following.voice(stands.builder or asked.target))
+        if text != told and (stands.stage is not stage or now - told_at >= _TELL_S):
+            output.note(f"{duration(round(now - began)):>7}  {text}")
+            told, told_at, stage = text, now, stands.stage
+        if stands.stage in {Stage.DONE, Stage.GIVEN_UP} or now - began >= wait_s:
+            return stands
+        following.hear(min(_LOOK_S, max(0.0, began + wait_s - now)))
+        # Looked at once more at the very end of the time, so that what is done by then counts as done.
+        try:
+            stands = following.look()
+            troubled = False
+        except TransientError as error:
+            if not troubled:
+                output.warn(f"the store does not answer, going on: {error.args[0]}")
+            troubled = True
+
+
+def _progress(stands: Standing, asked: Plan, voice: Voice | None) -> str:
+    from tandem.controller.history.handover_progress import Stage  # noqa: PLC0415 - for the command, not for --help
+
+    match stands.stage:
+        case Stage.REQUESTED:
+            return f"waiting for {asked.target} to claim generation {asked.generation}"
+        case Stage.BUILDING:
+            return f"{stands.builder} builds generation {asked.generation}{_at_work(asked, voice)}"
+        case Stage.COMPLETE:
+            return (
+                f"generation {asked.generation} is complete; {asked.active} reads on until that covers its "
+                f"generation {asked.former}"
+            )
+        case Stage.SEALED:
+            return f"generation {asked.former} is sealed; {asked.active} clears it"
+        case Stage.DONE:
+            return f"done: generation {asked.generation} of {stands.builder} is the backup"
+        case Stage.GIVEN_UP:
+            return f"{stands.builder} has given generation {asked.generation} up"
+
+
+def _at_work(asked: Plan, voice: Voice | None) -> str:
+    heartbeat = None if voice is None else voice.heartbeat
+    if heartbeat is None or heartbeat.generation != asked.generation:
+        return ""
+    details: Mapping[str, str] = heartbeat.details
+    found = [details.get("phase", "")]
+    if details.get("base_remaining", "0") != "0":
+        found.append(f"{details['base_remaining']} offsets of the first reading to go")
+    if heartbeat.lag_records is not None:
+        found.append(f"lag {heartbeat.lag_records}")
+    if details.get("trouble"):
+        found.append(details["trouble"])
+    return ": " + ", ".join(filter(None, found))
+
+
+def _show(
+    asked: Plan,
+    stands: Standing,
+    message: CoordinationMessage,
+    new: Generation | None,
+    *,
+    waited: bool,
+    form: OutputFormat,
+) -> None:
+    from tandem.controller.history.handover_progress import Stage  # noqa: PLC0415 - for the command, not for --help
+    from tandem.controller.status.overview import moment  # noqa: PLC0415 - likewise
+
+    over = stands.stage in {Stage.DONE, Stage.GIVEN_UP}
+    body = {
+        "pair": asked.pair,
+        "requestId": message.request_id,
+        "reason": message.reason,
+        "requestedAt": moment(message.at),
+        "fromInstance": asked.active,
+        "fromGeneration": asked.former,
+        "toInstance": stands.builder or asked.target,
+        "toGeneration": asked.generation,
+        "stage": stands.stage,
+        "timedOut": waited and not over,
+        "steps": stands.steps,
+        "seconds": round(sum(step.seconds for step in stands.steps), 3),
+        "cost": {"records": asked.records, "bytes": asked.bytes},
+        "built": None if new is None else {"records": _records(new), "bytes": _bytes(new), "objects": len(new.objects)},
+    }
+    table = Table(
+        columns=("step", "at", "took"),
+        rows=[
+            ("requested", output.at(moment(message.at)), None),
+            *((step.step, output.at(step.at), duration(step.seconds)) for step in stands.steps),
+        ],
+        right=frozenset({"took"}),
+    )
+    came = f"generation {asked.former} of {asked.active}" if asked.former is not None else "nobody"
+    line = f"from {came} to generation {asked.generation} of {stands.builder or asked.target}: {stands.stage.value}"
+    tables: list[Table | str] = [line, table]
+    if new is not None:
+        tables.append(
+            f"{new.instance} is Active: generation {new.number} holds {_records(new):,} records, "
+            f"{output.size(_bytes(new))} in {len(new.objects):,} objects"
+        )
+    output.show(kind="Failover", body=body, output=form, tables=tables)
+
+
+def _records(generation: Generation) -> int:
+    return sum(part.records for _, part in generation.live_parts())
+
+
+def _bytes(generation: Generation) -> int:
+    return sum(item.bytes for item in generation.objects.values())
+
+
+def _conclude(asked: Plan, stands: Standing, wait_s: float) -> None:
+    from tandem.controller.history.handover_progress import Stage  # noqa: PLC0415 - for the command, not for --help
+
+    if stands.builder not in {None, asked.target}:
+        output.warn(f"{stands.builder} claimed generation {asked.generation} before {asked.target} did")
+    if stands.stage is Stage.GIVEN_UP:
+        raise TandemError(
+            f"{stands.builder} has given generation {asked.generation} up; nothing is lost, the backup is what it was",
+            remedy=f"`tandem history --generation {asked.generation}` and the log of {stands.builder} say why; "
+            "then ask again",
+        )
+    if stands.stage is not Stage.DONE:
+        raise TimedOutError(
+            f"not done after {duration(timedelta(seconds=wait_s))}: {_progress(stands, asked, None)}",
+            remedy="the request stays in force and goes on by itself; `tandem status` shows how it goes",
+        )

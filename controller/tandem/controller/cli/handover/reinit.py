@@ -1,0 +1,85 @@
+"""`tandem reinit`: have an instance build its copy anew, from the topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.cli.handover.failover import take_turn
+from tandem.controller.cli.options.consent import one_line
+from tandem.controller.cli.options.durations import span
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
+from tandem.controller.cli.output.output import OutputFormat, OutputOption
+
+if TYPE_CHECKING:
+    from tandem.controller.status.pair_view import Sight
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command(
+    epilog="\b\nExamples:\n  tandem reinit -c a.yaml\n  tandem reinit b --yes --wait --timeout 2h\n"
+    '  tandem reinit --generation 7 --reason "objects were lost"'
+)
+def reinit(
+    context: typer.Context,
+    instance: Annotated[
+        str | None, typer.Argument(metavar="INSTANCE", help="Who builds anew; left out: whose copy it is.")
+    ] = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    generation: Annotated[
+        int | None, typer.Option("--generation", "-g", min=1, help="The copy to replace; left out: the Active's.")
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "reinit",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Ask a silent instance too, beside a build that never ends, or in a pause.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it until the old generation is cleared.")] = False,
+    timeout: Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Longest time to --wait.")] = "30m",
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Have an instance build its copy anew, from the topics.
+
+    It claims and completes a new generation first; only when that covers the old one, the old one is sealed and
+    cleared. Nothing is lost at any moment, whoever fails. What it costs is said first.
+
+    Unlike `tandem failover` it asks the one whose copy it is, so that the same instance stays Active; it reads and
+    writes twice as much meanwhile. Exit codes are those of failover.
+    """
+    timeout_s = span("--timeout", timeout).total_seconds()
+    take_turn(
+        load(context, config, overrides),
+        lambda seen: builder(seen, instance, generation),
+        reason=one_line(reason, otherwise="reinit"),
+        force=force,
+        yes=yes,
+        wait_s=timeout_s if wait else None,
+        form=output_,
+    )
+
+
+def builder(seen: Sight, instance: str | None, generation: int | None) -> str | None:
+    """Return who shall build. ConfigError for an instance or a generation that there is not."""
+    if instance is not None and instance not in seen.instances:
+        raise ConfigError(
+            f"the pair {seen.pair} has no instance {instance!r}", remedy=f"choose {' or '.join(seen.instances)}"
+        )
+    if generation is None:
+        return instance or (None if seen.active is None else seen.active.instance)
+    found = next((one for one in seen.generations if one.number == generation), None)
+    if found is None:
+        there = ", ".join(str(one.number) for one in seen.generations)
+        raise ConfigError(
+            f"--generation {generation}: the store has no such generation",
+            remedy=f"there are {there}" if there else "nothing is stored yet",
+        )
+    if instance is not None and instance != found.instance:
+        raise ConfigError(
+            f"generation {generation} is {found.instance}'s, not {instance}'s", remedy="leave one of the two out"
+        )
+    return found.instance

@@ -1,0 +1,245 @@
+"""`tandem check`: the pair's state in one line and an exit code, as monitoring plugins have it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError, TimedOutError
+from tandem.controller.cli.options.backup_place import PairOption, RootOption, configured, stored
+from tandem.controller.cli.options.durations import span
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.output import OutputFormat, OutputOption
+
+if TYPE_CHECKING:
+    from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+    from tandem.controller.config import Config
+    from tandem.controller.status.check import Limits
+    from tandem.controller.status.key_use import KeySight
+    from tandem.controller.status.pair_view import Sight
+    from tandem.sink.store import ObjectStore
+
+_BOTH: Final = ("warning", "critical")
+# The share of --timeout that brokers have: after it there is time to read the last results, and to say so.
+_BROKERS: Final = 0.8
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+def _age(name: str, what: str) -> typer.models.OptionInfo:
+    found: typer.models.OptionInfo = typer.Option(name, metavar="DURATION", help=what)
+    return found
+
+
+@app.command(
+    epilog="\b\nExamples:\n  tandem check -c a.yaml\n"
+    "  tandem check --lag-warning 10000 --lag-critical 1000000 --verify-age 8d --drill-age 35d\n"
+    "  tandem check --s3-only --commit-age-critical 1h -o json\n  tandem check --connections --timeout 30"
+)
+def check(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    lag_warning: Annotated[
+        int | None, typer.Option("--lag-warning", min=0, metavar="OFFSETS", help="Lag above which it is a WARNING.")
+    ] = None,
+    lag_critical: Annotated[
+        int | None, typer.Option("--lag-critical", min=0, metavar="OFFSETS", help="Lag above which it is CRITICAL.")
+    ] = None,
+    commit_age_warning: Annotated[
+        str | None, _age("--commit-age-warning", "Age of the newest restorable moment above which it is a WARNING.")
+    ] = None,
+    commit_age_critical: Annotated[
+        str | None, _age("--commit-age-critical", "Age of the newest restorable moment above which it is CRITICAL.")
+    ] = None,
+    complete_age_warning: Annotated[
+        str | None, _age("--complete-age-warning", "Time since COMPLETE above which it is a WARNING.")
+    ] = None,
+    complete_age_critical: Annotated[
+        str | None, _age("--complete-age-critical", "Time since COMPLETE above which it is CRITICAL.")
+    ] = None,
+    verify_age: Annotated[
+        str | None, _age("--verify-age", "A WARNING if the last verify is older, failed, or there was none.")
+    ] = None,
+    drill_age: Annotated[
+        str | None, _age("--drill-age", "A WARNING if the last drill is older, failed, or there was none.")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Longest time for all answers; then it is UNKNOWN."),
+    ] = None,
+    s3_only: Annotated[bool, typer.Option("--s3-only", help="Ask the store alone.")] = False,
+    connections: Annotated[
+        bool,
+        typer.Option(
+            "--connections", help="Only whether store, keys, brokers and topics answer, not how the backup stands."
+        ),
+    ] = False,
+    root: RootOption = None,
+    pair: PairOption = None,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Say in one line whether all is well, for Nagios and its kin.
+
+    Exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN: these are a plugin's, not those of the other commands. UNKNOWN is
+    also a store that does not answer, and a wrong command line. The store is enough; brokers that can be reached add
+    the lag and what is known of the instances, and those that can't cost nothing but a limit on the lag.
+
+    A store that is a folder is tried with a small object, which is deleted again; one that is full or can't be written
+    is a WARNING, with --connections CRITICAL.
+
+    --connections is for after an installation: CRITICAL if the store, a key, the brokers, the coordination topic or a
+    guarded topic does not answer or is not there, however far the first backup is. WARNING if brokers allow
+    transactions less time than a restore needs, as far as they may be asked.
+
+    With --timeout nothing is waited for longer than that. A store that has not answered by then is UNKNOWN; brokers
+    have four fifths of it, and are left out then. Without it a store that hangs is given up after half a minute or so.
+
+    CRITICAL is what keeps records from being backed up or restored, and mismatches that a `tandem verify` or `drill`
+    found and none since has settled; WARNING everything else that `tandem status` calls a problem; and,
+    where the configuration names keys, those that can't be read and those that are needed and not named. After the |
+    come figures: lag in offsets, ages in seconds, bytes, generations.
+    """
+    from tandem.controller.process.timed_call import Errand  # noqa: PLC0415 - likewise
+    from tandem.controller.status import check as rules  # noqa: PLC0415 - likewise
+    from tandem.controller.status.overview import moment, overview  # noqa: PLC0415 - likewise
+
+    limits = _limits(
+        lag=(lag_warning, lag_critical),
+        commit_age=(commit_age_warning, commit_age_critical),
+        complete_age=(complete_age_warning, complete_age_critical),
+        verify_age=verify_age,
+        drill_age=drill_age,
+    )
+    if connections and (s3_only or limits != rules.Limits()):
+        raise ConfigError(
+            "--connections goes without --s3-only and limits", remedy="leave them out: the backup itself is not judged"
+        )
+    settings = configured(context, config, overrides, root=root, pair=pair, alone=s3_only, unless="--s3-only")
+    brokers_s = None if timeout is None else _BROKERS * timeout
+
+    def ask() -> tuple[
+        Sight, KeySight | None, dict[OutcomeKind, Outcome | None], TandemError | None, list[TandemError]
+    ]:
+        answers = _ask(settings, root, s3_only=s3_only, brokers_s=brokers_s)
+        return (*answers, _obstacles(settings) if connections and answers[0].brokers is not None else [])
+
+    try:
+        seen, keys, ran, unwritable, obstacles = Errand(ask, name="check").result(timeout)
+    except TimeoutError:
+        raise TimedOutError(
+            f"no answer from the store {settings.store.root} within {timeout:g} s",
+            remedy="see whether it can be reached from here, or give it more with --timeout",
+        ) from None
+    report = (
+        rules.connections(seen, keys, unwritable=unwritable, obstacles=obstacles)
+        if connections
+        else rules.check(overview(seen), ran, limits, keys=keys, unwritable=unwritable)
+    )
+    if output_ is OutputFormat.TABLE:
+        output.status_line(rules.line(report))
+    else:
+        body = {
+            "pair": seen.pair,
+            "at": moment(seen.at),
+            "severity": report.severity.name,
+            "summary": report.summary,
+            "findings": [
+                {
+                    "severity": one.severity.name,
+                    "fault": one.fault,
+                    "message": one.message,
+                    "remedy": one.remedy,
+                }
+                for one in report.findings
+            ],
+            "figures": report.figures,
+        }
+        output.show(kind="Check", body=body, output=output_, tables=[])
+    raise typer.Exit(report.severity)
+
+
+def _ask(
+    settings: Config, root: str | None, *, s3_only: bool, brokers_s: float | None
+) -> tuple[Sight, KeySight | None, dict[OutcomeKind, Outcome | None], TandemError | None]:
+    from tandem.controller.status.key_use import look_at_keys  # noqa: PLC0415 - likewise
+    from tandem.controller.status.outside_view import look  # noqa: PLC0415 - likewise
+    from tandem.sink.encryption.key_ring import keys_of  # noqa: PLC0415 - likewise
+    from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
+
+    store = stored(settings, root)
+    try:
+        sight = look(settings, store, s3_only=s3_only, brokers_s=brokers_s)
+        keys = look_at_keys(keys_of(store), sight.generations)
+        return sight, keys, outcomes.latest_of_each(store, settings.pair), _try_to_write(settings, store)
+    finally:
+        store.close()
+
+
+def _try_to_write(settings: Config, store: ObjectStore) -> TandemError | None:
+    """Return why a folder takes no object. A bucket is not tried: who checks has the right to read at most."""
+    from tandem.sink.store.probe import LARGEST_PROBE, probe_key  # noqa: PLC0415 - likewise
+
+    if settings.store.scheme != "file":
+        return None
+    key = probe_key("")
+    try:
+        try:
+            store.put_if_absent(key, bytes(LARGEST_PROBE))
+        finally:
+            store.delete([key])
+    except TandemError as error:
+        return error
+    return None
+
+
+def _obstacles(settings: Config) -> list[TandemError]:
+    """Return for what a restore into the pair's own cluster would be refused; who may not ask finds nothing."""
+    from tandem.controller.status.outside_view import ANSWER_S  # noqa: PLC0415 - likewise
+    from tandem.sink.kafka.cluster.admin import ClusterAdmin  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.prepare.target_cluster import refuse_if_impatient  # noqa: PLC0415 - likewise
+
+    with ClusterAdmin(dict(settings.kafka.reveal()), timeout_s=ANSWER_S) as admin:
+        try:
+            refuse_if_impatient(admin)
+        except RefusedError as error:
+            return [error]
+        except TandemError:  # what does not answer is told already
+            return []
+    return []
+
+
+def _limits(
+    *,
+    lag: tuple[int | None, int | None],
+    commit_age: tuple[str | None, str | None],
+    complete_age: tuple[str | None, str | None],
+    verify_age: str | None,
+    drill_age: str | None,
+) -> Limits:
+    from tandem.controller.status.check import Limits  # noqa: PLC0415 - Kafka and S3 are slow to import
+
+    commit = [_seconds(f"--commit-age-{which}", text) for which, text in zip(_BOTH, commit_age, strict=True)]
+    complete = [_seconds(f"--complete-age-{which}", text) for which, text in zip(_BOTH, complete_age, strict=True)]
+    for name, (warning, critical) in (("lag", lag), ("commit-age", commit), ("complete-age", complete)):
+        if warning is not None and critical is not None and critical < warning:
+            raise ConfigError(
+                f"--{name}-critical is below --{name}-warning", remedy="WARNING is what comes first, and is the lower"
+            )
+    return Limits(
+        lag_warning=lag[0],
+        lag_critical=lag[1],
+        commit_age_warning_s=commit[0],
+        commit_age_critical_s=commit[1],
+        complete_age_warning_s=complete[0],
+        complete_age_critical_s=complete[1],
+        verify_age_s=_seconds("--verify-age", verify_age),
+        drill_age_s=_seconds("--drill-age", drill_age),
+    )
+
+
+def _seconds(option: str, text: str | None) -> float | None:
+    return None if text is None else span(option, text).total_seconds()

@@ -1,0 +1,88 @@
+"""`tandem history`: what happened to the pair's generations, from their claims and chains in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tandem.backup_avro.errors import ConfigError, ExitCode
+from tandem.controller.cli.options.backup_place import PairOption, RootOption, opened
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+from tandem.controller.cli.output.slow_notice import patience
+
+if TYPE_CHECKING:
+    from tandem.controller.history.events import Happening
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command(epilog="\b\nExamples:\n  tandem history -c a.yaml\n  tandem history --generation 7 --commits -o json")
+def history(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    root: RootOption = None,
+    pair: PairOption = None,
+    generation: Annotated[
+        int | None, typer.Option("--generation", "-g", min=1, help="Only this one; else all there ever were.")
+    ] = None,
+    commits: Annotated[
+        bool, typer.Option("--commits", help="Commits and confirmations too; needs --generation.")
+    ] = False,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show claims, completions, handovers and clearings.
+
+    Oldest first; times are the store's. It reads the store alone. Exit code 3 if a chain is damaged: what comes before
+    the damage is shown.
+    """
+    from tandem.controller.history.store_history import read_annals  # noqa: PLC0415 - Kafka and S3 are slow to import
+
+    if commits and generation is None:
+        raise ConfigError("--commits needs --generation", remedy="there is a commit a minute: say of which generation")
+    settings, store = opened(context, config, overrides, root=root, pair=pair)
+    try:
+        with patience("reading the chains"):
+            found = read_annals(store, settings.pair, only=generation, routine=commits)
+    finally:
+        store.close()
+    output.show(
+        kind="History",
+        body={"pair": settings.pair, "root": settings.store.root, "damaged": found.damaged, "events": found.happenings},
+        output=output_,
+        tables=_tables(found.happenings, commits=commits),
+    )
+    if not found.happenings:
+        output.note(f"nothing is stored yet for pair {settings.pair} in {settings.store.root}")
+    for number, why in found.damaged.items():
+        output.warn(f"generation {number} can't be read to its end: {why}")
+    if found.damaged:
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _tables(happenings: tuple[Happening, ...], *, commits: bool) -> Iterator[Table]:
+    figures = ("objects", "records", "size", "positions") if commits else ()
+    yield Table(
+        columns=("time", "generation", "entry", "event", "instance", "process", *figures, "reason"),
+        rows=[_row(one, commits=commits) for one in happenings],
+        right=frozenset({"generation", "entry", *figures}),
+    )
+
+
+def _row(one: Happening, *, commits: bool) -> tuple[object, ...]:
+    figures = (f"{one.objects:,}", f"{one.records:,}", output.size(one.bytes), f"{one.positions:,}") if commits else ()
+    return (
+        output.at(one.at),
+        one.generation,
+        one.seq or None,
+        one.event,
+        one.instance,
+        None if one.incarnation is None else one.incarnation[:8],
+        *figures,
+        one.reason,
+    )

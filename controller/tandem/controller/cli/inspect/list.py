@@ -1,0 +1,81 @@
+"""`tandem list`: the pairs below a root, from the store alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from tandem.backup_avro.errors import ExitCode
+from tandem.controller.cli.options.backup_place import RootOption, opened
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+from tandem.controller.cli.output.slow_notice import patience
+
+if TYPE_CHECKING:
+    from tandem.controller.status.pair_list import PairSummary
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_ANY: Final = "any"
+"""A configuration is that of a pair; here all below the root are listed, whichever it is."""
+
+
+@app.command(
+    name="list",
+    epilog="\b\nExamples:\n  tandem list -c a.yaml\n  tandem list --root s3://bucket/prefix -o json",
+)
+def list_(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    root: RootOption = None,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show the pairs below a root: who is Active, what can be restored, how much is stored.
+
+    Everything comes from the store; with --root no configuration is needed. Who is Active is said by the chains:
+    whether the process is alive, `tandem status` knows. Exit code 3 if a chain can't be read.
+    """
+    from tandem.controller.status.pair_list import pairs  # noqa: PLC0415 - S3 is slow to import
+
+    _, store = opened(context, config, overrides, root=root, pair=_ANY)
+    try:
+        with patience("reading the chains of all pairs"):
+            found = pairs(store)
+    finally:
+        store.close()
+    output.show(kind="Pairs", body={"root": store.url, "pairs": found}, output=output_, tables=_tables(found))
+    if not found:
+        output.note(f"no pair is stored in {store.url}")
+    for one in found:
+        for why in one.damaged:
+            output.warn(f"pair {one.pair}: {why}")
+    if any(one.damaged for one in found):
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _tables(found: tuple[PairSummary, ...]) -> Iterator[Table]:
+    if not found:
+        return
+    yield Table(
+        columns=("pair", "active", "generations", "restorable from", "to", "topics", "records", "objects", "size"),
+        rows=[
+            (
+                one.pair,
+                None if one.active is None else f"{one.active} ({one.active_generation})",
+                ", ".join(map(str, one.generations)),
+                None if one.window is None else output.at(one.window.start),
+                None if one.window is None else output.at(one.window.end),
+                f"{one.topics:,}",
+                f"{one.records:,}",
+                f"{one.objects:,}",
+                output.size(one.bytes),
+            )
+            for one in found
+        ],
+        right=frozenset({"topics", "records", "objects", "size"}),
+    )

@@ -1,0 +1,252 @@
+"""`tandem records`: the history of one key."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tandem.backup_avro.chain.entries import iso
+from tandem.backup_avro.documents.connector_layout import PAIR
+from tandem.backup_avro.documents.name_lists import names_in
+from tandem.backup_avro.errors import ConfigError
+from tandem.backup_avro.selection.moments import parse_moment
+from tandem.controller.cli.options.backup_place import AtOption, CheckpointOption, PairOption, RootOption, backup
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption
+from tandem.controller.cli.options.layout_options import (
+    EmptyAsNullOption,
+    IndexOption,
+    InstanceOption,
+    Layout,
+    LayoutOption,
+    LeaveOutOption,
+    PreferOption,
+    files_below,
+    reading,
+    told,
+    wants,
+)
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.examples import examples
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+
+if TYPE_CHECKING:
+    from tandem.spark_jobs.reading.key_history import KeyRecord
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_EVERY_S = 5.0
+_WIDTH = 80
+
+
+class KeyFormat(StrEnum):
+    """How a key is written on the command line."""
+
+    UTF8 = "utf8"
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+@app.command(
+    epilog=examples(
+        "tandem records -c a.yaml --topic orders --key customer-7",
+        "tandem records --root s3://bucket/prefix --pair shop --topic orders --key 00ff --key-format hex -o json",
+    )
+)
+def records(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    topic: Annotated[str, typer.Option("--topic", help="The topic, also one that was deleted from the cluster.")],
+    key: Annotated[str, typer.Option("--key", help="The key, written as --key-format says.")],
+    key_format: Annotated[KeyFormat, typer.Option("--key-format", help="How --key is written.")] = KeyFormat.UTF8,
+    generation: Annotated[
+        int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
+    ] = None,
+    at: AtOption = None,
+    checkpoint: CheckpointOption = None,
+    root: RootOption = None,
+    pair: PairOption = None,
+    layout: LayoutOption = Layout.TANDEM,
+    empty_as_null: EmptyAsNullOption = False,
+    instance: InstanceOption = None,
+    prefer: PreferOption = None,
+    leave_out: LeaveOutOption = None,
+    index: IndexOption = None,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show every record of one key that the backup holds, by partition and offset.
+
+    Reads all of the topic, as only producers know which partition a key belongs to; nothing but the store is needed,
+    and no Spark. What the topic's compaction had removed before it was first read is not there. No record: exit code 0.
+    """
+    from tandem.sink.encryption.objects import require_keys  # noqa: PLC0415 - likewise
+    from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.connector.connector_reader import ConnectorReader, refuse_states  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.reading.key_history import history  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.state import find_state  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.state.wanted_state import Wish  # noqa: PLC0415 - likewise
+
+    wanted = key_bytes(key, key_format)
+    topic = _one_topic(topic)
+    wish = Wish(generation=generation, at=None if at is None else parse_moment("--at", at), checkpoint=checkpoint)
+    wish.check("--")
+    files = reading(
+        layout,
+        empty_as_null=empty_as_null,
+        instance=instance,
+        prefer=prefer,
+        leave_out=leave_out,
+        pair=pair,
+        index=index,
+    )
+    place, settings, name, _ = backup(context, config, overrides, root=root, pair=PAIR if files else pair)
+    address = StoreAddress(root=place, settings=settings, connector=files)
+    reader: ChainReader | ConnectorReader
+    if files is None:
+        require_pair(address, name)
+        reader = ChainReader(address.open(), name)
+    else:
+        refuse_states(wish, "--")
+        output.note(f"reading {files_below(address)}")
+        reader = ConnectorReader(address, wants=wants([topic]), tell=told(), index=index)
+    state = find_state.find(reader, wish)
+    selection = state.select(wanted=lambda found: found.name == topic, removed=True)
+    if not selection.partitions:
+        raise ConfigError(
+            f"{selection.what} holds no complete partition of {topic}",
+            remedy="`tandem status` shows what is backed up; --generation names another one",
+        )
+    for warning in state.doubts(selection):
+        output.warn(warning)
+    require_keys(address.open(), selection.partitions)
+    past = state.known(selection)
+    began = time.monotonic()
+    found = history(address.open(), selection.partitions, wanted, connector=files, tell=_Lines())
+    rows = [document(item) for item in found]
+    output.show(
+        kind="Records",
+        body={
+            "pair": name,
+            "topic": topic,
+            "key": shown(wanted),
+            "generation": selection.generation,
+            "seq": selection.seq,
+            "at": None if past is None else iso(past.at),
+            "seconds": round(time.monotonic() - began, 1),
+            "records": rows,
+        },
+        output=output_,
+        tables=_tables(rows, len(selection.partitions)),
+    )
+
+
+def _one_topic(text: str) -> str:
+    [name, *others] = names_in("--topic", [text])
+    if others:
+        raise ConfigError(f"--topic {text!r} names several topics", remedy="ask for one after the other")
+    return name
+
+
+def key_bytes(text: str, form: KeyFormat) -> bytes:
+    """Return a key as it is stored. ConfigError if the text is not what the format says."""
+    try:
+        match form:
+            case KeyFormat.UTF8:
+                return text.encode("utf-8", "surrogateescape")  # as the shell handed it over
+            case KeyFormat.HEX:
+                return bytes.fromhex(text)
+            case KeyFormat.BASE64:
+                return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise ConfigError(f"--key {text!r} is not {form.value}", remedy="see --key-format") from error
+
+
+def shown(data: bytes | None) -> dict[str, str] | None:
+    """Return bytes as text if they are that, else as base64; null stays null, and empty is empty text."""
+    if data is None:
+        return None
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    if all(char.isprintable() or char in "\t\r\n" for char in text):
+        return {"utf8": text}
+    return {"base64": base64.b64encode(data).decode("ascii")}
+
+
+def document(item: KeyRecord) -> dict[str, Any]:
+    """Return one record for people and programs; `timestamp` in ms, -1 if it has none."""
+    record = item.record
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "time": _time(record.timestamp),
+        "timestampType": record.timestamp_type.name,
+        "tombstone": record.value is None,
+        "value": shown(record.value),
+        "headers": [{"key": name, "value": shown(value)} for name, value in record.headers],
+        "generation": item.generation,
+        "object": item.item,
+    }
+
+
+def _time(timestamp: int) -> str | None:
+    """Return a time in ISO 8601; None if there is none, or none that calendars know."""
+    try:
+        return None if timestamp == -1 else iso(timestamp)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _tables(rows: Sequence[Mapping[str, Any]], partitions: int) -> Iterator[Table | str]:
+    if not rows:
+        yield f"no record has this key in {partitions} partitions"
+        return
+    yield Table(
+        columns=("partition", "offset", "time", "value", "headers", "generation", "object"),
+        rows=[
+            (
+                row["partition"],
+                row["offset"],
+                row["time"] or row["timestamp"],
+                "(tombstone)" if row["tombstone"] else _short(row["value"]),
+                ", ".join(f"{item['key']}={_short(item['value'])}" for item in row["headers"]),
+                row["generation"],
+                row["object"],
+            )
+            for row in rows
+        ],
+        right=frozenset({"partition", "offset", "generation"}),
+    )
+    places = {row["partition"] for row in rows}
+    yield f"{len(rows)} records" + (f" in {len(places)} partitions" if len(places) > 1 else "")
+
+
+def _short(value: Mapping[str, str] | None) -> str:
+    if value is None:
+        return "(null)"
+    [(form, text)] = value.items()
+    text = text if form == "utf8" else f"{form}:{text}"
+    return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}… ({len(text)} characters)"
+
+
+class _Lines:
+    """Tells now and then how far it is."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, done: int, of: int) -> None:
+        now = time.monotonic()
+        if now - self._last >= _EVERY_S:
+            self._last = now
+            output.note(f"{output.size(done)} of {output.size(of)}")

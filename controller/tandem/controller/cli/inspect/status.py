@@ -1,0 +1,263 @@
+"""`tandem status`: both instances, every generation, what can be restored, and whether all is well."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+import typer
+
+from tandem.backup_avro.errors import ConfigError, ExitCode
+from tandem.controller.cli.options.backup_place import PairOption, RootOption, configured, stored
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, Verdict, duration
+from tandem.controller.cli.output.repeat import looks
+from tandem.controller.cli.output.slow_notice import patience
+
+if TYPE_CHECKING:
+    from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+    from tandem.controller.config import Config
+    from tandem.controller.status.overview import GenerationStatus, InstanceStatus, Overview, RestoreStatus
+    from tandem.sink.store import ObjectStore
+    from tandem.sink.store.chain.chain_reader import ChainReader
+
+    _Picture: TypeAlias = tuple[Overview, Mapping[OutcomeKind, Outcome | None]]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_MISSING_SHOWN: Final = 5
+_EVERY_S: Final = 2.0
+
+
+@app.command(
+    epilog="\b\nExamples:\n  tandem status -c a.yaml\n  tandem status -o json | jq .restore\n  tandem status -w 5\n"
+    "  tandem status --s3-only --root s3://bucket/prefix --pair orders"
+)
+def status(
+    context: typer.Context,
+    seconds: Annotated[
+        float | None, typer.Argument(metavar="SECONDS", min=0.1, help="With --watch: how often; else every 2.")
+    ] = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    root: RootOption = None,
+    pair: PairOption = None,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Look again and again, until Ctrl-C.")] = False,
+    s3_only: Annotated[
+        bool, typer.Option("--s3-only", help="Ask the store alone: nothing is said of instances and lag.")
+    ] = False,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show both instances, their lag, and what can be restored.
+
+    Exit code 0 if all is well, 3 if not, with the reasons. What can be restored comes from S3 alone; if the brokers do
+    not answer within seconds, that is said, and the rest is shown. JSON and YAML have every partition's position. The
+    last `tandem verify`, `drill` and `retention --execute` are shown, but don't count: how often is enough is yours.
+
+    With --watch it is drawn anew, or printed again where there is no terminal, and Ctrl-C ends with 0.
+    """
+    from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - Kafka and S3 are slow to import
+
+    if seconds is not None and not watch:
+        raise ConfigError(f"{seconds:g}: how often goes with --watch", remedy=f"write `tandem status -w {seconds:g}`")
+    settings = configured(context, config, overrides, root=root, pair=pair, alone=s3_only, unless="--s3-only")
+    store = stored(settings, root)
+    reader = ChainReader(store, settings.pair)
+
+    def once() -> _Picture:
+        with patience("reading the chains and asking the brokers"):
+            return _look(settings, store, reader, s3_only=s3_only)
+
+    try:
+        if watch:
+            _watch(once, every_s=_EVERY_S if seconds is None else seconds, s3_only=s3_only, form=output_)
+            return
+        found, ran = once()
+    finally:
+        store.close()
+    _show(found, ran, s3_only=s3_only, form=output_)
+    if not found.healthy:
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _look(settings: Config, store: ObjectStore, reader: ChainReader, *, s3_only: bool) -> _Picture:
+    from tandem.controller.status.outside_view import look  # noqa: PLC0415 - likewise
+    from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise
+    from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
+
+    found = overview(look(settings, store, s3_only=s3_only, reader=reader))
+    return found, outcomes.latest_of_each(store, settings.pair)
+
+
+def _watch(once: Callable[[], _Picture], *, every_s: float, s3_only: bool, form: OutputFormat) -> None:
+    drawing = form is OutputFormat.TABLE
+    try:
+        for number, (found, ran) in enumerate(looks(once, every_s=every_s)):
+            if drawing and (number or output.is_fancy(sys.stdout)):
+                output.clear()
+            _show(found, ran, s3_only=s3_only, form=form, stream=not drawing)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        pass  # the way to end it
+
+
+def _show(
+    found: Overview,
+    ran: Mapping[OutcomeKind, Outcome | None],
+    *,
+    s3_only: bool,
+    form: OutputFormat,
+    stream: bool = False,
+) -> None:
+    fields = output.fields(found)
+    fields |= {f"last_{kind.value}": None if one is None else _document(one) for kind, one in ran.items()}
+    tables = chain(_tables(found, s3_only=s3_only), _last(ran, found.at))
+    output.show(kind="Status", body=fields, output=form, tables=tables, stream=stream)
+
+
+def _tables(found: Overview, *, s3_only: bool) -> Iterator[Table | Verdict | str]:
+    yield Verdict(text="\n".join(_headline(found)), line=1, good=found.healthy)
+    if not s3_only and any(one.alive is not None for one in found.instances):
+        yield Table(
+            columns=("instance", "role", "heard", "process", "generation", "lag", "doing"),
+            rows=[_instance(one) for one in found.instances],
+            right=frozenset({"generation", "lag"}),
+        )
+    if found.generations:
+        figures = ("records", "tombstones", "size", "objects", "entries")
+        yield Table(
+            columns=("generation", "owner", "state", "opened", "completed", "last commit", "partitions", *figures),
+            rows=[_generation(one) for one in found.generations],
+            right=frozenset({"generation", *figures}),
+        )
+    remarks = [*(line for one in found.generations for line in _remarks(one)), *found.notes]
+    if s3_only:
+        remarks.append("the brokers were not asked: nothing is known of the instances and of the logs' ends")
+    if remarks:
+        yield "\n".join(remarks)
+
+
+def _document(one: Outcome) -> dict[str, object]:
+    """Return a run as the document has it: times as times, and its kind is the field's name."""
+    from tandem.controller.status.overview import moment  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    fields = {name: value for name, value in output.fields(one).items() if name not in {"kind", "pair"}}
+    left = [{**output.fields(before), "at": moment(before.at)} for before in one.unsettled]
+    return {**fields, "at": moment(one.at), "seconds": one.seconds, "unsettled": left}
+
+
+def _last(ran: Mapping[OutcomeKind, Outcome | None], now: datetime) -> Iterator[str]:
+    """Say when was verified and drilled last, and how it went."""
+    from tandem.controller.status.overview import moment  # noqa: PLC0415 - as above
+
+    lines = []
+    for kind, one in ran.items():
+        if one is None:
+            continue
+        came = "clean" if one.clean else f"failed: {one.error}" if one.error else kind.findings(one.findings)
+        ago = _ago((now - moment(one.at)).total_seconds())
+        lines.append(f"last {kind.value:9} {ago}, {duration(one.seconds)}: {came} ({one.what})")
+        for before in one.unsettled:
+            ago = _ago((now - moment(before.at)).total_seconds())
+            lines.append(
+                f"     {'':9} {ago}: {kind.findings(before.findings)} ({before.what}), not read again since: "
+                f"tandem {kind.value}"
+            )
+    if lines:
+        yield "\n".join(lines)
+
+
+def _headline(found: Overview) -> Iterator[str]:
+    yield f"pair {found.pair} in {found.root} at {output.at(found.at)}"
+    count = len(found.problems)
+    yield "HEALTHY" if found.healthy else f"UNHEALTHY: {count} problem{'s' if count != 1 else ''}"
+    for problem in found.problems:
+        yield f"  * {problem.message}"
+        yield f"    what to do: {problem.remedy}"
+    yield _restore(found.restore)
+
+
+def _restore(found: RestoreStatus | None) -> str:
+    if found is None:
+        return "A restore is not possible."
+    window = found.window
+    start, end = output.at(window.start), output.at(window.end)
+    moments = f"any commit from {start} to {end}" if start != end else f"its commit of {end}"
+    source = f"generation {found.generation} of {found.instance}"
+    text = f"A restore would use {source}, as of {moments} ({_ago(window.age_s)})"
+    if found.tainted:
+        text += ", with a warning, because it is tainted"
+    if found.lag is None:
+        return text + "."
+    if found.lag == 0:
+        return text + "; it has all that the log has."
+    return text + f"; the log has {found.lag:,} offsets more."
+
+
+def _instance(one: InstanceStatus) -> tuple[object, ...]:
+    return (
+        one.instance,
+        f"was {one.role}" if one.role and not one.alive else one.role,
+        _heard(one),
+        one.incarnation[:8] if one.incarnation else None,
+        one.generation,
+        one.lag,
+        _doing(one),
+    )
+
+
+def _heard(one: InstanceStatus) -> str:
+    if one.heard_age_s is None:
+        return "never"
+    if one.left:
+        return f"left {_ago(one.heard_age_s)}"
+    return _ago(one.heard_age_s) if one.alive else f"silent for {duration(one.heard_age_s)}"
+
+
+def _doing(one: InstanceStatus) -> str | None:
+    if one.left or not one.alive:
+        return None
+    parts = [one.phase] if one.phase else []
+    if one.base_remaining:
+        parts.append(f"{one.base_remaining:,} offsets of the first reading to go")
+    if one.doing and (one.doing != "nothing to do" or not parts):
+        parts.append(one.doing)
+    if one.transcoder == "reference":  # its name; importing it would cost more than the whole command
+        parts.append("without the compiled transcoder, slow")
+    parts += one.troubles
+    return "; ".join(parts) or None
+
+
+def _generation(one: GenerationStatus) -> tuple[object, ...]:
+    return (
+        one.number,
+        one.instance,
+        one.state.value + (", tainted" if one.tainted else ""),
+        output.at(one.opened_at),
+        output.at(one.completed_at),
+        None if one.last_commit_age_s is None else _ago(one.last_commit_age_s),
+        f"{one.partitions_complete}/{one.partitions}",
+        f"{one.records:,}",
+        f"{one.tombstones:,}",
+        output.size(one.bytes),
+        f"{one.objects:,}",
+        f"{one.chain_seq:,}",
+    )
+
+
+def _remarks(one: GenerationStatus) -> Iterator[str]:
+    if one.waits_for:
+        yield f"generation {one.number} waits for {one.waits_for}"
+    for line in one.missing[:_MISSING_SHOWN]:
+        yield f"  {line}"
+    if len(one.missing) > _MISSING_SHOWN:
+        yield f"  … and {len(one.missing) - _MISSING_SHOWN} more: -o json lists all"
+
+
+def _ago(seconds: float) -> str:
+    return "now" if seconds < 1 else f"{duration(timedelta(seconds=seconds))} ago"

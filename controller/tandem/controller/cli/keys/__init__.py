@@ -1,0 +1,1 @@
+"""Commands about keys and rights: `keys`, `signing-key`, `policy`."""

@@ -1,0 +1,294 @@
+"""The `tandem` command: finds the command's module, runs it, and turns what goes wrong into a message and an exit code.
+
+A command module is `controller.cli.<name>` with a typer application `app`: one function for a plain command, several
+for a group. It is imported only when its command is asked for, so `tandem --help` needs neither Kafka nor Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import importlib
+import importlib.util
+import io
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, NoReturn
+
+import typer
+import typer.core
+import typer.main
+
+from tandem.backup_avro.errors import ExitCode, TandemError
+from tandem.controller.cli.options.invocation import ConfigOption, Invocation, SetOption
+from tandem.controller.cli.output import output
+from tandem.controller.process import log
+from tandem.controller.process.secrets import hidden_of_environment
+from tandem.controller.process.timed_call import left_behind
+from tandem.sink.resource_limits import Scarcity, scarcity
+
+# In the order of `tandem --help`: from running the pair, over looking at it, to getting the data back.
+COMMANDS: Final[Mapping[str, str]] = {
+    "run": "Run one instance of the pair.",
+    "list": "Show the pairs below a root.",
+    "status": "Show both instances, their lag, and what can be restored.",
+    "wait": "Wait until the pair is as it should be.",
+    "check": "Say in one line whether all is well, for Nagios and its kin.",
+    "describe": "Show everything that is stored of a generation or a topic.",
+    "failover": "Ask the other instance to take its turn now.",
+    "switchover": "The same as failover, under its other name.",
+    "reinit": "Have an instance build its copy anew.",
+    "pause": "Begin no turn for a while; what is backed up goes on.",
+    "resume": "End a pause.",
+    "history": "Show claims, completions, handovers and clearings.",
+    "keys": "Show which keys encrypted objects need.",
+    "report": "Write the status page as a file.",
+    "coordination": "Look at the coordination topic.",
+    "catch-up": "Have Spark read what a new generation still lacks.",
+    "checkpoint": "Name consistent cuts, list and delete them.",
+    "restore": "Restore topics from the store.",
+    "records": "Show the history of one key.",
+    "export": "Write records as Parquet or JSON lines.",
+    "verify": "Check chains, checksums and records.",
+    "drill": "Rehearse a restore in scratch topics, and keep the result.",
+    "retention": "Plan, or carry out, what time has made worthless.",
+    "release": "Let go of what the cluster no longer has.",
+    "policy": "Print the rights that each role needs.",
+    "signing-key": "Make keys that sign a backup, and show them.",
+    "config": "Check and show the configuration.",
+    "sandbox": "Start and stop a local Kafka and S3 to try things.",
+    "demo": "Back up, hand over and restore a real topic, as a story.",
+}
+# Which folder of this package holds the module of a command.
+FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "handover": ("failover", "reinit", "pause", "resume", "checkpoint"),
+    "inspect": ("list", "status", "wait", "check", "describe", "history", "report", "coordination", "records"),
+    "keys": ("keys", "signing-key", "policy"),
+    "maintain": ("catch-up", "verify", "retention", "release"),
+    "restore": ("restore", "export", "drill"),
+    "run": ("run", "config", "sandbox", "demo"),
+}
+# Other names of commands, because people look for them.
+ALIASES: Final[Mapping[str, str]] = {"switchover": "failover"}
+_INTERRUPTED: Final = 130
+# Its exit codes are those of a monitoring plugin, where 2 is an alarm: what can't be found out is 3.
+_PROBE: Final = "check"
+_UNKNOWN: Final = 3
+# What it keeps for long in cycles of references would be memory that is missed.
+_STAYS: Final = "run"
+_COMPLETION_PARAMETERS: Final = frozenset({"install_completion", "show_completion"})
+
+
+class _Deferred(typer.core.TyperCommand):
+    """Stands for a command in help and suggestions, and imports its module when it is really called."""
+
+    def __init__(self, *, name: str, summary: str, module: str) -> None:
+        super().__init__(name=name, help=summary, rich_markup_mode=None)
+        self.module = module
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:  # noqa: ANN401 - typer hides click's types
+        """Return the context of the real command."""
+        if self.name != _STAYS:
+            collect_rarely()
+        command = typer.main.get_command(importlib.import_module(self.module).app)
+        _make_plain(command)
+        command.name = self.name
+        return command.make_context(info_name, args, parent=parent, **extra)
+
+
+def collect_rarely() -> None:
+    """Let Python look for cycles a hundred times less often. For processes that end soon.
+
+    Chains and plans have millions of objects and no cycles; looking through them again and again takes a third of the
+    time that a plan over a million objects takes.
+    """
+    gc.set_threshold(100_000, 50, 100)
+
+
+def _make_plain(command: Any) -> None:  # noqa: ANN401 - typer hides click's types
+    """Leave out boxes and per-command completion options, in all commands below as well."""
+    command.rich_markup_mode = None
+    command.params = [parameter for parameter in command.params if parameter.name not in _COMPLETION_PARAMETERS]
+    for inner in getattr(command, "commands", {}).values():
+        _make_plain(inner)
+
+
+app = typer.Typer(
+    name="tandem",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 - slow, and only needed here
+
+        sys.stdout.write(f"tandem {version('tandem-kafka-backup')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _tandem(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Print tracebacks.  [env: TANDEM_DEBUG]")] = False,
+    version: Annotated[  # noqa: ARG001 - the callback acts on it
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Keep a continuous, restorable backup of compacted Kafka topics in S3.
+
+    Exit codes: 0 ok, 1 error, 2 usage or configuration, 3 unhealthy or mismatch, 4 timed out, 5 refused for safety.
+    `tandem check` has those of a monitoring plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+    """
+    context.obj = Invocation(config=config, overrides=tuple(overrides or ()), debug=debug)
+
+
+def module_of(name: str, *, package: str = "tandem.controller.cli") -> str:
+    """Return the module of a command, which has its `app`, below `package`."""
+    command = ALIASES.get(name, name)
+    folder = next(folder for folder, commands in FOLDERS.items() if command in commands)
+    return f"{package}.{folder}.{command.replace('-', '_')}"
+
+
+def _is_there(module: str) -> bool:
+    with contextlib.suppress(ModuleNotFoundError):  # its folder is not
+        return importlib.util.find_spec(module) is not None
+    return False
+
+
+def _command(package: str) -> Any:  # noqa: ANN401 - typer hides click's types
+    command: Any = typer.main.get_command(app)  # a group, because it has a callback
+    for name, summary in COMMANDS.items():
+        module = module_of(name, package=package)
+        if _is_there(module):
+            command.add_command(_Deferred(name=name, summary=summary, module=module))
+    return command
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with its code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a topic's content must not fail on a narrow locale
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # nobody listens
+        faulthandler.enable()  # a library that ends the process says where it was: files and lines, no values
+    code = run(sys.argv[1:])
+    if left_behind():
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)  # who set a time-out has no use for threads that still wait
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str], *, package: str = "tandem.controller.cli") -> int:
+    """Run the command line and return the exit code. A command may return one, or raise `typer.Exit`.
+
+    Command modules are looked for in `package`.
+    """
+    debug = os.environ.get("TANDEM_DEBUG", "") not in {"", "0"} or _asks_for_debug(arguments)
+    failed: str | None = None
+    log.configure(level="warning", fmt="auto")
+    log.register_secrets(hidden_of_environment(os.environ))
+    # The store's client tells each of its retries; what they come to is in the error that follows.
+    logging.getLogger("stamina").setLevel(logging.ERROR)
+    # Py4J writes a stack to the root logger when Ctrl-C meets it; whoever pressed it knows.
+    logging.getLogger().addFilter(_is_no_interrupt)
+    try:
+        code = _command(package).main(list(arguments), prog_name="tandem", standalone_mode=False)
+        sys.stdout.flush()
+    except TandemError as error:
+        failed = str(error.args[0]) if error.args else type(error).__name__
+        output.fail(failed, remedy=error.remedy)
+        code = error.exit_code
+        _trace(debug=debug)
+    except typer.Abort:
+        output.note("aborted")
+        code = ExitCode.ERROR
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    except BrokenPipeError:
+        code = _abandon_stdout()
+    except SystemExit as exit_:
+        # Typer's own answer to a reader that went away, or a library that asks for it.
+        code = _exit_code(exit_.code)
+    except (OSError, MemoryError) as error:
+        lacking = scarcity(error)
+        failed = str(error) if lacking is None else lacking.message
+        code = _unexpected(error, debug=debug) if lacking is None else _lacking(lacking)
+    except Exception as error:  # noqa: BLE001 - the outermost frame: nobody else could tell the user
+        failed = error.format_message() if hasattr(error, "format_message") else str(error) or type(error).__name__
+        code = _usage(error) if hasattr(error, "format_message") else _unexpected(error, debug=debug)
+    if failed is not None and _is_probe(arguments):
+        return _unknown(failed)
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
+
+
+def _exit_code(code: object) -> int:
+    if code is None or isinstance(code, int):
+        return code or ExitCode.OK
+    output.fail(str(code))
+    return ExitCode.ERROR
+
+
+def _asks_for_debug(arguments: Sequence[str]) -> bool:
+    """Whether `--debug` stands before the command's name: errors in parsing come before the option is known."""
+    for argument in arguments:
+        if argument == "--debug":
+            return True
+        if argument in COMMANDS or argument == "--":
+            return False
+    return False
+
+
+def _is_probe(arguments: Sequence[str]) -> bool:
+    """Whether the first command's name on the line is that of the probe; whatever else is wrong with the line."""
+    return next((argument for argument in arguments if argument in COMMANDS), None) == _PROBE
+
+
+def _unknown(why: str) -> int:
+    """Say, as a plugin does, that it could not be found out; what to do was said on stderr."""
+    output.status_line(f"UNKNOWN - {why}")
+    return _UNKNOWN
+
+
+def _usage(error: Any) -> int:  # noqa: ANN401 - typer hides click's exceptions
+    """Show a usage error as click does: usage line, hint, what is wrong."""
+    error.show()
+    return int(getattr(error, "exit_code", ExitCode.USAGE))
+
+
+def _unexpected(error: Exception, *, debug: bool) -> int:
+    text = " ".join(str(error).split())
+    hint = None if debug else "run `tandem --debug …` (or set TANDEM_DEBUG=1) for the traceback, and report it"
+    output.fail(f"unexpected {type(error).__name__}{': ' + text if text else ''}", remedy=hint)
+    _trace(debug=debug)
+    return ExitCode.ERROR
+
+
+def _lacking(what: Scarcity) -> int:
+    output.fail(what.message, remedy=what.remedy)
+    return ExitCode.ERROR
+
+
+def _trace(*, debug: bool) -> None:
+    if debug:
+        sys.stderr.write(log.printable(log.redact(traceback.format_exc()), lines=True))
+
+
+def _abandon_stdout() -> int:
+    """Let the interpreter's last flush go nowhere: the reader of our pipe is gone, which is not worth a message."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.ERROR

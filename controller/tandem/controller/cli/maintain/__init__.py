@@ -1,0 +1,1 @@
+"""Commands that check or shrink what is stored: `verify`, `retention`, `release`, `catch-up`."""

@@ -1,0 +1,97 @@
+"""`tandem catch-up`: have Spark read what a generation that is being built still lacks."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tandem.controller.cli.options.durations import span
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
+from tandem.controller.cli.options.spark_master import MasterOption
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+
+if TYPE_CHECKING:
+    from tandem.spark_jobs.catch_up.job import CaughtUp
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_EXAMPLES = """Examples:
+
+  tandem catch-up -c a.yaml
+
+  tandem catch-up -c a.yaml --wait 1d --master spark://spark:7077 --range 5000000"""
+
+
+@app.command(epilog=_EXAMPLES)
+def catch_up(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    generation: Annotated[
+        int | None, typer.Option("--generation", min=1, help="Only this one; else the newest that is being built.")
+    ] = None,
+    wait: Annotated[
+        str, typer.Option("--wait", metavar="DURATION", help="How long to wait for one that is being built.")
+    ] = "0s",
+    range_: Annotated[
+        int, typer.Option("--range", min=1000, metavar="OFFSETS", help="Offsets that one task reads.")
+    ] = 1_000_000,
+    master: MasterOption = "local[*,4]",
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Read the bases of a generation with Spark, for the instance that builds it, until all are done.
+
+    The instance reads the tails meanwhile and takes into its chain what the job's workers have stored. It waits for
+    that only with `scan.by: spark`, and for no longer than `scan.patience`; then it goes on by itself.
+    A range should take a minute or two: ranges of one partition that are read too far apart in time do not count.
+    """
+    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.catch_up.job import CatchUp  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.catch_up.plan import Pace  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.kafka_cluster import Cluster  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
+
+    loaded = load(context, config, overrides)
+    wait_s = span("--wait", wait).total_seconds()
+    address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
+    pace = Pace(
+        range_offsets=range_,
+        chunk_ceiling_s=loaded.scan.chunk_duration.total_seconds(),
+        object_size=loaded.object.target_size,
+        block_size=loaded.object.block_size,
+        compression_level=loaded.object.compression_level,
+    )
+    output.note(f"catching up pair {loaded.pair} in {loaded.store.root} on {master}")
+    require_pair(address, loaded.pair)
+    with session(master, name=f"tandem catch-up {loaded.pair}") as spark:
+        cluster = Cluster(props=dict(loaded.kafka.reveal()), batch_limit=loaded.memory.largest_batch)
+        job = CatchUp(spark, address, loaded.pair, cluster, pace=pace, run=secrets.token_hex(8))
+        done = job.run(
+            number=generation, wait_s=wait_s, patience_s=loaded.scan.patience.total_seconds(), tell=output.note
+        )
+    output.show(kind="CatchUp", body=dataclasses.asdict(done), output=output_, tables=_tables(done))
+
+
+def _tables(done: CaughtUp) -> Iterator[Table | str]:
+    yield Table(
+        columns=("generation", "ranges", "read again", "records", "bytes stored", "time"),
+        rows=[
+            (
+                done.generation,
+                done.ranges,
+                done.failed,
+                done.records,
+                output.size(done.bytes),
+                output.duration(done.seconds),
+            )
+        ],
+        right=frozenset({"generation", "ranges", "read again", "records"}),
+    )
+    yield f"all bases of generation {done.generation} are read; it is complete as soon as its tails were at head again"

@@ -1,0 +1,106 @@
+"""How a sweep of compacted topics is shown: per generation and topic, what went, or would go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tandem.backup_avro.chain.entries import iso
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.output import Table
+
+if TYPE_CHECKING:
+    from tandem.spark_jobs.retention.sweep import SweepOutcome, SweepPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A plan and what became of it. Not `executed`: only measured, nothing was changed."""
+
+    plan: SweepPlan
+    outcomes: Sequence[SweepOutcome]
+    executed: bool
+
+    def document(self) -> Mapping[str, object]:
+        """Return what scripts get."""
+        return {
+            "at": iso(self.plan.at),
+            "horizons": [
+                {"generation": sweep.generation, "entry": sweep.seq, "at": iso(sweep.at)} for sweep in self.plan.sweeps
+            ],
+            "topics": list(self._rows()),
+            "left": [
+                {"generation": left.generation, "reason": left.reason, "topics": left.topics} for left in self.plan.left
+            ],
+            "notes": [
+                {
+                    "generation": outcome.generation,
+                    "topic": outcome.swept.topic,
+                    "partition": outcome.swept.key.partition,
+                    "note": outcome.note,
+                    "failed": outcome.failed,
+                }
+                for outcome in self.outcomes
+                if outcome.note is not None
+            ],
+        }
+
+    def _rows(self) -> Iterator[dict[str, object]]:
+        by_topic: dict[tuple[int, str], list[SweepOutcome]] = {}
+        for outcome in self.outcomes:
+            by_topic.setdefault((outcome.generation, outcome.swept.topic), []).append(outcome)
+        for (generation, topic), found in sorted(by_topic.items()):
+            done = [outcome.swept for outcome in found if outcome.note is None]
+            yield {
+                "generation": generation,
+                "topic": topic,
+                "partitions": len(found),
+                "records": sum(swept.records for swept in done),
+                "tombstones": sum(swept.tombstones for swept in done),
+                "objects": sum(len(swept.replaced) for swept in done),
+                "bytes": sum(swept.before - swept.after for swept in done),
+                "read": sum(swept.read for swept in done),
+                "forgotten": sum(swept.forgot for swept in done),
+                "dropped": len(found) - len(done),
+            }
+
+    def tables(self) -> Iterator[Table | str]:
+        """Return what people get."""
+        rewritten = {outcome.generation for outcome in self.outcomes if outcome.note is None and outcome.swept.replaced}
+        for sweep in (sweep for sweep in self.plan.sweeps if sweep.generation in rewritten):
+            where = f"generation {sweep.generation}: horizon at {iso(sweep.at)}, entry {sweep.seq}"
+            yield f"{where}; {'no earlier moment' if self.executed else 'then no earlier moment'} can be restored"
+        rows = list(self._rows())
+        if rows:
+            columns = ("generation", "topic", "partitions", "records", "tombstones", "objects", "bytes", "dropped")
+            shown = [
+                tuple(output.size(row[name]) if name == "bytes" else row[name] for name in columns)  # type: ignore[arg-type]  # a number
+                for row in rows
+            ]
+            yield Table(
+                title="superseded before the horizon" + ("" if self.executed else ", nothing was changed"),
+                columns=columns,
+                rows=shown,
+                right=frozenset(columns) - {"topic"},
+            )
+        if self.plan.left:
+            yield Table(
+                title="compacted topics that stay as they are",
+                columns=("generation", "topics", "why"),
+                rows=[(left.generation, ", ".join(left.topics) or None, left.reason) for left in self.plan.left],
+                right=frozenset({"generation"}),
+            )
+
+
+def tell(outcome: SweepOutcome) -> None:
+    """Say what became of a partition, if that is worth a line."""
+    swept = outcome.swept
+    where = f"generation {outcome.generation}, {swept.topic}-{swept.key.partition}"
+    if outcome.note is not None:
+        output.note(f"{where}: {outcome.note}")
+    elif swept.replaced:
+        gain = output.size(swept.before - swept.after)
+        output.note(f"{where}: {swept.records} records of {len(swept.replaced)} objects, {gain}")
+    if swept.forgot:
+        output.note(f"{where}: more tombstones than one run remembers; the others stay until a later run")

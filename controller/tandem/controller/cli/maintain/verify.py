@@ -1,0 +1,483 @@
+"""`tandem verify`: what is stored against what the chains say, against the live topics, against another generation."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tandem.backup_avro.chain.integers import number_in
+from tandem.backup_avro.chain.layout import LAST_GENERATION
+from tandem.backup_avro.documents.connector_layout import PAIR
+from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError
+from tandem.controller.cli.maintain.verify_files import verify_files
+from tandem.controller.cli.options.backup_place import (
+    ExpectHeadOption,
+    PairOption,
+    RootOption,
+    backup,
+    chosen,
+    configured,
+    expected,
+)
+from tandem.controller.cli.options.consent import asker
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption
+from tandem.controller.cli.options.layout_options import (
+    EmptyAsNullOption,
+    IndexOption,
+    InstanceOption,
+    Layout,
+    LayoutOption,
+    LeaveOutOption,
+    PreferOption,
+    reading,
+    refuse_with,
+)
+from tandem.controller.cli.options.spark_master import MasterOption
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.keep_outcome import keep_outcome
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import SparkSession
+
+    from tandem.backup_avro.chain.heads import Head
+    from tandem.backup_avro.documents.outcome import Outcome, Scope
+    from tandem.controller.config import Config
+    from tandem.spark_jobs.reading.object_reader import StoreAddress
+    from tandem.spark_jobs.verify.compare_keys import Compared
+    from tandem.spark_jobs.verify.verify_objects import Progress
+    from tandem.spark_jobs.verify.verify_plan import Result, Sampling
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_SEEDS = 1 << 32
+
+
+@app.command(
+    epilog="\b\nExamples:\n  tandem verify -c tandem.yaml --sample 5%\n"
+    "  tandem verify -c tandem.yaml --against-topic --topics customers -o json\n"
+    "  tandem verify -c tandem.yaml --against-generation 6,7"
+)
+def verify(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    generation: Annotated[
+        int | None, typer.Option("--generation", min=1, help="Only this one; else all that are not cleared.")
+    ] = None,
+    sample: Annotated[
+        str | None, typer.Option("--sample", metavar="N%", help="Read a random share of the objects, by bytes.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same sample again.")] = None,
+    against_topic: Annotated[
+        bool, typer.Option("--against-topic", help="Compare the latest record of each key with the live topics.")
+    ] = False,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topics", metavar="A,B", help="Only these, with --against-topic or --layout connector."),
+    ] = None,
+    against_generation: Annotated[
+        str | None,
+        typer.Option("--against-generation", metavar="N[,M]", help="Compare two generations; M: what a restore uses."),
+    ] = None,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Ask for a new generation if the newest one has a mismatch that the topics don't share."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before a --repair.")] = False,
+    require_signature: Annotated[
+        bool, typer.Option("--require-signature", help="As signing.require: what nobody trusted has signed is damage.")
+    ] = False,
+    expect_head: ExpectHeadOption = None,
+    expect_head_from_topic: Annotated[
+        bool,
+        typer.Option("--expect-head-from-topic", help="The same with what the instances have published on Kafka."),
+    ] = False,
+    root: RootOption = None,
+    pair: PairOption = None,
+    layout: LayoutOption = Layout.TANDEM,
+    empty_as_null: EmptyAsNullOption = False,
+    instance: InstanceOption = None,
+    prefer: PreferOption = None,
+    leave_out: LeaveOutOption = None,
+    index: IndexOption = None,
+    master: MasterOption = "local[*,4]",
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Read every object of the backup and compare it with its chain; says of every mismatch what and where it is.
+
+    Hash links and rules of the chains; of each object presence, size, SHA-256, every record's place and order, counts;
+    of each partition that nothing is there twice and nothing lies outside what was read. --against-topic and
+    --against-generation compare keys instead. The result is kept for `tandem status`. Exit code 3 on any mismatch, 5
+    where --repair is refused because records are in the backup alone: a new generation would lack them.
+    """
+    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
+
+    sampling = _sampling(sample, seed)
+    numbers = None if against_generation is None else _numbers(against_generation)
+    names = chosen("--topics", topics) or ()
+    files = reading(
+        layout, empty_as_null=empty_as_null, instance=instance, prefer=prefer, leave_out=leave_out, index=index
+    )
+    if files is not None:
+        refuse_with(
+            {
+                "--generation": generation,
+                "--sample": sample,
+                "--against-topic": against_topic,
+                "--against-generation": against_generation,
+                "--repair": repair,
+                "--require-signature": require_signature,
+                "--expect-head": expect_head,
+                "--expect-head-from-topic": expect_head_from_topic,
+                "--pair": pair,
+            }
+        )
+        place, settings, _, _ = backup(context, config, overrides, root=root, pair=PAIR)
+        address = StoreAddress(root=place, settings=settings, connector=files)
+        if not verify_files(address, names or None, master, output_, index=index):
+            raise typer.Exit(ExitCode.UNHEALTHY)
+        return
+    _refuse_mixtures(
+        {
+            "--against-topic": against_topic,
+            "--against-generation": numbers is not None,
+            "--sample": sampling is not None,
+            "--generation": generation is not None,
+        },
+        names,
+        heads=bool(expect_head) or expect_head_from_topic,
+        yes=yes and not repair,
+    )
+    alone = not (against_topic or expect_head_from_topic or repair)
+    unless = "what the store alone answers"
+    loaded = configured(context, config, overrides, root=root, pair=pair, alone=alone, unless=unless)
+    settings = store_settings(loaded)
+    if require_signature:
+        if not settings.trusted:
+            raise ConfigError("--require-signature: nobody is trusted", remedy="set signing.trusted to public keys")
+        settings = replace(settings, require_signatures=True)
+    heads = expected(expect_head) + (_published(loaded) if expect_head_from_topic else ())
+    address = StoreAddress(root=loaded.store.root, settings=settings)
+    output.note(f"verifying pair {loaded.pair} in {loaded.store.root} on {master}")
+    began = time.monotonic()
+    require_pair(address, loaded.pair)
+    known = _known(address, loaded.pair)
+    keys = against_topic or numbers is not None
+    try:
+        with session(master, name=f"tandem verify {loaded.pair}") as spark:
+            if keys:
+                found = _compare(spark, address, loaded, numbers=numbers, topics=names or None)
+            else:
+                found = _read(
+                    spark, address, loaded.pair, generation=generation, sampling=sampling, known=known, heads=heads
+                )
+    except TandemError as error:
+        what = "the latest record of each key" if keys else _what(generation, sampling)
+        _keep_failed(address, loaded.pair, what, error, time.monotonic() - began)
+        raise
+    seconds = round(time.monotonic() - began, 1)
+    keep_outcome(address.open(), partial(_outcome, found, loaded.pair, seconds))
+    repaired = _repair(loaded, found, yes=yes) if repair else None
+    body = {"pair": loaded.pair, "root": loaded.store.root, "clean": found.clean, "seconds": seconds, **found.body}
+    if repaired is not None:
+        body["repair"] = repaired
+    output.show(kind="Verify", body=body, output=output_, tables=found.tables(seconds, repaired))
+    if not found.clean:
+        raise typer.Exit(ExitCode.REFUSED if repair and found.lost else ExitCode.UNHEALTHY)
+
+
+# --- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def _sampling(sample: str | None, seed: int | None) -> Sampling | None:
+    from tandem.spark_jobs.verify.verify_plan import Sampling  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    if sample is None:
+        if seed is not None:
+            raise ConfigError("--seed goes with --sample", remedy="add --sample, e.g. --sample 5%")
+        return None
+    try:
+        percent = float(sample.removesuffix("%"))
+    except ValueError:
+        percent = 0.0
+    if not 0 < percent <= 100:
+        raise ConfigError(f"--sample {sample!r} is no share", remedy="write more than 0% and at most 100%, e.g. 5%")
+    return Sampling(percent=percent, seed=secrets.randbelow(_SEEDS) if seed is None else seed)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers = [number_in(part, most=LAST_GENERATION) for part in text.split(",")]
+    if len(numbers) > 2 or not all(numbers):
+        raise ConfigError(f"--against-generation {text!r} is not N or N,M", remedy="e.g. --against-generation 6,7")
+    return tuple(number for number in numbers if number)
+
+
+def _refuse_mixtures(given: Mapping[str, bool], names: Sequence[str], *, heads: bool, yes: bool) -> None:
+    chosen = [name for name, there in given.items() if there]
+    if len(chosen) > 1 and chosen != ["--sample", "--generation"]:
+        raise ConfigError(f"{' and '.join(chosen)} don't go together", remedy="give one of them")
+    if names and not given["--against-topic"]:
+        raise ConfigError("--topics goes with --against-topic", remedy="leave it out: all chains are read")
+    if heads and (given["--against-topic"] or given["--against-generation"]):
+        raise ConfigError("--expect-head goes with the reading of chains", remedy="leave out --against-…")
+    if yes:
+        raise ConfigError("--yes goes with --repair", remedy="leave it out: nothing else is asked")
+
+
+def _published(loaded: Config) -> tuple[Head, ...]:
+    from tandem.controller.status.outside_view import published_heads  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    heads = published_heads(loaded)
+    output.note(f"expecting {', '.join(map(str, heads))}")
+    return heads
+
+
+# --- carrying it out --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """One of the two kinds of result. `mends`: a new generation would help; `why` says why not if it would not.
+
+    `lost`: so many records are in the backup alone; no new generation is asked for then, since it would lack them, and
+    the one that has them would be cleared. `hurt` are the generations in which something was found.
+    """
+
+    result: Result | Compared
+    body: Mapping[str, object]
+    what: str
+    scope: Scope
+    hurt: tuple[int, ...]
+    mends: bool
+    why: str
+    lost: int = 0
+
+    @property
+    def clean(self) -> bool:
+        return self.result.clean
+
+    def tables(self, seconds: float, repaired: Mapping[str, object] | None) -> Iterable[Table | str]:
+        from tandem.controller.cli.maintain.verify_view import compared_tables, verified_tables  # noqa: PLC0415 - when it runs
+        from tandem.spark_jobs.verify.compare_keys import Compared  # noqa: PLC0415 - likewise
+
+        if isinstance(self.result, Compared):
+            yield from compared_tables(self.result, seconds)
+        else:
+            yield from verified_tables(self.result, seconds)
+        if repaired is not None:
+            yield f"repair: {repaired['message']}"
+
+
+def _read(
+    spark: SparkSession,
+    address: StoreAddress,
+    pair: str,
+    *,
+    generation: int | None,
+    sampling: Sampling | None,
+    known: Mapping[int, int],
+    heads: Sequence[Head],
+) -> _Found:
+    from tandem.backup_avro.documents.outcome import Scope  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.verify.verify_objects import verify as run  # noqa: PLC0415 - likewise
+
+    result = run(
+        spark,
+        address,
+        pair,
+        generation=generation,
+        sampling=sampling,
+        known=known,
+        heads=heads,
+        tell=_tell,
+    )
+    complete = [one.generation for one in result.generations if one.state in {"complete", "sealed"}]
+    newest = max(complete, default=0)
+    hurt = sorted({finding.generation for finding in result.findings})
+    mends = any(number >= newest for number in hurt)
+    whole, part = (Scope.ALL, Scope.SAMPLE) if generation is None else (Scope.GENERATION, Scope.PART)
+    return _Found(
+        result=result,
+        scope=whole if sampling is None else part,
+        hurt=tuple(hurt),
+        what=_what(generation, sampling),
+        mends=mends,
+        why=f"the mismatches are in generation {', '.join(map(str, hurt))}; the newest complete one, {newest}, which a "
+        "restore uses, has none, and the older one goes with its turn",
+        body={
+            "generations": result.generations,
+            "skipped": result.skipped,
+            "sample": result.sampled,
+            "findings": result.findings,
+        },
+    )
+
+
+def _what(generation: int | None, sampling: Sampling | None) -> str:
+    what = "all chains and objects" if generation is None else f"generation {generation}"
+    return what if sampling is None else f"{what}, of the objects a sample of {sampling.percent:g}%"
+
+
+def _compare(
+    spark: SparkSession,
+    address: StoreAddress,
+    loaded: Config,
+    *,
+    numbers: Sequence[int] | None,
+    topics: Sequence[str] | None,
+) -> _Found:
+    from tandem.backup_avro.documents.outcome import Scope  # noqa: PLC0415 - when the command runs
+    from tandem.controller.cli.maintain.verify_view import compared_body, only_copy, totals  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.kafka_cluster import Cluster  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.verify.compare_keys import against_generation, against_topic  # noqa: PLC0415 - likewise
+
+    if numbers is None:
+        cluster = Cluster(props=dict(loaded.kafka.reveal()), batch_limit=loaded.memory.largest_batch)
+        result = against_topic(spark, address, loaded.pair, cluster, topics=topics, tell=_tell_partitions)
+        what = f"the latest record of each key of {', '.join(topics) if topics else 'all topics'}, against the topics"
+        mends = any(kind != "returned" for kind in totals(result))
+    else:
+        result = against_generation(spark, address, loaded.pair, numbers, tell=_tell_partitions)
+        what = f"the latest record of each key, {result.against}"
+        mends = bool(totals(result))
+    why = "what was found is in the topics themselves, or could not be read: reading them again does not mend it"
+    if result.lost:
+        mends, why = False, only_copy(result)
+    return _Found(
+        result=result,
+        scope=Scope.KEYS,
+        hurt=() if result.clean else (result.generation,),
+        what=what,
+        mends=mends,
+        why=why,
+        lost=result.lost,
+        body=compared_body(result),
+    )
+
+
+def _tell(progress: Progress) -> None:
+    output.note(
+        f"{progress.objects} of {progress.of_objects} objects, "
+        f"{output.size(progress.bytes)} of {output.size(progress.of_bytes)}"
+    )
+
+
+def _tell_partitions(done: int, of: int) -> None:
+    output.note(f"{done} of {of} partitions")
+
+
+# --- what becomes of it -----------------------------------------------------------------------------------------------
+
+
+def _outcome(found: _Found, pair: str, seconds: float, at: int) -> Outcome:
+    from tandem.backup_avro.documents.outcome import GENERATIONS, Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
+    from tandem.spark_jobs.verify.compare_keys import Compared  # noqa: PLC0415 - likewise
+
+    result = found.result
+    if isinstance(result, Compared):
+        count = sum(sum(one.counts.values()) + (one.error is not None) for one in result.partitions)
+        records, size, generations = sum(one.first_records for one in result.partitions), 0, {}
+    else:
+        count = len(result.findings)
+        records = sum(one.records for one in result.generations)
+        size = sum(one.bytes for one in result.generations)
+        generations = {one.generation: one.seq for one in result.generations}
+    return Outcome(
+        kind=OutcomeKind.VERIFY,
+        pair=pair,
+        at=at,
+        by=asker(),
+        clean=result.clean,
+        what=found.what,
+        findings=count,
+        records=records,
+        bytes=size,
+        # What it has itself read: one that claims too much is gone with its own object.
+        generations=dict(sorted(generations.items())[-GENERATIONS:]),
+        phases={"verify": seconds},
+        scope=found.scope,
+        hurt=found.hurt,
+    )
+
+
+def _keep_failed(address: StoreAddress, pair: str, what: str, error: TandemError, seconds: float) -> None:
+    """Keep that a run did not come to its end, unless what was asked for is what is wrong. Nothing is settled by it."""
+    from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind, Scope  # noqa: PLC0415 - loaded when the command runs
+    from tandem.controller.process import log  # noqa: PLC0415 - likewise
+
+    if isinstance(error, ConfigError | RefusedError):
+        return
+    why = log.redact(str(error))
+    keep_outcome(
+        address.open(),
+        lambda at: Outcome(
+            kind=OutcomeKind.VERIFY,
+            pair=pair,
+            at=at,
+            by=asker(),
+            clean=False,
+            what=what,
+            findings=0,
+            records=0,
+            bytes=0,
+            phases={"until it failed": seconds},
+            error=why,
+            scope=Scope.PART,
+        ),
+    )
+
+
+def _known(address: StoreAddress, pair: str) -> Mapping[int, int]:
+    """Return up to which entries chains were read by earlier runs, as far as their results are kept."""
+    from tandem.backup_avro.documents.outcome import OutcomeKind  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
+
+    found: dict[int, int] = {}
+    for before in outcomes.newest_first(address.open(), pair, OutcomeKind.VERIFY):
+        for number, seq in before.generations.items():
+            found[number] = max(found.get(number, 0), seq)
+    return found
+
+
+def _repair(loaded: Config, found: _Found, *, yes: bool) -> dict[str, object]:
+    """Ask for a new generation where that helps; return what was done. What it can't do is said, nothing is deleted."""
+    from tandem.controller.cli.handover.failover import ask_for_a_new_one  # noqa: PLC0415 - loaded when the command runs
+    from tandem.controller.status.outside_view import store_for_looking  # noqa: PLC0415 - likewise
+
+    if found.clean:
+        return {"asked": False, "message": "nothing is to be repaired"}
+    if not found.mends:
+        return {"asked": False, "message": f"nothing was asked for: {found.why}"}
+    store = store_for_looking(loaded)
+    try:
+        message = ask_for_a_new_one(loaded, store, reason="verify --repair found mismatches", yes=yes)
+    except TandemError as error:
+        output.fail(str(error.args[0]) if error.args else type(error).__name__, remedy=error.remedy)
+        return {"asked": False, "message": f"nothing was asked for: {error}"}
+    finally:
+        store.close()
+    return {
+        "asked": True,
+        "requestId": message.request_id,
+        "generation": message.generation,
+        "target": message.target,
+        "message": (
+            f"{message.target} was asked to build generation {message.generation} from the topics; `tandem status` "
+            "shows how it goes. It takes the topics as they are: what only the backup has, such as a deleted topic or "
+            "the states of the past, does not come back by it. Nothing was deleted"
+        ),
+    }

@@ -1,0 +1,142 @@
+"""Where a backup is, as options and the configuration say it: what commands need that only read the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tandem.backup_avro.documents.name_lists import names_in
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.cli.options.invocation import load, read
+
+if TYPE_CHECKING:
+    from tandem.backup_avro.chain.heads import Head
+    from tandem.controller.config import Config
+    from tandem.sink.store import ObjectStore, StoreSettings
+
+RootOption = Annotated[str | None, typer.Option("--root", help="Store, instead of the configuration's store.root.")]
+PairOption = Annotated[str | None, typer.Option("--pair", help="Pair, instead of the configuration's.")]
+AtOption = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help="As of then, e.g. 2026-05-04T10:00:00Z; else the newest state."),
+]
+TopicsOption = Annotated[
+    list[str] | None, typer.Option("--topics", metavar="A,B", help="Only these; else all of the generation.")
+]
+GenerationOption = Annotated[
+    int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
+]
+ExpectHeadOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--expect-head",
+        metavar="GENERATION:ENTRY:SHA256",
+        help="Refuse a bucket without this entry, as describe showed it; may be repeated.",
+    ),
+]
+CheckpointOption = Annotated[str | None, typer.Option("--checkpoint", metavar="ID", help="Exactly this named cut.")]
+
+
+def of_store(
+    context: typer.Context,
+    config: Path | None,
+    overrides: Sequence[str] | None,
+    *,
+    root: str | None = None,
+    pair: str | None = None,
+) -> Config:
+    """Return the configuration for a command that asks the store alone: nothing has to be said of Kafka and topics.
+
+    With `root` and `pair`, which win over it, no file is needed. Raises ConfigError.
+    """
+    options = {name: value for name, value in (("--root", root), ("--pair", pair)) if value is not None}
+    return read(context, config, overrides, options=options, store_alone=True).config
+
+
+def opened(
+    context: typer.Context,
+    config: Path | None,
+    overrides: Sequence[str] | None,
+    *,
+    root: str | None,
+    pair: str | None,
+) -> tuple[Config, ObjectStore]:
+    """Like `of_store`, and the store, opened to look at. Raises ConfigError and the store's errors."""
+    settings = of_store(context, config, overrides, root=root, pair=pair)
+    return settings, stored(settings, root)
+
+
+def stored(settings: Config, root: str | None) -> ObjectStore:
+    """Return the store, opened to look at; `root` is what was said by option. Raises the store's errors."""
+    from tandem.controller.status.outside_view import store_for_looking  # noqa: PLC0415 - S3 is slow to import
+
+    return store_for_looking(settings, place="store.root" if root is None else "--root")
+
+
+def configured(
+    context: typer.Context,
+    config: Path | None,
+    overrides: Sequence[str] | None,
+    *,
+    root: str | None,
+    pair: str | None,
+    alone: bool,
+    unless: str,
+) -> Config:
+    """Return the configuration for a command that asks the brokers too, unless the store `alone` is asked.
+
+    `unless` says how to do that. Raises ConfigError, also for `root` and `pair`: they say nothing of the brokers.
+    """
+    if alone:
+        return of_store(context, config, overrides, root=root, pair=pair)
+    if root is not None or pair is not None:
+        raise ConfigError(
+            f"--root and --pair go with {unless}: which brokers to ask is said by the configuration",
+            remedy="name a configuration with -c/--config instead",
+        )
+    return load(context, config, overrides)
+
+
+def backup(
+    context: typer.Context,
+    config: Path | None,
+    overrides: Sequence[str] | None,
+    *,
+    root: str | None,
+    pair: str | None,
+) -> tuple[str, StoreSettings, str, Mapping[str, Any] | None]:
+    """Return the store's root and settings, the pair, and the configured cluster (None: none is)."""
+    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    settings = of_store(context, config, overrides, root=root, pair=pair)
+    return settings.store.root, store_settings(settings), settings.pair, settings.kafka.reveal() or None
+
+
+def expected(heads: Sequence[str] | None) -> tuple[Head, ...]:
+    """Return what --expect-head names. ConfigError for what is no head."""
+    from tandem.backup_avro.chain.heads import Head  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    return tuple(Head.parse("--expect-head", text) for text in heads or ())
+
+
+def chosen(option: str, items: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the names that an option chooses, None if it was not given: all. ConfigError as for `names_in`."""
+    return names_in(option, items or ()) or None
+
+
+def renames(option: str, items: Sequence[str] | None) -> dict[str, str]:
+    """Return old name -> new name from an option that may be repeated. ConfigError names the option."""
+    renamed: dict[str, str] = {}
+    for item in items or ():
+        old, found, new = (part.strip() for part in item.partition("="))
+        if not (old and found and new):
+            raise ConfigError(
+                f"{option} {item!r} is not OLD=NEW", remedy=f"for example {option} orders=orders.restored"
+            )
+        if old in renamed:
+            raise ConfigError(f"{option} names {old} twice, as {renamed[old]} and as {new}", remedy="name each once")
+        renamed[old] = new
+    return renamed

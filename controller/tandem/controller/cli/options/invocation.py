@@ -1,0 +1,101 @@
+"""What all commands share: which configuration, which overrides, whether to debug.
+
+A command that needs the configuration takes `ConfigOption` and `SetOption` and calls `load`:
+
+    @app.command()
+    def run(context: typer.Context, config: ConfigOption = None, overrides: SetOption = None) -> None:
+        loaded = load(context, config, overrides)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from tandem.controller.process import log
+from tandem.controller.process.secrets import hidden
+
+if TYPE_CHECKING:
+    from tandem.controller.config import Config, Loaded
+
+CONFIG_VARIABLE: Final = "TANDEM_CONFIG"
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("-c", "--config", help=f"Configuration file (YAML).  [env: {CONFIG_VARIABLE}]")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set one configuration key; may be given more than once."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """What stood before the command's name, and the environment."""
+
+    config: Path | None = None
+    overrides: tuple[str, ...] = ()
+    debug: bool = False
+    environ: Mapping[str, str] | None = None
+
+
+def invocation(context: typer.Context) -> Invocation:
+    """Return what stood before the command's name."""
+    found = context.find_object(Invocation)
+    return found if found is not None else Invocation()
+
+
+def named(context: typer.Context, config: Path | None) -> Path | None:
+    """Return the file that stands on the command line; None: TANDEM_CONFIG names one, or none is used."""
+    return config or invocation(context).config
+
+
+def configured_somewhere(context: typer.Context) -> bool:
+    """Whether anything is configured before the command, or a file is named by the environment."""
+    return _file(context, None) is not None or bool(invocation(context).overrides)
+
+
+def _file(context: typer.Context, config: Path | None) -> Path | None:
+    variable = _environment(context).get(CONFIG_VARIABLE)
+    return named(context, config) or (Path(variable) if variable else None)
+
+
+def _environment(context: typer.Context) -> Mapping[str, str]:
+    environ = invocation(context).environ
+    return os.environ if environ is None else environ
+
+
+def read(
+    context: typer.Context,
+    config: Path | None,
+    overrides: Sequence[str] | None,
+    *,
+    options: Mapping[str, str] = MappingProxyType({}),
+    store_alone: bool = False,
+) -> Loaded:
+    """Return the configuration and the origins of its values; its secrets are kept out of all output from here on.
+
+    The file is that of the command's `--config`, else that before the command's name, else TANDEM_CONFIG. Overrides
+    before the command's name count as well; the command's own win, and over them `options`, by their names. With
+    `store_alone` nothing has to be said of Kafka and topics. Raises ConfigError.
+    """
+    from tandem.controller import config as configuration  # noqa: PLC0415 - pydantic is not needed for --help
+
+    environ, path = _environment(context), _file(context, config)
+    settings = (*invocation(context).overrides, *(overrides or ()))
+    loaded = configuration.read(
+        path, environ, settings, options=options, store_alone=store_alone, hide=log.register_secrets
+    )
+    log.register_secrets(hidden(loaded.config, environ))
+    return loaded
+
+
+def load(context: typer.Context, config: Path | None, overrides: Sequence[str] | None) -> Config:
+    """Like `read`, without the origins."""
+    return read(context, config, overrides).config

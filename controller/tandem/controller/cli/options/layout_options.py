@@ -1,0 +1,150 @@
+"""Whose files a backup consists of, as options say it: Tandem's own, or those of the connector that came before it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tandem.backup_avro.documents.connector_layout import Prefer, Reading
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.cli.output import output
+
+if TYPE_CHECKING:
+    from tandem.spark_jobs.reading.object_reader import StoreAddress
+
+_EVERY_S = 5.0
+
+
+class Layout(StrEnum):
+    """Whose files lie below the root."""
+
+    TANDEM = "tandem"
+    CONNECTOR = "connector"
+
+
+LayoutOption = Annotated[
+    Layout, typer.Option("--layout", help="Whose files lie below the root: docs/existing-backups.md.")
+]
+EmptyAsNullOption = Annotated[
+    bool, typer.Option("--empty-as-null", help="With --layout connector: empty keys and values were null.")
+]
+InstanceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--instance",
+        metavar="[TOPIC=]NAME",
+        help="With --layout connector: whose copy, of a topic that lies there twice.",
+    ),
+]
+PreferOption = Annotated[
+    Prefer | None,
+    typer.Option("--prefer", help="With --layout connector: which file counts if two differ under one offset."),
+]
+LeaveOutOption = Annotated[
+    list[str] | None,
+    typer.Option("--leave-out", metavar="KEY", help="With --layout connector: go without this file; may be repeated."),
+]
+IndexOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--index",
+        metavar="FILE",
+        help="With --layout connector: keep here what files hold, so that they are read once.",
+    ),
+]
+
+
+def reading(
+    layout: Layout,
+    *,
+    empty_as_null: bool,
+    instance: Sequence[str] | None,
+    prefer: Prefer | None,
+    leave_out: Sequence[str] | None,
+    pair: str | None = None,
+    index: Path | None = None,
+) -> Reading | None:
+    """Return how the connector's files are read, None for Tandem's. ConfigError for options that make no sense."""
+    from tandem.spark_jobs.datasource.options import reading_of  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    if layout is Layout.CONNECTOR:
+        if pair is not None:
+            raise ConfigError("--pair goes without --layout connector", remedy="a connector's files are of no pair")
+        return reading_of(
+            empty_as_null=empty_as_null,
+            instances=instance or (),
+            prefer=prefer,
+            left_out=leave_out or (),
+            place="--",
+        )
+    refuse_without(
+        {
+            "--empty-as-null": empty_as_null,
+            "--instance": instance,
+            "--prefer": prefer,
+            "--leave-out": leave_out,
+            "--index": index,
+        }
+    )
+    return None
+
+
+def refuse_without(given: dict[str, object]) -> None:
+    """Raise ConfigError if one of these was given, though the layout is Tandem's."""
+    for name, value in given.items():
+        if value:
+            raise ConfigError(f"{name} goes with --layout connector", remedy="leave it out for a backup of Tandem's")
+
+
+def refuse_with(given: dict[str, object]) -> None:
+    """Raise ConfigError if one of these was given, though the layout is the connector's."""
+    for name, value in given.items():
+        if value:
+            raise ConfigError(
+                f"{name} goes without --layout connector",
+                remedy="its files have no generations, commits, checksums or groups: they hold one state, the newest",
+            )
+
+
+def source_options(found: Reading, index: Path | None) -> dict[str, str]:
+    """Return the options of the data source that say the same."""
+    instances = [*([found.instance] if found.instance else []), *(f"{topic}={name}" for topic, name in found.instances)]
+    given = {
+        "layout": Layout.CONNECTOR.value,
+        "emptyAsNull": "true" if found.empty_as_null else "",
+        "instance": ",".join(instances),
+        "prefer": found.prefer or "",
+        "leaveOut": ",".join(sorted(found.left_out)),
+        "index": "" if index is None else str(index.absolute()),
+    }
+    return {name: str(value) for name, value in given.items() if value}
+
+
+def told() -> Callable[[int, int], None]:
+    """Return what tells now and then how many bytes were read."""
+    last = time.monotonic()
+
+    def tell(done: int, of: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _EVERY_S:
+            last = now
+            output.note(f"read {output.size(done)} of {output.size(of)}")
+
+    return tell
+
+
+def wants(topics: Sequence[str] | None) -> Callable[[str], bool]:
+    """Return what tells whether a topic is asked for; None: all are."""
+    names = None if topics is None else frozenset(topics)
+    return lambda topic: names is None or topic in names
+
+
+def files_below(address: StoreAddress) -> str:
+    """Return what is read, for messages."""
+    return f"the connector's files below {address.root}"

@@ -1,0 +1,111 @@
+"""The cluster that a restore writes to, as options name it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.process import log
+
+TargetServersOption = Annotated[
+    str | None,
+    typer.Option("--target-bootstrap-servers", metavar="HOST:PORT", help="Target cluster, else that of `kafka:`."),
+]
+TargetConfigOption = Annotated[
+    Path | None, typer.Option("--target-config", help="YAML file of client properties for the target cluster.")
+]
+
+_SHOWN: Final = 60
+"""Characters of a property's name in a message."""
+
+
+def target_properties(configured: Mapping[str, Any] | None, servers: str | None, file: Path | None) -> dict[str, Any]:
+    """Return the target's client properties: the file's, else just the servers, else the configured cluster's."""
+    if servers is not None:
+        _check(servers)
+    if file is not None:
+        return {**_properties(file, servers), **({"bootstrap.servers": servers} if servers else {})}
+    if servers is not None:
+        return {"bootstrap.servers": servers}
+    if configured is None:
+        raise ConfigError(
+            "the target cluster is not named", remedy="add --target-bootstrap-servers or --target-config, or --config"
+        )
+    return dict(configured)
+
+
+def _check(servers: str) -> None:
+    """Refuse what is no list of brokers. Credentials are not repeated."""
+    from tandem.controller.config import rules  # noqa: PLC0415 - only needed here
+
+    if "@" in servers:
+        raise ConfigError(
+            "--target-bootstrap-servers must not hold credentials", remedy="put them into the file of --target-config"
+        )
+    for _, problem in rules.bootstrap_servers(servers):
+        raise ConfigError(f"--target-bootstrap-servers {problem}", remedy="name at least one broker as host:port")
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value is a text, or a list of texts. By aliases a few lines of YAML stand for gigabytes of others."""
+    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value))
+
+
+def _properties(file: Path, servers: str | None) -> dict[str, Any]:
+    import yaml  # noqa: PLC0415 - only needed here
+    from pydantic import SecretStr, ValidationError  # noqa: PLC0415 - likewise
+
+    from tandem.controller.config.kafka import KafkaProperties, is_secret_file  # noqa: PLC0415 - likewise
+    from tandem.controller.config.loading import secret_text  # noqa: PLC0415 - likewise
+
+    try:
+        # All values as they are written, as in the main file: YAML would make 342391 of a password 01234567.
+        document = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - it makes texts
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"--target-config {file}: can't be read: {type(error).__name__}",
+            remedy="name a YAML file of client properties, such as bootstrap.servers: host:port",
+        ) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f":{mark.line + 1}"
+        # Its own text repeats the line, which may hold a password.
+        raise ConfigError(
+            f"--target-config {file}{where}: not YAML", remedy="quote values with special signs"
+        ) from None
+    if isinstance(document, dict) and isinstance(document.get("kafka"), dict):
+        document = document["kafka"]
+    if not isinstance(document, dict):
+        raise ConfigError(
+            f"--target-config {file}: it holds no client properties",
+            remedy="write one on each line, such as bootstrap.servers: host:port",
+        )
+    properties = {"bootstrap.servers": servers} if servers else {}
+    for key, value in document.items():
+        if not _is_plain(value):
+            raise ConfigError(
+                f"--target-config {file}: {str(key)[:_SHOWN]!r} is nested",
+                remedy="librdkafka's names are flat: write each property on a line, with a value or a list of values",
+            )
+        if is_secret_file(str(key)):
+            text, problem = secret_text(Path(str(value)))
+            if problem is not None:
+                raise ConfigError(f"--target-config {file}: {key}: {problem}", remedy="a secret file holds one value")
+            properties[str(key).removesuffix(".file")] = text
+        else:
+            properties.setdefault(str(key), value)
+    try:
+        found = KafkaProperties.model_validate(properties)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, item['loc']))} {item['msg']}" for item in error.errors(include_input=False)
+        )
+        raise ConfigError(
+            f"--target-config {file}: {problems}", remedy="docs/connections.md says which properties there are"
+        ) from None
+    log.register_secrets(value.get_secret_value() for value in found.root.values() if isinstance(value, SecretStr))
+    return found.reveal()

@@ -1,0 +1,292 @@
+"""What commands print: documents and tables on stdout, everything for people beside them on stderr.
+
+JSON and YAML documents carry `schemaVersion` and `kind`, so that scripts can rely on them; they are ASCII. Names are in
+camelCase and say units in full (`ageSeconds`); keys that are data, such as topics, stay as they are. Tables are
+drawn with rich on a terminal, or as blocks where it is too narrow for them, and are plain aligned columns anywhere
+else, never cut off. NO_COLOR is honoured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum, StrEnum
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TextIO
+from uuid import UUID
+
+import typer
+
+from tandem.controller.process import log
+from tandem.controller.process.log import printable
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+SCHEMA_VERSION: Final = 1
+_UNITS: Final = {"s": "Seconds", "ms": "Milliseconds"}
+_FOLDED: Final = 24
+"""Least width that a column of text is folded to."""
+_SPAN_UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+class OutputFormat(StrEnum):
+    """Forms of a command's result."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="Form of the result on stdout.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of cells under `columns`; cells are shown with `str`, None as `-`. `right` names columns set flush right."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    title: str | None = None
+    right: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Lines of text; the one of that number, from 0, says how it stands: green or red on a terminal."""
+
+    text: str
+    line: int
+    good: bool
+
+
+def show(
+    *,
+    kind: str,
+    body: Mapping[str, object],
+    output: OutputFormat,
+    tables: Iterable[Table | Verdict | str],
+    stream: bool = False,
+) -> None:
+    """Print a command's result: `body` as a document of `kind`, or `tables` (and lines of text) for people.
+
+    With `stream` each call prints one of many: one JSON document per line, YAML documents apart by `---`.
+    """
+    match output:
+        case OutputFormat.JSON:
+            _print(json.dumps(document(kind, body), indent=None if stream else 2, allow_nan=False), sys.stdout)
+        case OutputFormat.YAML:
+            import yaml  # noqa: PLC0415 - not needed for most commands
+
+            text = yaml.safe_dump(document(kind, body), sort_keys=False, default_flow_style=False, width=120)
+            _print(("---\n" if stream else "") + text.rstrip("\n"), sys.stdout)
+        case OutputFormat.TABLE:
+            for number, table in enumerate(tables):
+                if number and not stream:
+                    _print("", sys.stdout)
+                match table:
+                    case str():
+                        _print(printable(table, lines=True), sys.stdout)
+                    case Verdict():
+                        _verdict(table)
+                    case _:
+                        _table(table)
+
+
+def document(kind: str, body: Mapping[str, object]) -> object:
+    """Return a document of `kind` as JSON and YAML have it."""
+    return plain({"schemaVersion": SCHEMA_VERSION, "kind": kind} | {camel(key): value for key, value in body.items()})
+
+
+def fields(value: DataclassInstance) -> dict[str, object]:
+    """Return the fields of a dataclass by name, as the body of a document."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def clear() -> None:
+    """Begin a new picture: the terminal is emptied; anywhere else a blank line parts it from the one before."""
+    _print("\x1b[H\x1b[2J\x1b[3J" if is_fancy(sys.stdout) else "", sys.stdout)
+
+
+def status_line(text: str) -> None:
+    """Print one line on stdout, whatever `text` holds, for monitoring: `OK - all is well|lag=0`."""
+    _print(printable(log.redact(" ".join(text.split()))), sys.stdout)
+
+
+def note(text: str) -> None:
+    """Tell people something, on stderr."""
+    _print(printable(log.redact(text), lines=True), sys.stderr)
+
+
+def warn(text: str) -> None:
+    """Warn, on stderr."""
+    _print(_painted("warning:", "33", sys.stderr) + " " + printable(log.redact(text), lines=True), sys.stderr)
+
+
+def fail(message: str, *, remedy: str | None = None) -> None:
+    """Say what went wrong and what to do next, on stderr."""
+    _print(_painted("error:", "31;1", sys.stderr) + " " + printable(log.redact(message), lines=True), sys.stderr)
+    if remedy:
+        _print(_painted("what to do:", "1", sys.stderr) + " " + printable(log.redact(remedy), lines=True), sys.stderr)
+
+
+def camel(name: str) -> str:
+    """Return a field's name as documents have it: `topic_id` is `topicId`, `age_s` is `ageSeconds`."""
+    first, *others = name.split("_")
+    return first + "".join(_UNITS.get(word, word.capitalize()) for word in others)
+
+
+def plain(value: object) -> object:
+    """Return `value` as JSON has it: times in UTC with Z, durations in seconds, enums by value, tuples as lists.
+
+    Fields of dataclasses get names in camelCase; keys of mappings are data, and stay.
+
+    Raises TypeError for what has no form of its own, such as bytes.
+    """
+    match value:
+        case Enum():
+            return plain(value.value)
+        case None | bool() | int() | float() | str():
+            return value
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case timedelta():
+            return value.total_seconds()
+        case PurePath() | UUID():
+            return str(value)
+        case Mapping():
+            return {str(plain(key)): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case set() | frozenset():
+            return sorted(str(plain(item)) for item in value)
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {camel(name): plain(inner) for name, inner in fields(value).items()}
+        case _:
+            raise TypeError(f"no form in JSON for {type(value).__name__}")
+
+
+def duration(span: timedelta | float) -> str:
+    """Return a duration for people, its two largest units: `350ms`, `1m 5s`, `3d 4h`."""
+    seconds = span.total_seconds() if isinstance(span, timedelta) else float(span)
+    sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
+    if seconds < 0.9995:
+        return f"{sign}{max(1, round(seconds * 1000))}ms" if seconds else "0s"
+    if seconds < 10:
+        return f"{sign}{seconds:.1f}".removesuffix(".0") + "s"
+    rest = round(seconds)
+    parts: list[str] = []
+    for unit, size in _SPAN_UNITS:
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append(f"{count}{unit}" if count else "")
+        if len(parts) == 2:
+            break
+    return sign + " ".join(part for part in parts if part)
+
+
+def at(moment: datetime | None) -> str | None:
+    """Return a moment for people, to the second: `2026-05-04 10:00:00Z`; None stays None."""
+    return None if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def size(count: int) -> str:
+    """Return bytes for people: `512 B`, `1.5 KiB`, `64.0 MiB`."""
+    if abs(count) < 1024:
+        return f"{count} B"
+    amount = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        amount /= 1024
+        if abs(amount) < 1023.95 or unit == "PiB":
+            return f"{amount:.1f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def age(moment: datetime | None, *, now: datetime) -> str:
+    """Return how long ago `moment` was: `5m 10s ago`, `in 3s`, `now`; `never` for None."""
+    if moment is None:
+        return "never"
+    span = now - moment
+    if abs(span) < timedelta(seconds=1):
+        return "now"
+    return f"{duration(span)} ago" if span > timedelta(0) else f"in {duration(-span)}"
+
+
+def is_fancy(stream: TextIO) -> bool:
+    """Whether `stream` is a terminal that may be drawn on."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _painted(text: str, code: str, stream: TextIO) -> str:
+    fancy = is_fancy(stream) and not os.environ.get("NO_COLOR")
+    return f"\x1b[{code}m{text}\x1b[0m" if fancy else text
+
+
+def _verdict(verdict: Verdict) -> None:
+    for number, line in enumerate(printable(verdict.text, lines=True).split("\n")):
+        is_it = number == verdict.line
+        _print(_painted(line, "32;1" if verdict.good else "31;1", sys.stdout) if is_it else line, sys.stdout)
+
+
+def _print(text: str, stream: TextIO) -> None:
+    stream.write(text + "\n")
+
+
+def _table(table: Table) -> None:
+    rows = [["-" if cell is None else printable(str(cell)) for cell in row] for row in table.rows]
+    if is_fancy(sys.stdout):
+        _draw(table, rows)
+        return
+    if table.title:
+        _print(printable(table.title), sys.stdout)
+    lines = [[column.upper() for column in table.columns], *rows]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(table.columns))]
+    for line in lines:
+        cells = [
+            cell.rjust(width) if column in table.right else cell.ljust(width)
+            for cell, width, column in zip(line, widths, table.columns, strict=True)
+        ]
+        _print("  ".join(cells).rstrip(), sys.stdout)
+
+
+def _draw(table: Table, rows: Sequence[Sequence[str]]) -> None:
+    """Draw a table for a terminal; where it does not fit, its last column is folded, or each row gets a block."""
+    import rich.box  # noqa: PLC0415 - a tenth of a second that only a terminal needs
+    import rich.cells  # noqa: PLC0415 - likewise
+    import rich.console  # noqa: PLC0415 - likewise
+    import rich.table  # noqa: PLC0415 - likewise
+    import rich.text  # noqa: PLC0415 - likewise
+
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    console = rich.console.Console(file=sys.stdout, highlight=False, color_system=colours)
+    names = [column.upper() for column in table.columns]
+    widths = [max(rich.cells.cell_len(line[index]) for line in (names, *rows)) for index in range(len(table.columns))]
+    last = widths[-1] if table.columns[-1] in table.right else min(widths[-1], _FOLDED)
+    if sum(widths[:-1]) + 2 * len(widths) + last > console.width:
+        _blocks(table.title, names, rows)
+        return
+    drawn = rich.table.Table(box=rich.box.SIMPLE_HEAD, title=table.title, title_justify="left", pad_edge=False)
+    for name, column in zip(names, table.columns, strict=True):
+        justify: Literal["left", "right"] = "right" if column in table.right else "left"
+        drawn.add_column(name, justify=justify, overflow="fold", no_wrap=column != table.columns[-1])
+    for row in rows:
+        drawn.add_row(*(rich.text.Text(cell) for cell in row))
+    console.print(drawn)
+
+
+def _blocks(title: str | None, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print each row as a block of its own, as psql does where its terminal is too narrow."""
+    if title:
+        _print(printable(title), sys.stdout)
+    wide = max(len(name) for name in names)
+    for number, row in enumerate(rows):
+        if number:
+            _print("", sys.stdout)
+        for name, cell in zip(names, row, strict=True):
+            if cell != "-":
+                _print(f"{name.ljust(wide)}  {cell}", sys.stdout)

@@ -1,0 +1,54 @@
+"""Files that commands leave behind: whole or not at all, whatever becomes of the disk or the process meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+from tandem.backup_avro.errors import ConfigError, PermanentError
+from tandem.sink.resource_limits import scarcity
+
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+
+def write_whole(file: Path, data: bytes, *, place: str, mode: int = 0o666, force: bool = False) -> None:
+    """Put `data` into `file` under its name only when all of it is on the disk; `mode` is cut by the umask.
+
+    `place` stands for the file in messages. Raises FileExistsError if it exists and `force` is not set, ConfigError if
+    nothing can be written there, PermanentError if the disk has no room.
+    """
+    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        if force:
+            part.replace(file)
+        else:
+            _link(part, file)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        lacking = scarcity(error)
+        if lacking is not None:
+            why = f"{place}: {os.strerror(error.errno or 0)}; nothing was written"
+            raise PermanentError(why, remedy=lacking.remedy) from error
+        raise ConfigError(f"{place}: {error.strerror}", remedy="name a file that can be written") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _link(part: Path, file: Path) -> None:
+    """Give the file its name, unless somebody has made one of that name meanwhile."""
+    try:
+        os.link(part, file)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if file.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file)) from None
+        part.rename(file)

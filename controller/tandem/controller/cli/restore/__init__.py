@@ -1,0 +1,1 @@
+"""Commands that bring records back, or out: `restore`, `drill`, `export`."""

@@ -1,0 +1,166 @@
+"""`tandem restore list` and `tandem restore abandon`: restores that a cluster knows of, and giving one up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tandem.backup_avro.chain.entries import iso
+from tandem.backup_avro.errors import ConfigError, ExitCode
+from tandem.controller.cli.options.backup_place import of_store
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption, configured_somewhere
+from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+
+if TYPE_CHECKING:
+    from tandem.spark_jobs.restore.abandon import Abandoned
+    from tandem.spark_jobs.restore.lease.progress import PlanState, Progress
+    from tandem.spark_jobs.restore.prepare.target_cluster import Target
+
+
+def list_(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    target_servers: TargetServersOption = None,
+    target_config: TargetConfigOption = None,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """List the restores that the target cluster knows of: those that ended, and those that did not.
+
+    One that did not end is gone on with by the command that began it, or given up by `tandem restore abandon`. Exit
+    code 3 if a record of one can't be read: the others are listed.
+    """
+    target = _target(context, config, overrides, target_servers, target_config)
+    found = target.progress(settled=False, strict=False)
+    states = sorted(found.plans.values(), key=lambda state: (state.at, state.plan))
+    restores = [_document(state, found) for state in states]
+    body = {"restores": restores, "damaged": found.damaged}
+    output.show(kind="Restores", body=body, output=output_, tables=_list_tables(restores, damaged=bool(found.damaged)))
+    for why in found.damaged.values():
+        output.warn(f"what is known of a restore can't be read: {why}")
+    if found.damaged:
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def abandon(
+    context: typer.Context,
+    plan: Annotated[str, typer.Argument(metavar="RESTORE", help="As `tandem restore list` shows it.")],
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    target_servers: TargetServersOption = None,
+    target_config: TargetConfigOption = None,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Give up a restore that did not end: nobody goes on with it, and --append's topics get their config back.
+
+    What it has put into topics stays there. Exit code 5 if it ended; 3 if the cluster refuses some of the config.
+    """
+    from tandem.spark_jobs.restore import abandon as job  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    target = _target(context, config, overrides, target_servers, target_config)
+    done = job.abandon(target, plan, output.note)
+    body = {
+        "restore": _short(done.state),
+        "records": done.records,
+        "putBack": list(done.put_back),
+        "stay": list(done.stay),
+        "gone": list(done.gone),
+        "refused": [
+            {"topic": name, "setting": key, "wanted": done.own[name].get(key), "reason": why}
+            for name, refused in sorted(done.refused.items())
+            for key, why in sorted(refused.items())
+        ],
+    }
+    output.show(kind="RestoreAbandoned", body=body, output=output_, tables=["\n".join(_abandoned_lines(done))])
+    if done.refused:
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _target(
+    context: typer.Context,
+    config: Path | None,
+    overrides: Sequence[str] | None,
+    servers: str | None,
+    file: Path | None,
+) -> Target:
+    """Return the cluster. What names it needs no configuration besides."""
+    from tandem.spark_jobs.restore.prepare.target_cluster import Target  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    named = servers is not None or file is not None
+    configured = None if named else _configured(context, config, overrides)
+    return Target(target_properties(configured, servers, file))
+
+
+def _configured(
+    context: typer.Context, config: Path | None, overrides: Sequence[str] | None
+) -> Mapping[str, Any] | None:
+    try:
+        return of_store(context, config, overrides).kafka.reveal() or None
+    except ConfigError:
+        if config is None and not overrides and not configured_somewhere(context):
+            return None  # what is missing is the cluster: nothing else of a configuration would be used
+        raise
+
+
+def _short(state: PlanState) -> str:
+    from tandem.spark_jobs.restore.lease.other_restores import short  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    return short(state.plan)
+
+
+def _document(state: PlanState, found: Progress) -> dict[str, Any]:
+    counted = state.unfinished and not any(key.startswith(f"{state.plan}/") for key in found.damaged)
+    return {
+        "restore": _short(state),
+        "state": state.state.value,
+        "at": iso(state.at),
+        "generation": state.generation or None,
+        "targets": sorted(state.targets),
+        "appends": bool(state.before),
+        "records": sum(item.records for item in found.of_plan(state.plan)) if counted else None,
+    }
+
+
+def _list_tables(restores: Sequence[Mapping[str, Any]], *, damaged: bool) -> Iterator[Table | str]:
+    if not restores:
+        if not damaged:
+            yield "no restore has come to this cluster"
+        return
+    yield Table(
+        columns=("restore", "state", "at", "generation", "targets", "records"),
+        rows=[
+            (
+                item["restore"],
+                item["state"],
+                item["at"],
+                "-" if item["generation"] is None else item["generation"],
+                ", ".join(item["targets"]) + (" (appended)" if item["appends"] else ""),
+                "-" if item["records"] is None else item["records"],
+            )
+            for item in restores
+        ],
+        right=frozenset({"generation", "records"}),
+    )
+
+
+def _abandoned_lines(done: Abandoned) -> Iterator[str]:
+    what = "is not given up yet" if done.refused else "is given up"
+    yield f"restore {_short(done.state)} {what}; {done.records} records that it has put into topics stay there"
+    for name in done.put_back:
+        yield f"{name}: its config is as it was before"
+    for name in done.stay:
+        yield f"{name}: is left as it was loaded, without compaction and retention; delete it if nobody needs it"
+    for name in done.gone:
+        yield f"{name}: is not there any more"
+    for name, refused in sorted(done.refused.items()):
+        for key, why in sorted(refused.items()):
+            value = done.own[name].get(key)
+            wanted = "it was not set on the topic" if value is None else f"it was {value}"
+            yield f"{name}: {key} could not be set ({wanted}): {why}; set it as it should be, then run this again"

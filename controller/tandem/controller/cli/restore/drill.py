@@ -1,0 +1,254 @@
+"""`tandem drill`: a rehearsal of a restore, in one command that a scheduler can run."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tandem.backup_avro.errors import ExitCode, TandemError
+from tandem.backup_avro.selection.moments import parse_moment
+from tandem.controller.cli.options.backup_place import GenerationOption, TopicsOption, chosen
+from tandem.controller.cli.options.consent import asker
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
+from tandem.controller.cli.options.spark_master import MasterOption
+from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.keep_outcome import keep_outcome
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+from tandem.controller.cli.restore.view import telling
+
+if TYPE_CHECKING:
+    from tandem.backup_avro.documents.outcome import Outcome, Scope
+    from tandem.spark_jobs.restore.drill import Drilled
+    from tandem.spark_jobs.restore.plan.options import Options
+    from tandem.spark_jobs.restore.plan.plan import RestorePlan
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_SHOWN = 50
+_NAMED = 5
+
+
+@app.command(
+    epilog="\b\nExamples:\n  tandem drill -c tandem.yaml --topics customers\n"
+    "  tandem drill -c tandem.yaml --target-bootstrap-servers drill-cluster:9092 -o json"
+)
+def drill(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    topics: TopicsOption = None,
+    generation: GenerationOption = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="As of then, e.g. 2026-05-04T10:00:00Z; else the newest.")
+    ] = None,
+    target_servers: TargetServersOption = None,
+    target_config: TargetConfigOption = None,
+    replication_factor: Annotated[
+        int | None, typer.Option("--replication-factor", min=1, help="Of the scratch topics; else as recorded.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Don't delete the scratch topics.")] = False,
+    master: MasterOption = "local[*,4]",
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Restore into scratch topics, check them by count and hash, delete them, and keep the result.
+
+    The topics are called TOPIC.drill-ID; no pattern of a pair guards them, and they need the room of what is restored.
+    They are deleted however it ends, unless --keep says otherwise. `tandem status` shows when the last drill was and
+    how it went. Exit code 3: the topics were not what the backup is.
+    """
+    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - likewise
+    from tandem.controller.process import log  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore import drill as job  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.plan.options import Options  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.prepare.target_cluster import Target  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
+
+    names = chosen("--topics", topics) or ()
+    options = job.drill_options(
+        Options(
+            topics=names or None,
+            generation=generation,
+            at=None if at is None else parse_moment("--at", at),
+            replication_factor=replication_factor,
+        ),
+        secrets.token_hex(4),
+    )
+    loaded = load(context, config, overrides)
+    target = Target(target_properties(loaded.kafka.reveal(), target_servers, target_config))
+    address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
+    reader = ChainReader(address.open(), loaded.pair)
+    # Whoever is asked to end deletes the scratch topics first, as for Ctrl-C.
+    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    began = time.monotonic()
+    plan = None
+    try:
+        require_pair(address, loaded.pair)
+        # Before Spark starts: most of what can be refused is refused at once.
+        plan = job.prepare_drill(reader, target, options).plan
+        for warning in plan.warnings():
+            output.warn(warning)
+        for name in job.left_over(target):
+            output.warn(f"{name} is of another drill: at work elsewhere, or left over and to be deleted")
+        size = _size(plan)
+        output.note(
+            f"drilling pair {loaded.pair}: {len(plan.topics)} topic{'' if len(plan.topics) == 1 else 's'} of "
+            f"generation {plan.generation}, at most {plan.records:,} records, {output.size(size)} as they are stored, "
+            f"into *{options.naming.suffix}"
+        )
+        with session(master, name=f"tandem drill {loaded.pair}") as spark, telling() as tell:
+            done = job.drill(spark, address, reader, target, options, keep=keep, now=_now, tell=tell)
+    except TandemError as error:
+        keep_outcome(
+            reader.store,
+            partial(_failed, loaded.pair, plan, options, why=log.redact(str(error)), seconds=time.monotonic() - began),
+        )
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    keep_outcome(reader.store, partial(_outcome, loaded.pair, done, options))
+    _show(loaded.pair, done, output_)
+    if not done.clean:
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _now() -> int:
+    return round(time.time() * 1000)
+
+
+def _size(plan: RestorePlan) -> int:
+    """Return the bytes that are read, as they are stored."""
+    parts = (piece.part for topic in plan.topics for item in topic.partitions for piece in item.slices)
+    return sum(part.end - part.start for part in parts)
+
+
+def _what(plan: RestorePlan | None, options: Options) -> str:
+    from tandem.backup_avro.chain.entries import sha256_hex  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.backup_avro.chain.json_codec import canonical  # noqa: PLC0415 - likewise
+    from tandem.controller.status.health import some  # noqa: PLC0415 - likewise
+
+    names = options.topics or ()
+    which = some(names, _NAMED) or "all topics"
+    if len(names) > _NAMED:  # what a drill found is settled by one of the same topics
+        which += f" ({sha256_hex(canonical(sorted(names)))[:8]})"
+    if options.generation is not None:
+        which += f" from generation {options.generation}"
+    return which if plan is None or plan.as_of is None else f"{which} as of {plan.as_of}"
+
+
+def _scope(options: Options) -> Scope:
+    from tandem.backup_avro.documents.outcome import Scope  # noqa: PLC0415 - loaded when the command runs
+
+    whole = options.topics is None and options.generation is None and options.at is None
+    return Scope.ALL if whole else Scope.PART
+
+
+def _outcome(pair: str, done: Drilled, options: Options, at: int) -> Outcome:
+    from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
+
+    plan = done.report.plan
+    return Outcome(
+        kind=OutcomeKind.DRILL,
+        pair=pair,
+        at=at,
+        by=asker(),
+        clean=done.clean,
+        what=_what(plan, options),
+        scope=_scope(options),
+        findings=len(done.report.mismatches) + sum(len(topic.unset) for topic in done.report.topics),
+        records=done.report.records,
+        bytes=_size(plan),
+        generations=plan.basis,
+        phases=done.phases,
+    )
+
+
+def _failed(pair: str, plan: RestorePlan | None, options: Options, at: int, *, why: str, seconds: float) -> Outcome:
+    from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
+
+    return Outcome(
+        kind=OutcomeKind.DRILL,
+        pair=pair,
+        at=at,
+        by=asker(),
+        clean=False,
+        what=_what(plan, options),
+        scope=_scope(options),
+        findings=0,
+        records=0,
+        bytes=0,
+        generations={} if plan is None else plan.basis,
+        phases={"until it failed": seconds},
+        error=why,
+    )
+
+
+def _show(pair: str, done: Drilled, form: OutputFormat) -> None:
+    report = done.report
+    body = {
+        "pair": pair,
+        "generation": report.plan.generation,
+        "seq": report.plan.seq,
+        "at": report.plan.as_of,
+        "clean": done.clean,
+        "records": report.records,
+        "bytes": _size(report.plan),
+        "seconds": round(sum(done.phases.values()), 1),
+        "phases": {name: round(seconds, 3) for name, seconds in done.phases.items()},
+        "topics": [
+            {"source": topic.source, "target": topic.target, "records": topic.records, "notes": topic.notes}
+            for topic in report.topics
+        ],
+        "mismatches": [
+            {
+                "target": item.target,
+                "partition": item.partition,
+                "records": item.records,
+                "expectedRecords": item.expected_records,
+            }
+            for item in report.mismatches
+        ],
+        "deleted": done.deleted,
+        "left": done.left,
+        "warnings": report.plan.warnings(),
+    }
+    output.show(kind="Drill", body=body, output=form, tables=_tables(done))
+
+
+def _tables(done: Drilled) -> Iterator[Table | str]:
+    report = done.report
+    yield Table(
+        columns=("topic", "scratch topic", "records"),
+        rows=[(topic.source, topic.target, topic.records) for topic in report.topics[:_SHOWN]],
+        right=frozenset({"records"}),
+    )
+    if len(report.topics) > _SHOWN:
+        yield f"… and {len(report.topics) - _SHOWN} more: -o json lists all"
+    notes = [f"{topic.source}: {note}" for topic in report.topics for note in topic.notes]
+    if notes:
+        yield "\n".join(notes[:_SHOWN])
+    if done.left:
+        left = sorted(done.left.items())[:_SHOWN]
+        yield "\n".join(f"scratch topic {name} is still there: {why}" for name, why in left)
+    steps = ", ".join(f"{name} {output.duration(seconds)}" for name, seconds in done.phases.items())
+    if done.clean:
+        took = output.duration(sum(done.phases.values()))
+        yield f"clean: {report.records:,} records came back as they are stored, in {took} ({steps})"
+        return
+    yield Table(
+        title=f"mismatches: {len(report.mismatches)}",
+        columns=("scratch topic", "partition", "records", "expected"),
+        rows=[
+            (item.target, item.partition, item.records, item.expected_records) for item in report.mismatches[:_SHOWN]
+        ],
+        right=frozenset({"partition", "records", "expected"}),
+    )

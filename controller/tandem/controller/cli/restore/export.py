@@ -1,0 +1,175 @@
+"""`tandem export`: a state of the backup as files that everything reads."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tandem.backup_avro.chain.entries import iso
+from tandem.backup_avro.documents.connector_layout import PAIR
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.cli.options.backup_place import (
+    AtOption,
+    CheckpointOption,
+    GenerationOption,
+    PairOption,
+    RootOption,
+    TopicsOption,
+    backup,
+    chosen,
+)
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption
+from tandem.controller.cli.options.layout_options import (
+    EmptyAsNullOption,
+    IndexOption,
+    InstanceOption,
+    Layout,
+    LayoutOption,
+    LeaveOutOption,
+    PreferOption,
+    files_below,
+    reading,
+    refuse_with,
+    source_options,
+)
+from tandem.controller.cli.options.spark_master import MasterOption
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.examples import examples
+from tandem.controller.cli.output.output import OutputFormat, OutputOption
+
+if TYPE_CHECKING:
+    from tandem.spark_jobs.datasource.export import Planned, Report
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_FORMATS = ("parquet", "jsonl")
+
+
+@app.command(
+    epilog=examples(
+        "tandem export -c a.yaml --format parquet --to /data/orders --topics orders",
+        "tandem export -c a.yaml --format jsonl --to s3://bucket/export --latest-per-key --no-tombstones",
+    )
+)
+def export(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    form: Annotated[str, typer.Option("--format", metavar="|".join(_FORMATS), help="What is written.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="PATH", help="A new folder; also a URL that this Spark can write to.")
+    ],
+    topics: TopicsOption = None,
+    generation: GenerationOption = None,
+    at: AtOption = None,
+    checkpoint: CheckpointOption = None,
+    latest_per_key: Annotated[
+        bool, typer.Option("--latest-per-key", help="Only the newest record of each key in each partition.")
+    ] = False,
+    no_tombstones: Annotated[
+        bool, typer.Option("--no-tombstones", help="Leave out records without a value, the newest of a key included.")
+    ] = False,
+    include_source: Annotated[
+        bool, typer.Option("--include-source", help="Two more columns: generation and object of each record.")
+    ] = False,
+    root: RootOption = None,
+    pair: PairOption = None,
+    layout: LayoutOption = Layout.TANDEM,
+    empty_as_null: EmptyAsNullOption = False,
+    instance: InstanceOption = None,
+    prefer: PreferOption = None,
+    leave_out: LeaveOutOption = None,
+    index: IndexOption = None,
+    master: MasterOption = "local[*,4]",
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Write records with the columns of Spark's Kafka source into a new folder, as Parquet or JSON lines.
+
+    In JSON lines bytes are base64; null is null, and empty is "". The export is complete when `_SUCCESS` is there. A
+    folder that exists is refused (exit code 5).
+    """
+    from tandem.spark_jobs.datasource import export as job  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.datasource.options import store_options  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.session import is_local, session  # noqa: PLC0415 - likewise
+
+    if form not in _FORMATS:
+        raise ConfigError(f"--format {form!r} is neither {' nor '.join(_FORMATS)}", remedy="give one of them")
+    names = chosen("--topics", topics) or ()
+    files = reading(
+        layout,
+        empty_as_null=empty_as_null,
+        instance=instance,
+        prefer=prefer,
+        leave_out=leave_out,
+        pair=pair,
+        index=index,
+    )
+    if files is not None:
+        refuse_with({"--generation": generation, "--at": at, "--checkpoint": checkpoint})
+    place, settings, name, _ = backup(context, config, overrides, root=root, pair=PAIR if files else pair)
+    address = StoreAddress(root=place, settings=settings, connector=files)
+    given = {
+        "root": place,
+        "pair": name if files is None else None,
+        "topics": ",".join(names) or None,
+        "generation": generation,
+        "at": at,
+        "checkpoint": checkpoint,
+        "includeSource": "true" if include_source else None,
+    }
+    options = {key: str(value) for key, value in given.items() if value is not None} | store_options(settings)
+    if files is not None:
+        options |= source_options(files, index)
+    target = job.place(to)
+    if files is None:
+        require_pair(address, name)
+    else:
+        output.note(f"reading {files_below(address)}")
+    planned = job.prepare(options)
+    for warning in planned.found.doubts(planned.selection):
+        output.warn(warning)
+    if target.startswith("file:") and not is_local(master):
+        output.warn(f"{target} is written by Spark's executors, each on its own machine unless all share it")
+    what = files_below(address) if files else f"pair {name} from {planned.selection.what}"
+    output.note(f"exporting {what} to {target}")
+    began = time.monotonic()
+    with session(master, name=f"tandem export {name}") as spark:
+        report = job.export(
+            spark,
+            planned,
+            form=job.Format(form),
+            to=target,
+            latest=latest_per_key,
+            tombstones=not no_tombstones,
+            tell=lambda done, of: output.note(f"{done} of {of} tasks"),
+        )
+    _show(planned, report, form, time.monotonic() - began, output_)
+
+
+def _show(planned: Planned, report: Report, form: str, seconds: float, output_: OutputFormat) -> None:
+    past = planned.found.known(planned.selection)
+    output.show(
+        kind="Export",
+        body={
+            "pair": planned.options.get("pair", PAIR),
+            "generation": planned.selection.generation,
+            "at": None if past is None else iso(past.at),
+            "topics": sorted({item.topic.name for item in planned.selection.partitions}),
+            "format": form,
+            "to": report.to,
+            "records": report.records,
+            "tombstones": report.tombstones,
+            "seconds": round(seconds, 1),
+        },
+        output=output_,
+        tables=[_line(report, seconds)],
+    )
+
+
+def _line(report: Report, seconds: float) -> str:
+    what = f"{report.records} records, {report.tombstones} of them tombstones"
+    return f"{what}, are in {report.to} ({output.duration(seconds)})"

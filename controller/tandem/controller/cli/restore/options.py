@@ -1,0 +1,296 @@
+"""What `tandem restore` makes of its options."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tandem.backup_avro.chain.integers import number_in
+from tandem.backup_avro.errors import ConfigError
+from tandem.backup_avro.selection.moments import parse_moment
+from tandem.controller.cli.options.backup_place import chosen, renames
+from tandem.controller.cli.options.topic_config import settings_in
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from tandem.spark_jobs.restore.plan.options import Options
+    from tandem.spark_jobs.restore.plan.partitioner import Partitioner
+    from tandem.spark_jobs.restore.plan.plan import RestorePlan
+    from tandem.spark_jobs.restore.plan.record_changes import Shape
+
+
+class KeyFormat(StrEnum):
+    """How keys are written in options and files."""
+
+    UTF8 = "utf8"
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+class Excluded(StrEnum):
+    """What becomes of records with excluded keys."""
+
+    DROP = "drop"
+    TOMBSTONE = "tombstone"
+
+
+def options_of(
+    *,
+    topics: Sequence[str] | None,
+    to: str | None,
+    rename: Sequence[str] | None,
+    patterns: Sequence[str] | None,
+    suffix: str,
+    generation: int | None,
+    at: str | None,
+    commit: int | None,
+    checkpoint: str | None,
+    until: Sequence[str] | None,
+    shape: Shape,
+    partitions: int | None,
+    rate: str | None,
+    merge: bool,
+    append: bool,
+    keep_load_config: bool,
+    consent: bool,
+    replication_factor: int | None,
+    topic_config: Sequence[str] | None = None,
+    leaves_record: bool = True,
+    counts_known: bool = True,
+) -> Options:
+    """Return what the user chose. ConfigError for options that make no sense, alone or together.
+
+    Unless `counts_known`, a number of partitions says how many a topic had, and not only how many it gets.
+    """
+    from tandem.spark_jobs.restore.plan.options import Options  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.plan.plan import Naming  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.state.wanted_state import Wish  # noqa: PLC0415 - likewise
+
+    if to is not None and (rename or patterns or suffix):
+        raise ConfigError("--to goes with none of --map, --map-pattern and --suffix", remedy="give one of them")
+    if partitions is not None and shape.partitioner is None and counts_known:
+        raise ConfigError(
+            "--partitions goes with --repartition", remedy="say how producers choose a partition, murmur2 or crc32"
+        )
+    if append and topic_config:
+        raise ConfigError("--topic-config goes without --append", remedy="what is appended to keeps its own config")
+    if append and keep_load_config:
+        raise ConfigError(
+            "--append goes with no --keep-load-config", remedy="topics that are added to get their own config back"
+        )
+    if append and (partitions is not None or replication_factor is not None):
+        raise ConfigError(
+            "--append goes with neither --partitions nor --replication-factor",
+            remedy="these are for new topics; add to topics that are there",
+        )
+    moment = None if at is None else parse_moment("--at", at)
+    Wish(generation=generation, at=moment, commit=commit, checkpoint=checkpoint).check("--")
+    renamed = renames("--map", rename)
+    return Options(
+        naming=Naming(only=to, renamed=renamed, patterns=tuple(map(_pattern, patterns or ())), suffix=suffix),
+        topics=chosen("--topics", topics),
+        generation=generation,
+        at=moment,
+        commit=commit,
+        checkpoint=checkpoint,
+        until=bounds(until or ()),
+        shape=shape,
+        partitions=partitions,
+        topic_config=settings_in("--topic-config", topic_config),
+        leaves_record=leaves_record,
+        bytes_per_second=None if rate is None else _rate("--rate", rate),
+        merge=merge,
+        append=append,
+        keep_load_config=keep_load_config,
+        consent=consent,
+        replication_factor=replication_factor,
+    )
+
+
+def shape_of(
+    *,
+    until_timestamp: str | None,
+    filter_timestamp: str | None,
+    latest: bool,
+    tombstones: bool,
+    key: Sequence[str] | None,
+    exclude_key: Sequence[str] | None,
+    exclude_keys_file: Path | None,
+    excluded: Excluded,
+    key_format: KeyFormat,
+    repartition: str | None,
+) -> Shape:
+    """Return what is to be changed on the way. ConfigError for options that make no sense, alone or together."""
+    from tandem.spark_jobs.restore.plan.record_changes import Shape  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    if not tombstones and not latest:
+        raise ConfigError(
+            "--no-tombstones goes with --latest-per-key",
+            remedy="without tombstones a log with older values would bring deleted keys back",
+        )
+    without = {decode_key("--exclude-key", text, key_format) for text in exclude_key or ()}
+    without.update(_keys_in(exclude_keys_file, key_format))
+    only = None if key is None else frozenset(decode_key("--key", text, key_format) for text in key)
+    if excluded is Excluded.TOMBSTONE and not without:
+        raise ConfigError("--excluded tombstone without a key", remedy="name keys with --exclude-key")
+    since = before = None
+    if filter_timestamp is not None:
+        since, before = _span(filter_timestamp)
+    return Shape(
+        partitioner=None if repartition is None else _partitioner(repartition),
+        keys=only,
+        excluded=frozenset(without),
+        as_tombstones=excluded is Excluded.TOMBSTONE,
+        since=since,
+        before=before,
+        until=None if until_timestamp is None else parse_moment("--until-timestamp", until_timestamp),
+        latest=latest,
+        tombstones=tombstones,
+    )
+
+
+def planned(file: Path, given: Options, *, pair: str) -> Options:
+    """Return the options of a plan's file. ConfigError if it can't be read, or anything was chosen besides."""
+    from tandem.spark_jobs.restore.plan import plan_file  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.plan.options import Options  # noqa: PLC0415 - likewise
+
+    if replace(given, consent=False, leaves_record=True) != Options():
+        raise ConfigError("--apply goes with no option that chooses what is restored", remedy="the file says all of it")
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"--apply {file}: can't be read: {error.strerror}", remedy="name a file that --plan has written"
+        ) from error
+    options = replace(plan_file.decode(data, f"--apply {file}", pair=pair), leaves_record=given.leaves_record)
+    output.note(f"plan {plan_file.id_of(data)} from {file}")
+    return options
+
+
+def write_plan(file: Path, plan: RestorePlan, options: Options) -> None:
+    """Write a plan to a file that does not exist yet, for its owner only: keys may stand in it."""
+    from tandem.spark_jobs.restore.plan import plan_file  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    data = plan_file.encode(plan, options)
+    try:
+        write_whole(file, data, place=f"--plan {file}", mode=0o600)
+    except FileExistsError as error:
+        raise ConfigError(f"--plan {file}: {error.strerror}", remedy="name a file that can be made anew") from error
+    output.note(f"plan {plan_file.id_of(data)} is in {file}")
+
+
+def decode_key(option: str, text: str, form: KeyFormat) -> bytes:
+    """Return the key that an option means. ConfigError names the option, not the key: it may be a person's."""
+    try:
+        match form:
+            case KeyFormat.UTF8:
+                return text.encode()
+            case KeyFormat.HEX:
+                return bytes.fromhex(text)
+            case KeyFormat.BASE64:
+                return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error):
+        raise ConfigError(f"{option}: a key is not {form.value}", remedy="see --key-format") from None
+
+
+def _keys_in(file: Path | None, form: KeyFormat) -> Iterator[bytes]:
+    if file is None:
+        return
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--exclude-keys-file {file}: can't be read: {type(error).__name__}",
+            remedy="name a file of UTF-8 text, with one key on each line",
+        ) from error
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        # Windows' line ends; an empty key would be an empty line, which is more likely a mistake.
+        stripped = line.removesuffix("\r")
+        if stripped:
+            yield decode_key(f"--exclude-keys-file {file}, line {number}", stripped, form)
+        elif number < len(lines):
+            raise ConfigError(
+                f"--exclude-keys-file {file}, line {number} is empty",
+                remedy="an empty key is named with --exclude-key ''",
+            )
+
+
+def _span(text: str) -> tuple[int | None, int | None]:
+    first, found, last = text.partition("..")
+    if not found or not (first or last):
+        raise ConfigError(
+            f"--filter-timestamp {text!r} is not FROM..TO", remedy="either side may be left out, but not both"
+        )
+    since = parse_moment("--filter-timestamp", first) if first else None
+    before = parse_moment("--filter-timestamp", last) if last else None
+    if since is not None and before is not None and since >= before:
+        raise ConfigError(f"--filter-timestamp {text!r} ends before it begins", remedy="write the earlier time first")
+    return since, before
+
+
+def _partitioner(text: str) -> Partitioner:
+    from tandem.spark_jobs.restore.plan.partitioner import Partitioner  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    try:
+        return Partitioner(text)
+    except ValueError:
+        known = " or ".join(item.value for item in Partitioner)
+        raise ConfigError(f"--repartition {text!r} is unknown", remedy=f"it is {known}") from None
+
+
+def _pattern(text: str) -> tuple[str, str]:
+    pattern, found, replacement = text.rpartition("=")
+    if not (pattern and found and replacement):
+        raise ConfigError(f"--map-pattern {text!r} is not EXPRESSION=NEW", remedy=r"for example '(.*)\.v1=\1.v2'")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"--map-pattern {text}: {error}", remedy=r"for example '(.*)\.v1=\1.v2'") from error
+    return pattern, replacement
+
+
+def _rate(option: str, text: str) -> int:
+    from tandem.controller.config.values import parse_rate  # noqa: PLC0415 - pydantic is not needed for --help
+
+    try:
+        return parse_rate(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"{option} {text!r} {error}", remedy="bytes a second, e.g. 50MiB; without a bound, leave it out"
+        ) from None
+
+
+#: Kafka numbers partitions with 32 bits.
+_LAST_PARTITION: Final = 2**31 - 1
+
+
+def bounds(items: Iterable[str]) -> dict[tuple[str, int], int]:
+    """Return (topic, partition) -> offset of all --until. ConfigError as for `bound`, and for a partition twice."""
+    found: dict[tuple[str, int], int] = {}
+    for item in items:
+        place, offset = bound(item)
+        if place in found:
+            raise ConfigError(
+                f"--until names {place[0]}:{place[1]} twice, up to {found[place]} and up to {offset}",
+                remedy="name each partition once",
+            )
+        found[place] = offset
+    return found
+
+
+def bound(text: str) -> tuple[tuple[str, int], int]:
+    """Return what an --until names: a topic's partition, and the offset. ConfigError for anything else."""
+    place, found, offset = text.rpartition("=")
+    topic, colon, partition = place.rpartition(":")
+    number, end = number_in(partition, most=_LAST_PARTITION), number_in(offset)
+    if not (topic and colon and found) or number is None or end is None:
+        raise ConfigError(f"--until {text!r} is not TOPIC:PARTITION=OFFSET", remedy="for example orders:0=1000")
+    return (topic, number), end

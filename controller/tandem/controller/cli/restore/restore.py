@@ -1,0 +1,372 @@
+"""`tandem restore`: from the store back into Kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tandem.backup_avro.documents.connector_layout import PAIR
+from tandem.backup_avro.errors import ConfigError, ExitCode
+from tandem.controller.cli.options.backup_place import (
+    AtOption,
+    CheckpointOption,
+    ExpectHeadOption,
+    GenerationOption,
+    PairOption,
+    RootOption,
+    TopicsOption,
+    backup,
+    expected,
+)
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption
+from tandem.controller.cli.options.layout_options import (
+    EmptyAsNullOption,
+    IndexOption,
+    InstanceOption,
+    Layout,
+    LayoutOption,
+    LeaveOutOption,
+    PreferOption,
+    files_below,
+    reading,
+    refuse_with,
+    refuse_without,
+    told,
+    wants,
+)
+from tandem.controller.cli.options.spark_master import MasterOption
+from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.examples import examples
+from tandem.controller.cli.output.output import OutputFormat, OutputOption
+from tandem.controller.cli.restore.begun import abandon, list_
+from tandem.controller.cli.restore.groups import groups
+from tandem.controller.cli.restore.options import Excluded, KeyFormat, options_of, planned, shape_of, write_plan
+from tandem.controller.cli.restore.view import show_plan, show_report, telling
+
+if TYPE_CHECKING:
+    from tandem.backup_avro.chain.heads import Head
+    from tandem.sink.store.chain.chain_reader import ChainReader
+    from tandem.spark_jobs.connector.connector_reader import ConnectorReader
+    from tandem.spark_jobs.reading.object_reader import StoreAddress
+    from tandem.spark_jobs.restore.plan.options import Options
+    from tandem.spark_jobs.restore.plan.plan import RestorePlan
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app.command(
+    epilog=examples(
+        "tandem restore groups -c a.yaml --target-bootstrap-servers other:9092",
+        "tandem restore groups -c a.yaml --group-suffix .restored --execute",
+    )
+)(groups)
+app.command(
+    "list",
+    epilog=examples(
+        "tandem restore list -c a.yaml",
+        "tandem restore list --target-bootstrap-servers other:9092 -o json",
+    ),
+)(list_)
+app.command(
+    epilog=examples(
+        "tandem restore abandon 3f1c0a9be27d4416 -c a.yaml",
+        "tandem restore abandon 3f1c0a9be27d4416 --target-bootstrap-servers other:9092",
+    ),
+)(abandon)
+
+
+@app.callback(
+    invoke_without_command=True,
+    epilog=examples(
+        "tandem restore -c a.yaml --suffix .restored --dry-run",
+        "tandem restore -c a.yaml --at 2026-05-04T10:00:00Z --topics orders --to orders.before",
+        "tandem restore --root s3://bucket/prefix --pair orders --target-bootstrap-servers other:9092",
+    ),
+)
+def restore(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    topics: TopicsOption = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Target of the one topic.")] = None,
+    rename: Annotated[
+        list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="Target of one topic; may be repeated.")
+    ] = None,
+    patterns: Annotated[
+        list[str] | None,
+        typer.Option("--map-pattern", metavar="EXPRESSION=NEW", help=r"E.g. '(.*)\.v1=\1.v2'; may be repeated."),
+    ] = None,
+    suffix: Annotated[
+        str, typer.Option("--suffix", help="Appended to all names that no --map gives, e.g. .restored")
+    ] = "",
+    generation: GenerationOption = None,
+    at: AtOption = None,
+    commit: Annotated[
+        int | None, typer.Option("--commit", min=1, metavar="ENTRY", help="As of this chain entry of the generation.")
+    ] = None,
+    checkpoint: CheckpointOption = None,
+    merge: Annotated[
+        bool,
+        typer.Option(
+            "--merge/--no-merge", help="Add what other complete generations hold beyond this one, with --at by then."
+        ),
+    ] = True,
+    until: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--until", metavar="TOPIC:N=OFFSET", help="Only what lies below in this partition; may be repeated."
+        ),
+    ] = None,
+    until_timestamp: Annotated[
+        str | None,
+        typer.Option(
+            "--until-timestamp",
+            metavar="TIME",
+            help="Of each partition what comes before the first record with a later producer's timestamp.",
+        ),
+    ] = None,
+    filter_timestamp: Annotated[
+        str | None,
+        typer.Option(
+            "--filter-timestamp",
+            metavar="FROM..TO",
+            help="Only records with producers' timestamps from FROM on and before TO: no state of the topic.",
+        ),
+    ] = None,
+    latest: Annotated[
+        bool, typer.Option("--latest-per-key", help="Of each key only the newest record of its partition.")
+    ] = False,
+    tombstones: Annotated[
+        bool, typer.Option("--tombstones/--no-tombstones", help="With --latest-per-key: deleted keys' tombstones.")
+    ] = True,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", metavar="KEY", help="Only records with this key; may be repeated.")
+    ] = None,
+    exclude_key: Annotated[
+        list[str] | None,
+        typer.Option("--exclude-key", metavar="KEY", help="Leave out records with this key; may be repeated."),
+    ] = None,
+    exclude_keys_file: Annotated[
+        Path | None, typer.Option("--exclude-keys-file", help="The same, one key on each line.")
+    ] = None,
+    excluded: Annotated[
+        Excluded, typer.Option("--excluded", help="What becomes of records with excluded keys.")
+    ] = Excluded.DROP,
+    key_format: Annotated[
+        KeyFormat, typer.Option("--key-format", help="How keys are written in the options above.")
+    ] = KeyFormat.UTF8,
+    repartition: Annotated[
+        str | None,
+        typer.Option(
+            "--repartition",
+            metavar="murmur2|crc32",
+            help="How producers choose a partition (Java or librdkafka), for targets with another number of them.",
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", min=1, help="For new topics, with --repartition; else as recorded.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="SIZE", help="At most so much a second, e.g. 50MiB, as sent.")
+    ] = None,
+    expect_head: ExpectHeadOption = None,
+    root: RootOption = None,
+    pair: PairOption = None,
+    layout: LayoutOption = Layout.TANDEM,
+    empty_as_null: EmptyAsNullOption = False,
+    instance: InstanceOption = None,
+    prefer: PreferOption = None,
+    leave_out: LeaveOutOption = None,
+    index: IndexOption = None,
+    topic_config: Annotated[
+        list[str] | None,
+        typer.Option("--topic-config", metavar="KEY=VALUE", help="Set on all targets, over their recorded config."),
+    ] = None,
+    leave_map: Annotated[
+        bool, typer.Option("--offset-map", help="With --layout connector: leave the offset map below the root.")
+    ] = False,
+    target_servers: TargetServersOption = None,
+    target_config: TargetConfigOption = None,
+    replication_factor: Annotated[
+        int | None, typer.Option("--replication-factor", min=1, help="For new topics; else as recorded.")
+    ] = None,
+    append: Annotated[
+        bool, typer.Option("--append", help="Add to topics that hold something; they keep their config.")
+    ] = False,
+    keep_load_config: Annotated[
+        bool, typer.Option("--keep-load-config", help="Leave topics as they were loaded: nothing compacted or deleted.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Agree that the recorded retention deletes old records at once.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; touch nothing.")] = False,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", metavar="FILE", help="Write the plan to a new file, for --apply; no more.")
+    ] = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option("--apply", metavar="FILE", help="Carry out just this plan; goes with no option that chooses."),
+    ] = None,
+    master: MasterOption = "local[*,4]",
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Restore topics from the store into Kafka: plan, create, load, verify by count and hash, set the recorded config.
+
+    A run that was ended, by whatever, is resumed by giving the same command again: nothing is lost and nothing is
+    there twice. Without --append a target that holds anything else is refused (exit code 5). Exit code 3: the target
+    is not what the backup is, or did not get its config, or --expect-head names an entry that the bucket lacks.
+    """
+    if context.invoked_subcommand is not None:
+        refuse_with({context.invoked_subcommand: layout is Layout.CONNECTOR})
+        _refuse_options_before(context, context.invoked_subcommand)
+        return
+    from tandem.backup_avro.documents.outcome import OutcomeKind  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore import job  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.prepare.prepare import check_consent, prepare  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.prepare.target_cluster import Target  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
+
+    files = reading(
+        layout,
+        empty_as_null=empty_as_null,
+        instance=instance,
+        prefer=prefer,
+        leave_out=leave_out,
+        pair=pair,
+        index=index,
+    )
+    if files is None:
+        refuse_without({"--offset-map": leave_map})
+    else:
+        refuse_with(
+            {
+                "--generation": generation,
+                "--at": at,
+                "--commit": commit,
+                "--checkpoint": checkpoint,
+                "--until": until,
+                "--expect-head": expect_head,
+            }
+        )
+    heads = expected(expect_head)
+    place, settings, name, configured = backup(context, config, overrides, root=root, pair=PAIR if files else pair)
+    target = Target(target_properties(configured, target_servers, target_config))
+    options = options_of(
+        topics=topics,
+        to=to,
+        rename=rename,
+        patterns=patterns,
+        suffix=suffix,
+        generation=generation,
+        at=at,
+        commit=commit,
+        checkpoint=checkpoint,
+        until=until,
+        shape=shape_of(
+            until_timestamp=until_timestamp,
+            filter_timestamp=filter_timestamp,
+            latest=latest,
+            tombstones=tombstones,
+            key=key,
+            exclude_key=exclude_key,
+            exclude_keys_file=exclude_keys_file,
+            excluded=excluded,
+            key_format=key_format,
+            repartition=repartition,
+        ),
+        partitions=partitions,
+        rate=rate,
+        merge=merge,
+        append=append,
+        keep_load_config=keep_load_config,
+        consent=yes,
+        replication_factor=replication_factor,
+        topic_config=topic_config,
+        leaves_record=files is None or leave_map,
+        counts_known=files is None,
+    )
+    if apply is not None:
+        options = replace(planned(apply, options, pair=name), consent=yes)
+    address = StoreAddress(root=place, settings=settings, connector=files)
+    reader = _reader(address, name, options, master, index, heads=heads)
+    if dry_run or plan is not None:
+        prepared = prepare(reader, target, options, only_look=True)
+        if plan is not None and prepared.refused is None:
+            write_plan(plan, prepared.plan, options)
+        drilled = outcomes.latest(reader.store, name, OutcomeKind.DRILL)
+        show_plan(prepared, options, output_, now=_now(), drill=drilled)
+        if prepared.refused is not None:
+            raise prepared.refused
+        return
+    # Before Spark starts: most of what can be refused is refused at once.
+    prepared = prepare(reader, target, options)
+    check_consent(prepared.plan, options, now=_now())
+    for warning in prepared.warnings():
+        output.warn(warning)
+    output.note(f"restoring {_what(prepared.plan, address)}")
+    began = time.monotonic()
+    try:
+        with session(master, name=f"tandem restore {name}") as spark, telling() as tell:
+            report = job.restore(spark, address, reader, target, options, now=_now, tell=tell)
+    except KeyboardInterrupt:
+        output.note("interrupted")
+        raise
+    show_report(report, time.monotonic() - began, output_)
+    if not report.ended:
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _refuse_options_before(context: typer.Context, command: str) -> None:
+    """Raise ConfigError for options that would be dropped without a word."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise ConfigError(
+                f"{parameter.opts[0]} stands before `{command}`, which has options of its own",
+                remedy=f"write it behind: tandem restore {command} {parameter.opts[0]} ...",
+            )
+
+
+def _what(plan: RestorePlan, address: StoreAddress) -> str:
+    if not plan.recorded:
+        return files_below(address)
+    as_of = "" if plan.as_of is None else f", as of {plan.as_of}"
+    return f"pair {plan.pair} from generation {plan.generation}, entry {plan.seq}{as_of}"
+
+
+def _reader(
+    address: StoreAddress, pair: str, options: Options, master: str, index: Path | None, *, heads: Sequence[Head]
+) -> ChainReader | ConnectorReader:
+    """Return what knows the backup. ConfigError if there is none, RolledBackError if it lacks one of `heads`."""
+    from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.connector.connector_reader import ConnectorReader, in_spark  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.reading.object_reader import require_pair  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.session import is_local, session  # noqa: PLC0415 - likewise
+
+    if address.connector is None:
+        require_pair(address, pair)
+        chains = ChainReader(address.open(), pair)
+        if heads:
+            chains.refresh(tolerant=True)
+            for head in heads:
+                chains.require(head)
+        return chains
+    output.note(f"reading {files_below(address)}")
+    reader = ConnectorReader(address, wants=wants(options.topics), tell=told(), index=index)
+    if not is_local(master):  # all files are read before there is a plan: where there are more machines than this one
+        with session(master, name="tandem reads a connector's files") as spark:
+            reader.run = partial(in_spark, spark)
+            reader.find(options.wish)
+    return reader
+
+
+def _now() -> int:
+    return round(time.time() * 1000)

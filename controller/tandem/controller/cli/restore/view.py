@@ -1,0 +1,305 @@
+"""What `tandem restore` prints: the plan, how it goes, the report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.output import OutputFormat, Table
+
+if TYPE_CHECKING:
+    from tandem.backup_avro.documents.outcome import Outcome
+    from tandem.spark_jobs.restore.job import Report, Told
+    from tandem.spark_jobs.restore.plan.options import Options
+    from tandem.spark_jobs.restore.plan.plan import RestorePlan
+    from tandem.spark_jobs.restore.prepare.prepare import Prepared
+
+_RESTORE = "Restore"
+_SHOWN = 50
+_EVERY_S = 5.0
+
+
+def show_plan(prepared: Prepared, options: Options, form: OutputFormat, *, now: int, drill: Outcome | None) -> None:
+    """Print a dry run. `drill` is the last one of this pair, by which the time is estimated."""
+    from tandem.spark_jobs.restore.plan.duration import estimate  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.prepare.prepare import describe  # noqa: PLC0415 - likewise
+
+    plan = prepared.plan
+    size = sum(topic.bytes for topic in plan.topics)
+    took = estimate(plan.records, size, drill, rate=options.bytes_per_second)
+    document = describe(prepared, now=now, took=took)
+    output.show(kind=_RESTORE, body={"dryRun": True, **document}, output=form, tables=_plan_tables(document, options))
+
+
+def _plan_tables(document: Mapping[str, Any], options: Options) -> Iterator[Table | str]:
+    figures = ("objects", "records", "tombstones", "bytes")
+    yield Table(
+        columns=("topic", "target", "partition", *figures),
+        rows=[
+            (
+                topic["source"],
+                topic["target"],
+                item["partition"],
+                item["objects"],
+                item["records"] if item["exact"] else f"up to {item['records']}",
+                item["tombstones"],
+                output.size(item["bytes"]),
+            )
+            for topic in document["topics"]
+            for item in topic["partitions"]
+        ],
+        right=frozenset({"partition", *figures}),
+    )
+    rests = (
+        f"generation {document['generation']}, entry {document['seq']}" if document["recorded"] else "the files alone"
+    )
+    lines = [f"rests on {rests}; plan {document['hash'][:16]}"]
+    if document["at"] is not None:
+        lines.append(f"as of {document['at']}")
+    took = document["estimate"]
+    how = "by what the last drill took" if took["measured"] else "a guess; `tandem drill` measures it"
+    lines.append(f"takes about {output.duration(took['seconds'])} ({how})")
+    if document["resumes"]:
+        lines.append(f"resumes a run that did not end: {document['present']} records are there already")
+    for topic in document["topics"]:
+        lines.extend(_plan_lines(topic, options, recorded=document["recorded"]))
+    lines.extend(f"warning: {text}" for text in document["warnings"])
+    yield "\n".join(lines)
+
+
+def _plan_lines(topic: Mapping[str, Any], options: Options, *, recorded: bool) -> Iterator[str]:
+    name = topic["target"]
+    config = (
+        "recorded config" if recorded else "its own config" if topic["targetExists"] else "config, as none was recorded"
+    )
+    if options.append:
+        yield f"{name}: is added to; its config, during the restore changed so that nothing is compacted or deleted:"
+    else:
+        yield f"{name}: {'exists and is prepared' if topic['targetExists'] else 'is created'}; {config}:"
+    yield "  " + (", ".join(f"{key}={value}" for key, value in topic["config"].items()) or "none")
+    for key, values in topic["configDifferences"].items():
+        yield f"  {key} is {values['present']} now, recorded is {values['recorded']}"
+    if topic["largestRecord"] is not None:
+        yield f"  the largest record has up to {output.size(topic['largestRecord'])}, uncompressed"
+    expire = topic["expireAtOnce"]
+    if (expire["atMost"] or expire["heldAtMost"]) and not options.keep_load_config:
+        held = f" and up to {expire['heldAtMost']} that it holds" if expire["heldAtMost"] else ""
+        yield (
+            f"  {' and '.join(expire['settings'])} would delete {expire['surely']} to {expire['atMost']} records at "
+            f"once{held}: agree with --yes{'' if options.append else ', or add --keep-load-config'}"
+        )
+
+
+def show_report(report: Report, seconds: float, form: OutputFormat) -> None:
+    """Print what was done."""
+    loaded = report.records - report.resumed
+    ends = {(topic.target, item.key.partition): item.end for topic in report.plan.topics for item in topic.partitions}
+    body = {
+        "dryRun": False,
+        "id": report.id,
+        "pair": report.plan.pair,
+        "generation": report.plan.generation,
+        "seq": report.plan.seq,
+        "at": report.plan.as_of,
+        "hash": report.plan.hash,
+        "verified": not report.mismatches,
+        "records": report.records,
+        "leftOut": report.left_out,
+        "resumed": report.resumed,
+        "seconds": round(seconds, 1),
+        "loadSeconds": round(report.load_seconds, 1),
+        "checkSeconds": round(report.check_seconds, 1),
+        "recordsPerSecond": round(loaded / report.load_seconds) if report.load_seconds else 0,
+        "topics": [
+            {
+                "source": topic.source,
+                "target": topic.target,
+                "records": topic.records,
+                "config": dict(topic.config),
+                "notes": topic.notes,
+                "unset": dict(topic.unset),
+                "partitions": [
+                    {
+                        "partition": item.partition,
+                        "end": ends[topic.target, item.partition],
+                        "records": item.records,
+                        "tombstones": item.tombstones,
+                        "nullKeys": item.null_keys,
+                        "leftOut": item.left_out,
+                        "resumed": item.resumed,
+                        "into": [
+                            {
+                                "partition": number,
+                                "records": strand.records,
+                                "sha256": strand.hash,
+                                "firstOffset": strand.first,
+                                "lastOffset": strand.last,
+                            }
+                            for number, strand in sorted(item.strands.items())
+                        ],
+                        "seconds": round(item.seconds, 1),
+                    }
+                    for item in topic.partitions
+                ],
+            }
+            for topic in report.topics
+        ],
+        "warnings": report.plan.warnings() + report.in_vain(),
+        "mismatches": [
+            {
+                "target": item.target,
+                "partition": item.partition,
+                "source": item.what,
+                "records": item.records,
+                "expectedRecords": item.expected_records,
+                "sha256": item.hash,
+                "expectedSha256": item.expected_hash,
+            }
+            for item in report.mismatches
+        ],
+    }
+    output.show(kind=_RESTORE, body=body, output=form, tables=_report_tables(report, seconds))
+
+
+def _report_tables(report: Report, seconds: float) -> Iterator[Table | str]:
+    figures = ("records", "left out", "tombstones", "no key", "resumed")
+    yield Table(
+        columns=("topic", "target", "partition", *figures),
+        rows=[
+            (
+                topic.source,
+                topic.target,
+                item.partition,
+                item.records,
+                item.left_out,
+                item.tombstones,
+                item.null_keys,
+                item.resumed,
+            )
+            for topic in report.topics
+            for item in topic.partitions
+        ],
+        right=frozenset({"partition", *figures}),
+    )
+    notes = [f"{topic.target}: {note}" for topic in report.topics for note in topic.notes]
+    notes += [f"warning: {text}" for text in report.in_vain()]
+    if notes:
+        yield "\n".join(notes)
+    if report.mismatches:
+        yield Table(
+            title="The target is not what the backup is; it keeps its loading config",
+            columns=("target", "partition", "records", "expected", "hash", "expected hash"),
+            rows=[
+                (
+                    item.target,
+                    item.partition,
+                    item.records,
+                    item.expected_records,
+                    item.hash[:16],
+                    item.expected_hash[:16],
+                )
+                for item in report.mismatches[:_SHOWN]
+            ],
+        )
+        return
+    rate = (report.records - report.resumed) / report.load_seconds if report.load_seconds else 0.0
+    without = f" (left out: {report.left_out})" if report.left_out or report.plan.shape.selects else ""
+    yield from (
+        f"{topic.target} did not get {', '.join(sorted(topic.unset))}" for topic in report.topics if topic.unset
+    )
+    yield (
+        f"restored and verified {report.records} records{without} in {output.duration(seconds)} "
+        f"(load {output.duration(report.load_seconds)}, {rate:.0f} records/s; "
+        f"verify {output.duration(report.check_seconds)}); its id is {report.id}"
+    )
+
+
+def _unfinished(plan: RestorePlan, *, wrong: bool) -> str:
+    from tandem.spark_jobs.restore.lease.other_restores import short  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    held = ""
+    if plan.append:
+        names = ", ".join(topic.target for topic in plan.topics)
+        held = f"; until then nothing in {names} is compacted or deleted"
+    goes_on = "" if wrong else "the same command, given again, goes on from here, "
+    return f"this restore did not end: {goes_on}`tandem restore abandon {short(plan.hash)}` gives it up{held}"
+
+
+def telling() -> Any:  # noqa: ANN401 - a context manager of a class that is defined when the command runs
+    """Tell on stderr how it goes: a bar on a terminal, else a line now and then."""
+    import sys  # noqa: PLC0415 - only needed here
+
+    return _bar() if output.is_fancy(sys.stderr) else _lines()
+
+
+def _lines() -> Any:  # noqa: ANN401 - as above
+    from contextlib import nullcontext  # noqa: PLC0415 - only needed here
+
+    from tandem.spark_jobs.restore.job import Told  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    class Lines(Told):
+        """A line now and then."""
+
+        def __init__(self) -> None:
+            self._last = 0.0
+
+        def phase(self, text: str) -> None:
+            output.note(text)
+
+        def records(self, done: int, of: int) -> None:
+            now = time.monotonic()
+            if now - self._last >= _EVERY_S:
+                self._last = now
+                output.note(f"{done} of {of} records")
+
+        def unfinished(self, plan: RestorePlan, *, wrong: bool = False) -> None:
+            output.note(_unfinished(plan, wrong=wrong))
+
+    return nullcontext(Lines())
+
+
+def _bar() -> Any:  # noqa: ANN401 - as above
+    from contextlib import contextmanager  # noqa: PLC0415 - only needed here
+
+    import rich.console  # noqa: PLC0415 - only needed on a terminal
+    import rich.progress  # noqa: PLC0415 - likewise
+
+    from tandem.spark_jobs.restore.job import Told  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    class Bar(Told):
+        """A progress bar."""
+
+        def __init__(self, progress: rich.progress.Progress, last: list[str]) -> None:
+            self._last = last
+            self._progress = progress
+            self._task = progress.add_task("starting", total=None)
+
+        def phase(self, text: str) -> None:
+            self._progress.update(self._task, description=text, total=None)
+
+        def records(self, done: int, of: int) -> None:
+            self._progress.update(self._task, completed=done, total=of)
+
+        def unfinished(self, plan: RestorePlan, *, wrong: bool = False) -> None:
+            self._last.append(_unfinished(plan, wrong=wrong))
+
+    @contextmanager
+    def shown() -> Iterator[Told]:
+        columns: Iterable[Any] = (
+            rich.progress.TextColumn("{task.description}"),
+            rich.progress.BarColumn(),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.TimeElapsedColumn(),
+        )
+        console = rich.console.Console(stderr=True)
+        last: list[str] = []
+        try:
+            with rich.progress.Progress(*columns, console=console, transient=True) as progress:
+                yield Bar(progress, last)
+        finally:  # when the bar is gone
+            for text in last:
+                output.note(text)
+
+    return shown()

@@ -1,0 +1,82 @@
+"""`tandem config`: check the configuration, show it as it takes effect, describe its keys."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+
+import typer
+
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption, read
+from tandem.controller.cli.output import output
+from tandem.controller.cli.output.examples import examples
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check and show the configuration.")
+
+
+@app.command(
+    epilog=examples("tandem config validate -c a.yaml", "tandem config validate -c a.yaml --set rotation.interval=14d")
+)
+def validate(context: typer.Context, config: ConfigOption = None, overrides: SetOption = None) -> None:
+    """Check it, and say what is wrong where.
+
+    File, environment and overrides together; all problems at once, each with its place and what to do.
+    """
+    loaded = read(context, config, overrides)
+    from tandem.controller.config.loading import open_to_others  # noqa: PLC0415 - `--help` does without
+    from tandem.sink.kafka.auth.client_config import for_kafka_python  # noqa: PLC0415 - `--help` does without
+
+    for_kafka_python(loaded.config.kafka.reveal())  # knows more of the properties than the model does
+    for warning in (*loaded.config.warnings(), *open_to_others(loaded)):
+        output.warn(warning)
+    instance = loaded.config.instance
+    who = f"instance {instance}" if instance else "no instance: enough for all but `tandem run`"
+    output.note(f"ok: pair {loaded.config.pair}, {who}, store {loaded.config.store.root}")
+
+
+@app.command(epilog=examples("tandem config show -c a.yaml -o table"))
+def show(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    output_: OutputOption = OutputFormat.YAML,
+) -> None:
+    """Show what takes effect, and where it came from.
+
+    All keys with their defaults; secrets are masked.
+    """
+    loaded = read(context, config, overrides)
+    values = loaded.config.model_dump(mode="json")
+    flat = dict(_flat(values, ()))
+    origins = {path: loaded.origin(path).place for path in flat}
+    rows = [(path, _cell(value), origins[path]) for path, value in flat.items()]
+    output.show(
+        kind="Config",
+        body={"config": values, "origins": origins},
+        output=output_,
+        tables=[Table(columns=("key", "value", "from"), rows=rows)],
+    )
+
+
+@app.command(epilog=examples("tandem config schema > tandem.schema.json"))
+def schema() -> None:
+    """Print the JSON Schema of the configuration file."""
+    from tandem.controller.config.reference import schema as describe  # noqa: PLC0415 - pydantic is not needed for --help
+
+    sys.stdout.write(json.dumps(describe(), indent=2) + "\n")
+
+
+def _flat(values: Mapping[str, object], above: tuple[str, ...]) -> Iterator[tuple[str, object]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, (*above, key))
+        else:
+            yield ".".join((*above, key)), value
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value) or None
+    return str(value).lower() if isinstance(value, bool) else value

@@ -1,0 +1,84 @@
+"""`tandem run`: one instance, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import ExitStack
+from functools import partial
+
+import typer
+
+from tandem.backup_avro.errors import ExitCode
+from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load, named
+from tandem.controller.cli.output.examples import examples
+from tandem.controller.process import log
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog=examples("TANDEM_INSTANCE=a tandem run -c tandem.yaml", "tandem run -c tandem.yaml --set instance=b")
+)
+def run(context: typer.Context, config: ConfigOption = None, overrides: SetOption = None) -> int:
+    """Run one instance of the pair until SIGTERM. Logs go to stderr.
+
+    It waits for brokers and store that do not answer, and ends with a message on what waiting does not mend.
+    """
+    from tandem.controller.http.health import HealthSource, serve, starting  # noqa: PLC0415
+    from tandem.controller.http.page.page_source import PageSource  # noqa: PLC0415
+    from tandem.controller.instance.loop import Instance, new_incarnation  # noqa: PLC0415 (Kafka and S3 are slow to import)
+    from tandem.controller.instance.start import StoppedEarlyError, set_up  # noqa: PLC0415
+    from tandem.controller.instance.wiring import store_of  # noqa: PLC0415
+    from tandem.controller.metrics.job_results import ResultsWatch  # noqa: PLC0415
+    from tandem.controller.metrics.wiring import page_of  # noqa: PLC0415
+    from tandem.controller.process import file_descriptors, memory_allocator  # noqa: PLC0415
+
+    memory_allocator.set_up()
+    settings = load(context, config, overrides)
+    incarnation = new_incarnation()
+    log.configure_instance(level=settings.log.level, fmt=settings.log.format)
+    log.bind(pair=settings.pair, instance=settings.require_instance(), incarnation=incarnation)
+    file_descriptors.raise_limit()
+    stop, wake = threading.Event(), threading.Event()
+
+    def on_signal(_: int, __: object) -> None:
+        if not stop.is_set():
+            # A store or broker that hangs would hold the process beyond its grace. Whatever was not committed is read
+            # again by the next life.
+            last = threading.Timer(settings.shutdown.grace.total_seconds(), os._exit, [int(ExitCode.OK)])
+            last.daemon = True
+            last.start()
+        stop.set()
+        wake.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    # Probes are answered from the start: waiting for store or broker is no reason to be restarted.
+    health = HealthSource(partial(starting, settings.pair, settings.require_instance(), incarnation))
+    site = PageSource(settings, config_file=named(context, config))
+    metrics = page_of(settings)
+    log.count_retries(lambda: metrics.tally.retried("store"))
+    address = settings.http.address
+    server = None if address is None else serve(address, health, site.pages, metrics.render)
+    try:
+        with ExitStack() as ending:
+            if server is not None:
+                ending.callback(site.close)
+                ending.callback(server.shutdown)
+            parts = set_up(settings, partial(store_of, settings), incarnation=incarnation, stop=stop, wake=wake)
+            ending.callback(parts.store.close)
+            instance = Instance(
+                settings, parts, stop=stop, wake=wake, meters=metrics.tally.meters, give_back=memory_allocator.give_back
+            )
+            health.look, metrics.look = instance.health, instance.picture
+            if server is not None:
+                site.show(instance)
+                results = ResultsWatch(parts.store, settings.pair)
+                metrics.results = results.results
+                results.start()
+                ending.callback(results.stop)
+            return int(instance.run())
+    except StoppedEarlyError:
+        return int(ExitCode.OK)

@@ -1,0 +1,344 @@
+"""Merge the sources, read secret files, check the whole, and say where each value came from."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from types import MappingProxyType
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.config import rules, sources
+from tandem.controller.config.kafka import is_secret, is_secret_file
+from tandem.controller.config.model import FROM_HOSTNAME, Config
+from tandem.controller.config.sources import KAFKA, Kind, Origin, Path, Setting, Shape, dotted
+from tandem.sink.encryption import key_text
+
+_KEY_FILES: Final = frozenset(
+    {
+        "signing.key_file",
+        "encryption.key_file",
+        "encryption.decrypt_key_files",
+        "kafka.ssl.key.location",
+        "kafka.sasl.oauthbearer.assertion.private.key.file",
+    }
+)
+"""Keys that name files with a private or secret key, which whoever uses it reads."""
+_DEFAULT: Final = Origin(kind=Kind.DEFAULT, place="default")
+_LARGEST_SECRET: Final = 1024 * 1024
+_NAMES_FILES: Final = re.compile(r"(^|[._])(files?|location|bundle)$")
+_NAMES_KEYS: Final = re.compile(r"(^|_)(key_envs?|kms_key_id|kms_key_arns?)$")
+_TRUSTED: Final = ("signing", "trusted")
+_REMEDY: Final = "docs/configuration.md and `tandem config schema` describe every key"
+_NO_FILE: Final = f"no configuration file was given: name one with -c/--config or TANDEM_CONFIG; {_REMEDY}"
+_NO_PLACE: Final = (
+    f"say where the backup is with --root and --pair, or by a file: -c/--config or TANDEM_CONFIG; {_REMEDY}"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A configuration and where its values came from. `origins` is keyed by dotted path and holds no defaults.
+
+    `secret_files` are the files that hold a secret, each with the key that names it; the configuration's own is among
+    them if a secret stands in it.
+    """
+
+    config: Config
+    origins: Mapping[str, Origin]
+    secret_files: tuple[tuple[str, FilePath], ...] = ()
+
+    def origin(self, path: str) -> Origin:
+        """Return where the value at the dotted `path` came from."""
+        return self.origins.get(path, _DEFAULT)
+
+
+def load(
+    path: FilePath | None,
+    environ: Mapping[str, str],
+    overrides: Iterable[str] = (),
+    *,
+    hostname: Callable[[], str] = socket.gethostname,
+) -> Config:
+    """Return the configuration from flags over environment over file. Raises ConfigError that lists all problems."""
+    return read(path, environ, overrides, hostname=hostname).config
+
+
+def read(
+    path: FilePath | None,
+    environ: Mapping[str, str],
+    overrides: Iterable[str] = (),
+    *,
+    options: Mapping[str, str] = MappingProxyType({}),
+    store_alone: bool = False,
+    hostname: Callable[[], str] = socket.gethostname,
+    hide: Callable[[Iterable[str]], None] = lambda _: None,
+) -> Loaded:
+    """Like `load`, with the origin of each value.
+
+    Reads `path` and the secret files that it names. `instance: from-hostname` that matches no host name ending in -0
+    or -1 leaves `instance` empty: jobs that serve the whole pair share the file. `options` are values of options that
+    stand for a key (`sources.OPTIONS`) and win over all. With `store_alone` nothing has to be said of Kafka and topics.
+    `hide` is given keys that stand where a path belongs, before anything is said of them. Raises ConfigError.
+    """
+    layers = [sources.from_environment(environ), sources.from_flags(overrides), sources.from_options(options)]
+    if path is not None:
+        layers.insert(0, sources.from_yaml(_read_text(path), str(path)))
+    for layer in layers:
+        if layer.unreadable:  # all that the file would have set would seem to be missing
+            raise _error(layer.problems, remedy=_REMEDY)
+    problems = [problem for layer in layers for problem in layer.problems]
+    merged = {setting.path: setting for layer in layers for setting in layer.settings if _is_text(setting, problems)}
+    for setting in list(merged.values()):
+        _refuse_key(setting, merged, problems, hide)
+    shown = dict(merged)
+    for setting in list(merged.values()):
+        _read_secret(setting, merged, problems)
+    _resolve_instance(merged, hostname)
+    config = None
+    try:
+        config = Config.model_validate(_tree(merged), context={rules.STORE_ALONE: store_alone})
+    except ValidationError as error:
+        broken = {problem.partition(": ")[2].partition(":")[0] for problem in problems}
+        for details in error.errors(include_url=False):
+            if details["type"] == "default_factory_not_called":
+                continue  # follows from another error
+            problems += [line for key, line in _lines(details, merged) if key not in broken]
+    if config is None or problems:
+        complete = path is not None or len(options) == len(sources.OPTIONS)
+        remedy = _REMEDY if complete else _NO_PLACE if store_alone else _NO_FILE
+        raise _error(list(dict.fromkeys(problems)), remedy=remedy)
+    origins = {dotted(setting.path): setting.origin for setting in (shown | merged).values()}
+    return Loaded(config=config, origins=origins, secret_files=tuple(_secret_files(path, shown.values())))
+
+
+def open_to_others(loaded: Loaded) -> Iterator[str]:
+    """Yield a warning for each file with a secret that any user of the machine can read or write."""
+    for place, file in loaded.secret_files:
+        try:
+            mode = file.stat().st_mode
+        except (OSError, ValueError):
+            continue  # what needs the file says so
+        if mode & (stat.S_IROTH | stat.S_IWOTH):
+            can = " and ".join(word for word, bit in (("read", stat.S_IROTH), ("write", stat.S_IWOTH)) if mode & bit)
+            yield f"{place}: other users can {can} {file}, which holds a secret; run: chmod o= {shlex.quote(str(file))}"
+
+
+def _secret_files(path: FilePath | None, settings: Iterable[Setting]) -> Iterator[tuple[str, FilePath]]:
+    inline = False
+    for setting in settings:
+        key = dotted(setting.path)
+        in_kafka = setting.path[0] == KAFKA
+        secret = is_secret(setting.path[-1]) if in_kafka else sources.keys().get(setting.path) is Shape.SECRET
+        inline = inline or (secret and setting.origin.kind is Kind.FILE)
+        of_secret = key.endswith("_file") and sources.keys().get(_without_suffix(setting.path)) is Shape.SECRET
+        if key in _KEY_FILES or of_secret or (in_kafka and is_secret_file(setting.path[-1])):
+            values = setting.value if isinstance(setting.value, tuple) else (setting.value or "",)
+            yield from ((key, FilePath(value)) for value in values if value)
+    if inline and path is not None:
+        yield "configuration", path
+
+
+def _without_suffix(path: Path) -> Path:
+    return (*path[:-1], path[-1].removesuffix("_file"))
+
+
+def _error(problems: list[str], *, remedy: str) -> ConfigError:
+    if len(problems) == 1:
+        return ConfigError(problems[0], remedy=remedy)
+    lines = "".join(f"\n  {problem}" for problem in problems)
+    return ConfigError(f"{len(problems)} problems in the configuration{lines}", remedy=remedy)
+
+
+def _read_text(path: FilePath) -> str:
+    remedy = "name a readable YAML file with -c/--config or TANDEM_CONFIG"
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file", remedy=remedy) from None
+    except OSError as error:
+        raise ConfigError(f"{path}: can't be read: {error.strerror}", remedy=remedy) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text (byte {error.start})", remedy=remedy) from None
+
+
+def _is_text(setting: Setting, problems: list[str]) -> bool:
+    """Whether path and value can be written in UTF-8: variables and flags may hold any bytes, and YAML has escapes."""
+    values = setting.value if isinstance(setting.value, tuple) else (setting.value or "",)
+    try:
+        "".join((*setting.path, *values)).encode()
+    except UnicodeEncodeError:
+        place = f"{setting.origin.place}: {dotted(setting.path)}".encode(errors="backslashreplace").decode()
+        problems.append(f"{place}: is not UTF-8 text")
+        return False
+    return True
+
+
+def _refuse_key(
+    setting: Setting, merged: dict[Path, Setting], problems: list[str], hide: Callable[[Iterable[str]], None]
+) -> None:
+    """Take out a key that stands where what names one belongs: that is shown. As written, before it is a path."""
+    looks_wrong, problem = key_text.is_key, key_text.NOT_A_PATH
+    if setting.path == _TRUSTED:
+        looks_wrong, problem = key_text.is_private, key_text.NOT_PUBLIC
+    elif _NAMES_KEYS.search(setting.path[-1]) is not None:
+        problem = key_text.NOT_A_NAME
+    elif _NAMES_FILES.search(setting.path[-1]) is None:
+        return
+    values = setting.value if isinstance(setting.value, tuple) else (setting.value or "",)
+    keys = [value for value in values if looks_wrong(value)]
+    if not keys:
+        return
+    hide(keys)
+    place = next((at for at, value in zip(setting.places, values, strict=False) if value in keys), setting.origin.place)
+    problems.append(f"{place}: {dotted(setting.path)}: {problem}")
+    del merged[setting.path]
+
+
+def _read_secret(setting: Setting, merged: dict[Path, Setting], problems: list[str]) -> None:
+    """Replace `kafka.<name>.file` by its content, and add that of `store.<name>_file`.
+
+    Of a value and a file the one from the higher source wins; both in one source is a problem.
+    """
+    *above, last = setting.path
+    in_kafka = above == [KAFKA] and is_secret_file(last)
+    in_store = last.endswith("_file") and sources.keys().get(_without_suffix(setting.path)) is Shape.SECRET
+    if not in_kafka and not in_store:
+        return
+    target = (*above, last.removesuffix(".file" if in_kafka else "_file"))
+    place = f"{setting.origin.place}: {dotted(setting.path)}:"
+    if in_kafka:
+        del merged[setting.path]
+    if setting.value is None:
+        return
+    rival = merged.get(target)
+    if rival is not None and rival.origin.kind is setting.origin.kind:
+        problems.append(f"{place} {dotted(target)} is set as well; keep one of the two")
+        return
+    if rival is not None and list(Kind).index(rival.origin.kind) > list(Kind).index(setting.origin.kind):
+        merged.pop(setting.path, None)
+        return
+    text, problem = secret_text(FilePath(str(setting.value)))
+    if problem:
+        problems.append(f"{place} {setting.value}: {problem}")
+    origin = Origin(kind=setting.origin.kind, place=f"{setting.origin.place}: {setting.value}")
+    merged[target] = Setting(path=target, value=text, origin=origin)
+
+
+def secret_text(path: FilePath) -> tuple[str, str | None]:
+    """Return the file's text without its trailing newline, and what is wrong with it."""
+    try:
+        with path.open("rb") as file:
+            body = file.read(_LARGEST_SECRET + 1)
+        text = body.decode()
+    except FileNotFoundError:
+        return "", "no such secret file; mount it, or correct the path"
+    except OSError as error:
+        return "", f"secret file can't be read ({error.strerror}); correct its path or its permissions"
+    except UnicodeDecodeError:
+        return "", "secret file is not UTF-8 text"
+    except ValueError:
+        return "", "not a path"
+    text = text.removesuffix("\n").removesuffix("\r")
+    if not text:
+        return "", "secret file is empty"
+    return (text, None) if len(body) <= _LARGEST_SECRET else ("", "secret file is larger than 1MiB")
+
+
+def _resolve_instance(merged: dict[Path, Setting], hostname: Callable[[], str]) -> None:
+    setting = merged.get(("instance",))
+    if setting is None or setting.value != FROM_HOSTNAME:
+        return
+    chosen = merged.get(("instances",))
+    names = chosen.value if chosen and isinstance(chosen.value, tuple) else Config.model_fields["instances"].default
+    host = hostname().partition(".")[0]
+    stem, _, ordinal = host.rpartition("-")
+    known = stem and ordinal in {"0", "1"} and len(names) == 2
+    merged[setting.path] = Setting(
+        path=setting.path,
+        value=names[int(ordinal)] if known else None,
+        origin=Origin(kind=setting.origin.kind, place=f"{setting.origin.place}: host name {host}"),
+    )
+
+
+def _tree(merged: Mapping[Path, Setting]) -> dict[str, Any]:
+    """Nest the settings. None of a key that has a default means: take the default."""
+    tree: dict[str, Any] = {
+        section[0]: {} for section in sources.sections() if section in {("topics",), ("store",), (KAFKA,)}
+    }
+    for setting in merged.values():
+        node = tree
+        for part in setting.path[:-1]:
+            node = node.setdefault(part, {})
+        node[setting.path[-1]] = setting.value
+    return tree
+
+
+def _lines(details: ErrorDetails, merged: Mapping[Path, Setting]) -> Iterable[tuple[str, str]]:
+    """Turn one pydantic error into (key, line) pairs."""
+    if details["type"] == rules.PROBLEMS:
+        for name, text in details.get("ctx", {})[rules.PROBLEMS]:
+            head, _, tail = name.partition(".")
+            path = (head, tail) if head == KAFKA else tuple(name.split("."))
+            yield name, _line(path, None, text, merged, repeat=False)
+        return
+    location = [str(part) for part in details["loc"]]
+    index = int(location[-1]) if isinstance(details["loc"][-1], int) else None
+    path = tuple(location) if index is None else tuple(location[:-1])
+    if path[0] == KAFKA:
+        path = path[:2]  # pydantic adds the member of the union that it tried
+    yield dotted(path), _line(path, index, _text(details, path), merged, repeat=True)
+
+
+def _line(path: Path, index: int | None, text: str, merged: Mapping[Path, Setting], *, repeat: bool) -> str:
+    setting = merged.get(path)
+    if setting is None:
+        below = [other for other in merged.values() if other.path[: len(path)] == path]
+        return f"{below[0].origin.place}: {dotted(path)}: {text}" if below else f"{dotted(path)}: {text}"
+    place = setting.places[index] if index is not None and index < len(setting.places) else setting.origin.place
+    value = setting.value[index] if index is not None and isinstance(setting.value, tuple) else setting.value
+    quoted = f'"{value}" ' if repeat and isinstance(value, str) and _may_show(path, value) else ""
+    key = dotted(path) if place not in {f"--set {dotted(path)}", *sources.OPTIONS} else ""
+    return f"{place}: {key}: {quoted}{text}" if key else f"{place}: {quoted}{text}"
+
+
+def _may_show(path: Path, value: str) -> bool:
+    """Whether a message may repeat a value: no secret, no URL with credentials, no novel."""
+    hidden = is_secret(path[-1]) if path[0] == KAFKA else sources.keys().get(path) is not Shape.SCALAR
+    if sources.keys().get(path) in {Shape.NAMES, Shape.REGEXES}:
+        hidden = False
+    return not hidden and "@" not in value and len(value) <= 80 and value.isprintable() and not key_text.is_key(value)
+
+
+def _text(details: ErrorDetails, path: Path) -> str:
+    """Say in our own words what is wrong; pydantic's own text only for what can't happen often."""
+    context = details.get("ctx", {})
+    if details["input"] is None:
+        return "has no value; give it one, or take the key out for the default"
+    match details["type"]:
+        case "value_error":
+            return str(context["error"])
+        case "missing":
+            return f"required; set it in the file, by {sources.variable(path)} or by --set {dotted(path)}=…"
+        case "literal_error":
+            choices = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+            value = details["input"] if isinstance(details["input"], str) else ""
+            return f"is none of {', '.join(choices)}{sources.suggestion(value, choices)}"
+        case "int_parsing" | "int_type" | "int_from_float" | "int_parsing_size":
+            return "is not a whole number"
+        case "bool_parsing" | "bool_type":
+            return "is neither true nor false"
+        case "greater_than_equal":
+            return f"must be at least {context['ge']}"
+        case "less_than_equal":
+            return f"must be at most {context['le']}"
+        case _:
+            return str(details["msg"])

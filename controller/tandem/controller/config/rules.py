@@ -1,0 +1,346 @@
+"""What the configuration must satisfy beyond types: pure checks that return problems as (key path, text)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.integers import number_in
+from tandem.controller.config.values import format_duration, format_size
+from tandem.sink.encryption.encryption_settings import VARIABLE
+from tandem.sink.store.object_keys import check_key
+from tandem.sink.store.object_store import BadKeyError
+from tandem.sink.store.open_store import folder_of
+from tandem.sink.store.store_settings import BUCKET, NOT_YET
+
+if TYPE_CHECKING:
+    from tandem.controller.config.model import Config
+
+Problem: TypeAlias = tuple[str, str]
+
+PROBLEMS: Final = "problems"
+STORE_ALONE: Final = "store_alone"
+"""In the context of a validation: only the store is asked, so what is said of Kafka and topics may be missing."""
+RESERVED_PREFIX: Final = "_compacted_log_backup_"
+_DRILL: Final = re.compile(r".*\.drill-[0-9a-f]{8}")
+"""The scratch topics of `tandem drill`, which may match the pattern that their topic does."""
+_INTERNAL: Final = layout.INTERNAL_TOPICS | {"_tandem_restore_progress"}
+_BROKER: Final = re.compile(r"^.*://|:[0-9]+\s*$|[\s\[\]]")
+"""What a broker's address has beside its host."""
+_LARGEST_OBJECT: Final = 5 * 1024**3
+_SMALLEST_BATCH: Final = 1024**2
+_LARGEST_BATCH: Final = 1024**3
+_LEVELS: Final = {"zstandard": (1, 22), "deflate": (0, 9)}
+
+
+def refuse(problems: Iterable[Problem]) -> None:
+    """Raise one pydantic error that carries all `problems`, if there are any."""
+    found = list(problems)
+    if found:
+        text = "; ".join(f"{path}: {text}" for path, text in found)
+        raise PydanticCustomError(PROBLEMS, "{text}", {"text": text, PROBLEMS: found})
+
+
+def is_reserved(topic: str) -> bool:
+    """Whether no pattern may guard `topic`: Kafka's internal topics and Tandem's own."""
+    return topic in _INTERNAL or topic.startswith(RESERVED_PREFIX) or _DRILL.fullmatch(topic) is not None
+
+
+def asks_store_alone(info: ValidationInfo) -> bool:
+    """Whether STORE_ALONE is in the context."""
+    return isinstance(info.context, dict) and bool(info.context.get(STORE_ALONE))
+
+
+def topics(
+    include: Sequence[str], patterns: Sequence[str], exclude: Sequence[str], *, required: bool = True
+) -> Iterator[Problem]:
+    """Check that something is guarded, if that is required, and nothing is both listed and excluded."""
+    if required and not include and not patterns:
+        yield "topics", "guards nothing; list topics in topics.include, or regular expressions in topics.patterns"
+    for name in include:
+        if is_reserved(name):
+            yield "topics.include", f"{name} belongs to Kafka or Tandem itself and can't be guarded; take it out"
+        for pattern in exclude:
+            if re.fullmatch(pattern, name):
+                yield "topics.exclude", f'"{pattern}" takes out {name}, which topics.include lists; drop one of the two'
+    for name in sorted({name for name in include if include.count(name) > 1}):
+        yield "topics.include", f"{name} is listed more than once"
+
+
+def store_root(root: str) -> str:
+    """Return the root without trailing slash. Raises ValueError unless it is s3://bucket[/prefix] or file:///path.
+
+    What it returns, `open_store` takes.
+    """
+    scheme, separator, rest = root.partition("://")
+    if separator and scheme in NOT_YET:
+        raise ValueError(f"can't be used: {NOT_YET[scheme]}")
+    if root != root.strip():
+        raise ValueError("begins or ends with a blank; take it out")
+    if not separator or scheme not in {"s3", "file"}:
+        raise ValueError("is neither s3://bucket/prefix nor file:///absolute/path")
+    if "@" in rest.partition("/")[0]:
+        raise ValueError("must not hold credentials; use store.access_key_id_file and store.secret_access_key_file")
+    if re.search(r"[?#]", rest):
+        raise ValueError(
+            f"must not hold '?' or '#'; write {'%3F or %23' if scheme == 'file' else 's3://bucket/prefix'}"
+        )
+    path = rest.rstrip("/")
+    folder = _folder(rest) if scheme == "file" else _prefix(path)
+    if folder and any(segment in {"", ".", ".."} for segment in folder.rstrip("/").removeprefix("/").split("/")):
+        raise ValueError("must not hold empty, '.' or '..' path segments")
+    if scheme == "s3" and folder:
+        try:
+            check_key(folder)
+        except BadKeyError as error:
+            raise ValueError(f"has no valid prefix: {error.args[0]}") from None
+    if any(char < " " or char == "\x7f" for char in root):
+        raise ValueError("holds a control character; take it out")
+    return f"{scheme}://{path}"
+
+
+def _folder(path: str) -> str:
+    folder = folder_of(path)
+    if folder is None:
+        raise ValueError("needs an absolute path: three slashes, as in file:///var/lib/tandem")
+    return folder
+
+
+def _prefix(path: str) -> str:
+    bucket, _, prefix = path.partition("/")
+    if not bucket:
+        raise ValueError("does not name a bucket; write s3://bucket/prefix")
+    if not BUCKET.fullmatch(bucket):
+        raise ValueError(f'"{bucket}" is not a bucket\'s name: 3 to 255 letters, digits, ".", "_" and "-"')
+    return prefix
+
+
+def endpoint_url(url: str) -> str:
+    """Return the URL without trailing slash. Raises ValueError unless it is plain http(s)://host[:port]."""
+    try:
+        parts = urlsplit(url)
+        port_is_fine = parts.port is None or parts.port > 0
+    except ValueError:
+        raise ValueError("is not a URL; write http://host:port or https://host") from None
+    if "@" in url:  # wherever it is: a password may hold what ends a host's name
+        raise ValueError("must not hold credentials; use store.access_key_id_file and store.secret_access_key_file")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not port_is_fine or parts.query or parts.fragment:
+        raise ValueError("is not a URL; write http://host:port or https://host")
+    return url.rstrip("/")
+
+
+def server_side_encryption(name: object) -> object:
+    """Return `name`. Raises ValueError for encryption with keys that come with each request (SSE-C)."""
+    if isinstance(name, str) and name.lower().replace("_", "-") in {"sse-c", "ssec", "customer"}:
+        raise ValueError("is not supported: every reader would need the key itself; use aws:kms with store.kms_key_id")
+    return name
+
+
+def store(
+    *, key: bool, secret: bool, token: bool, encryption: str, kms_key: bool, bucket_key: bool
+) -> Iterator[Problem]:
+    """Check that credentials are whole, and that what is said of KMS has a use."""
+    if key and not secret:
+        yield "store.access_key_id", "is set without store.secret_access_key; set both or neither"
+    if secret and not key:
+        yield "store.secret_access_key", "is set without store.access_key_id; set both or neither"
+    if token and not (key and secret):
+        yield "store.session_token", "needs store.access_key_id and store.secret_access_key beside it"
+    if bucket_key and encryption != "aws:kms":
+        yield "store.bucket_key", f"needs store.server_side_encryption: aws:kms, which is {encryption}"
+    if kms_key and not encryption.startswith("aws:kms"):
+        yield "store.kms_key_id", f"needs store.server_side_encryption: aws:kms, which is {encryption}"
+
+
+def data_object(target: int, block: int, codec: str, level: int | None) -> Iterator[Problem]:
+    """Check sizes against each other and the compression level against the codec."""
+    if target > _LARGEST_OBJECT:
+        yield "object.target_size", f"{format_size(target)} is more than S3 takes in one put (5GiB)"
+    if block > target:
+        yield "object.block_size", f"{format_size(block)} is more than object.target_size {format_size(target)}"
+    if level is None:
+        return
+    if codec not in _LEVELS:
+        yield "object.compression_level", f"has no meaning for object.codec: {codec}; leave it out"
+    elif not _LEVELS[codec][0] <= level <= _LEVELS[codec][1]:
+        low, high = _LEVELS[codec]
+        yield "object.compression_level", f"must be from {low} to {high} for object.codec: {codec}, not {level}"
+
+
+def signing(*, file: bool, env: str | None, trusted: bool, require: bool) -> Iterator[Problem]:
+    """Check where keys come from."""
+    if env is not None and not VARIABLE.fullmatch(env):
+        # A key that was put here by mistake must not be shown.
+        yield "signing.key_env", "is not the name of an environment variable; write the name, not the key"
+    if file and env:
+        yield "signing.key_env", "signing.key_file is set as well; leave one of them out"
+    if require and not trusted:
+        yield "signing.require", "nobody is trusted; name public keys in signing.trusted or signing.trusted_file"
+
+
+def host_and_port(listen: str) -> tuple[str, int]:
+    """Return host and port of `host:port`, `[v6]:port`, or `:port` (no host: all addresses). Raises ValueError."""
+    host, colon, port = listen.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or (host and not bare) or re.search(r"[\s/@]", host) or (":" in bare and bare == host):
+        raise ValueError("is not host:port; write :8080 for all addresses, 127.0.0.1:8080 or [::1]:8080")
+    if not re.fullmatch(r"[0-9]{1,5}", port, re.ASCII) or int(port) > 65535:
+        raise ValueError("is not host:port with a port from 0 (any free one) to 65535; write :8080")
+    return bare, int(port)
+
+
+def bootstrap_servers(servers: object, *, required: bool = True) -> Iterator[Problem]:
+    """Check the one Kafka property that must be there."""
+    path = "kafka.bootstrap.servers"
+    if servers is None:
+        if required:
+            yield path, "required; name at least one broker as host:port"
+        return
+    for server in str(servers).split(","):
+        host, colon, port = server.strip().removeprefix("PLAINTEXT://").rpartition(":")
+        if not colon:
+            host, port = port, "9092"
+        if not host or not number_in(port, most=65535) or re.search(r"\s", host):
+            yield path, "is not a list of brokers; write host1:9092,host2:9092"
+            return
+
+
+def whole(config: Config) -> Iterator[Problem]:
+    """Check what only shows when sections are seen together."""
+    first, *others = config.instances or ("",)
+    if len(config.instances) != 2 or first in others:
+        yield "instances", f"must be two different names, not {len(config.instances)}: [{', '.join(config.instances)}]"
+        return
+    for name in config.instances:
+        if name in layout.FOLDERS:
+            yield "instances", f"{name} is the name of a folder in the store; choose another"
+        if name.startswith(layout.PROBES):
+            yield "instances", f"{name} begins as objects do that try the store, whose rights differ; choose another"
+    names = " and ".join(config.instances)
+    if config.instance is not None and config.instance not in config.instances:
+        yield "instance", f'"{config.instance}" is none of the instances {names}'
+    if config.first not in config.instances:
+        yield "first", f'"{config.first}" is none of the instances {names}'
+    if config.coordination.topic in config.topics.include:
+        yield (
+            "topics.include",
+            f"{config.coordination.topic} is the coordination topic and can't be guarded; take it out",
+        )
+    yield from _times(config)
+    if config.memory.budget < config.object.target_size:
+        yield (
+            "memory.budget",
+            (
+                f"{format_size(config.memory.budget)} does not hold one object of object.target_size "
+                f"{format_size(config.object.target_size)}; raise the one or lower the other"
+            ),
+        )
+    if not _SMALLEST_BATCH <= config.memory.largest_batch <= _LARGEST_BATCH:
+        yield (
+            "memory.largest_batch",
+            (
+                f"{format_size(config.memory.largest_batch)} is not from {format_size(_SMALLEST_BATCH)}, which brokers "
+                f"take by default without compression, to {format_size(_LARGEST_BATCH)}"
+            ),
+        )
+
+
+def _times(config: Config) -> Iterator[Problem]:
+    heartbeat, liveness = config.coordination.heartbeat_interval, config.liveness.timeout
+    if liveness < 2 * heartbeat:
+        yield (
+            "liveness.timeout",
+            (
+                f"{format_duration(liveness)} is less than two heartbeats (coordination.heartbeat_interval is "
+                f"{format_duration(heartbeat)}): one late heartbeat would look like a death; "
+                f"use {format_duration(4 * heartbeat)} or more"
+            ),
+        )
+    flush = config.flush.interval
+    for path, duration, why in (
+        ("rotation.interval", config.rotation.interval, "a turn would end before its first commit"),
+        ("handover.timeout", config.handover.timeout, "a successor shows that it covers only when it commits"),
+    ):
+        if duration <= flush:
+            yield (
+                path,
+                (f"{format_duration(duration)} must be longer than flush.interval {format_duration(flush)}: {why}"),
+            )
+
+
+def doubts(config: Config) -> Iterator[Problem]:
+    """Yield what is allowed but probably not meant."""
+    rotation, waits = config.rotation.interval, config.peer.timeout + config.handover.timeout
+    if rotation < waits:
+        yield (
+            "rotation.interval",
+            (
+                f"{format_duration(rotation)} is shorter than peer.timeout plus handover.timeout "
+                f"({format_duration(waits)}): when an instance is down, turns pile up"
+            ),
+        )
+    if config.liveness.timeout < 3 * config.coordination.heartbeat_interval:
+        yield "liveness.timeout", "less than three heartbeats: a short pause may look like a death and start a new turn"
+    if config.flush.interval > timedelta(minutes=15):
+        yield (
+            "flush.interval",
+            f"after a crash up to {format_duration(config.flush.interval)} of records are not stored yet",
+        )
+    if config.memory.budget < 2 * config.object.target_size:
+        yield "memory.budget", "less than two objects of object.target_size: fetching stops while one is stored"
+    if config.shutdown.grace < timedelta(seconds=5):
+        yield "shutdown.grace", "may be too short for the last commit"
+    signs = config.signing.key_file is not None or config.signing.key_env is not None
+    if signs and not (config.signing.trusted or config.signing.trusted_file):
+        yield "signing.trusted", "empty: documents are signed, but nobody checks them with this file"
+    yield from _cleartext(config)
+    escape = re.search("%[0-9A-Fa-f]{2}", config.store.root)
+    if escape and config.store.scheme == "s3":
+        yield "store.root", f"{escape[0]} is part of the prefix as it stands: only in file:// is it another character"
+    if config.store.scheme == "file":
+        credentials = ("access_key_id", "secret_access_key", "session_token")
+        for name in ("endpoint_url", "region", "ca_bundle", *credentials, "kms_key_id"):
+            if getattr(config.store, name) is not None:
+                yield f"store.{name}", "has no effect on a file:// store"
+
+
+def _cleartext(config: Config) -> Iterator[Problem]:
+    """Yield the settings by which the network can read, or pose as a server."""
+    kafka = config.kafka
+    protocol = str(kafka.get("security.protocol") or "plaintext").upper()
+    servers = str(kafka.get("bootstrap.servers") or "").split(",")
+    near = all(_is_loopback(_BROKER.sub("", server)) for server in servers)
+    if protocol == "SASL_PLAINTEXT" and not near:
+        yield "kafka.security.protocol", "SASL_PLAINTEXT sends login and records in the clear; use SASL_SSL"
+    if protocol.endswith("SSL"):
+        if kafka.get("enable.ssl.certificate.verification") is False:
+            text = "false lets any server pose as a broker; name the CA in ssl.ca.location instead"
+            yield "kafka.enable.ssl.certificate.verification", text
+        if str(kafka.get("ssl.endpoint.identification.algorithm") or "https").lower() == "none":
+            text = "none accepts any host's certificate for a broker's; leave it out"
+            yield "kafka.ssl.endpoint.identification.algorithm", text
+    token_endpoint = kafka.get("sasl.oauthbearer.token.endpoint.url")
+    for path, url, what in (
+        ("store.endpoint_url", config.store.endpoint_url, "records, unless they are encrypted, and session tokens"),
+        ("encryption.aws_kms_endpoint_url", config.encryption.aws_kms_endpoint_url, "data keys"),
+        ("kafka.sasl.oauthbearer.token.endpoint.url", token_endpoint, "the client's secret and tokens"),
+    ):
+        parts = urlsplit(str(url or ""))
+        if parts.scheme.lower() == "http" and not _is_loopback(parts.hostname):
+            yield path, f"http:// sends {what} in the clear; use https://"
+
+
+def _is_loopback(host: str | None) -> bool:
+    """Whether what is sent to `host` stays on this machine; an address, or the one name that always says so."""
+    try:
+        return host == "localhost" or ip_address(host or "").is_loopback
+    except ValueError:
+        return False

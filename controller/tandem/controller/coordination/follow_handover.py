@@ -1,0 +1,85 @@
+"""Asking for a handover and watching it: the request goes to the coordination topic, its effect is read from S3."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage
+from tandem.backup_avro.selection.coverage import Guarded
+from tandem.controller.config import Config
+from tandem.controller.coordination.topic import partition_of
+from tandem.controller.coordination.topic_reader import Mailbox, partition_count, send
+from tandem.controller.history.handover_progress import Plan, Standing, standing
+from tandem.controller.status.outside_view import ANSWER_S
+from tandem.controller.status.pair_view import Listener, Voice
+from tandem.sink.kafka.auth.client_config import Value
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.store import ObjectStore
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import now_ms
+
+_SEND_S = 10.0
+
+
+class Following:
+    """One request and what comes of it; use it in a `with`. Raises errors of the brokers when it begins and sends."""
+
+    def __init__(self, config: Config, store: ObjectStore, asked: Plan, *, guarded: Guarded, requested_at: int) -> None:
+        self._props: dict[str, Value] = dict(config.kafka.reveal())
+        self._topic = config.coordination.topic
+        self._pair = config.pair
+        self._asked = asked
+        self._guarded = guarded
+        self._requested_at = requested_at
+        self._store = store
+        self._known_pins: pins.KnownPins = {}
+        self._reader = ChainReader(store, config.pair, ended=True)
+        self._listener = Listener(config.instances)
+        with ClusterAdmin(self._props, timeout_s=ANSWER_S) as admin:
+            self._partitions = partition_count(admin, self._topic)
+        self._mailbox = Mailbox(self._props, topic=self._topic, partitions=[partition_of(self._pair, self._partitions)])
+
+    def __enter__(self) -> Self:
+        """Begin to listen, from now on."""
+        self._mailbox.rewind(self._requested_at, timeout_s=ANSWER_S)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close the connections."""
+        self._mailbox.__exit__(kind, error, _)
+
+    def send(self, message: CoordinationMessage) -> int:
+        """Send the request; return its offset."""
+        _, offset = send(self._props, message, topic=self._topic, partitions=self._partitions, timeout_s=_SEND_S)
+        return offset
+
+    def look(self) -> Standing:
+        """Read the chains on; return where the handover stands. Raises the store's errors and DamagedError."""
+        self._reader.refresh()
+        states = {state.number: state for state in self._reader.history()}
+        former = states.get(self._asked.former or 0)
+        held: list[int] = []
+        if former is not None and former.sealed and not former.gone:
+            found = pins.list_pins(self._store, self._pair, known=self._known_pins)
+            held = [former.number for pin in pins.holding(found, former.number, now_ms(self._store)) if pin.lasting]
+        return standing(self._asked, self._requested_at, states, self._guarded, held=held)
+
+    def generation(self, number: int) -> Generation | None:
+        """Return a generation as it was when it was last looked."""
+        return next((state for state in self._reader.history() if state.number == number), None)
+
+    def hear(self, seconds: float) -> None:
+        """Listen to heartbeats for so long. Brokers that do not answer are waited out."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            letter = self._mailbox.poll(min(left, 0.2))
+            if letter is not None and letter.message is not None and letter.message.pair == self._pair:
+                self._listener.take(letter.message, appended_at=letter.appended_at)
+
+    def voice(self, instance: str) -> Voice | None:
+        """Return the last that was heard of an instance since the request."""
+        return self._listener.voices().get(instance)

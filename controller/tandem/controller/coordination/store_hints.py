@@ -1,0 +1,35 @@
+"""Telling the instances that the store has news for them: they would see it anyway, a little later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage
+from tandem.backup_avro.errors import ConfigError, TandemError
+from tandem.controller.config import Config
+from tandem.controller.coordination.topic_reader import partition_count, send
+from tandem.controller.status.outside_view import ANSWER_S
+from tandem.sink.kafka.auth.client_config import Value
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+
+SENDER: Final = "cli"
+"""Who sends, for commands."""
+
+_SEND_S: Final = 5.0
+
+
+def tell(config: Config, make: Callable[[ClusterAdmin], CoordinationMessage]) -> TandemError | None:
+    """Send a message, made when the brokers are about to be asked; return why that could not be done."""
+    if not config.kafka.root:
+        return ConfigError("kafka.bootstrap.servers is not configured")
+    props: dict[str, Value] = dict(config.kafka.reveal())
+    topic = config.coordination.topic
+    try:
+        with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
+            message = make(admin)
+            partitions = partition_count(admin, topic)
+        send(props, message, topic=topic, partitions=partitions, timeout_s=_SEND_S)
+    except TandemError as error:
+        return error
+    return None

@@ -1,0 +1,520 @@
+"""The coordination topic: requests and hints between the two instances, and what an instance remembers of them.
+
+Nothing here is authority. All of a pair's messages go to one partition, so every reader sees one order. `Bulletin` is
+pure; `CoordinationTopic` holds the clients and a reading thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+)
+from confluent_kafka import TopicPartition as ConfluentPartition
+
+from tandem.backup_avro.chain.heads import Head
+from tandem.backup_avro.chain.integers import is_moment
+from tandem.backup_avro.chain.signatures import SignatureError, Signer, Trust
+from tandem.backup_avro.documents.coordination_message import (
+    CoordinationMessage,
+    Event,
+    decode,
+    encode,
+    message_key,
+    parse_message_key,
+)
+from tandem.backup_avro.documents.turn_request import check_request, sign_request
+from tandem.backup_avro.errors import DamagedError, PermanentError, TandemError, TransientError
+from tandem.controller.coordination import lost_objects as losses
+from tandem.controller.coordination.agreement import Terms, terms_in
+from tandem.controller.coordination.bounded_memory import INCARNATIONS, LONGEST, STRANGERS, Remembered, lean
+from tandem.controller.coordination.heads import Published
+from tandem.controller.decision.observation import Activation, Peer, Twin
+from tandem.controller.process.log import redact
+from tandem.sink.kafka.auth import client_config
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.errors import admin_errors
+from tandem.sink.kafka.errors.cluster_errors import TopicExistsError
+from tandem.sink.kafka.errors.error_codes import ErrorCode, Meaning
+from tandem.sink.rates import RatedLog, TokenBucket
+
+_LOG = structlog.get_logger()
+_RATED = RatedLog(_LOG)
+_SHOWN = 200
+"""Characters of what a stranger wrote that go into a log line."""
+_WAKES, _WAKE_EVERY_S = 10, 1.0
+"""Messages that have the instance look at once, and how often one more does. It looks every second anyway."""
+#: How the names of consumer groups begin that are never joined: librdkafka wants one.
+GROUP_PREFIX: Final = "tandem-coordination-"
+_POLL_S = 0.2
+_ANSWER_S = 10.0
+_CREATE_AGAIN_S = 5.0
+_READ_AGAIN_S = 1.0
+
+
+class CoordinationError(TransientError):
+    """The coordination topic can't be read or written right now."""
+
+
+def partition_of(pair: str, partitions: int) -> int:
+    """Return the partition that all messages of a pair go to."""
+    return zlib.crc32(pair.encode()) % partitions
+
+
+@dataclass(slots=True, kw_only=True)
+class _Voice:
+    """What one incarnation was last heard to say. `heard_mono` is None as long as only old messages were read."""
+
+    incarnation: str
+    heard_mono: float | None = None
+    left: bool = False
+    terms: Terms | None = None
+    losses: frozenset[int] = frozenset()
+
+
+class Bulletin:
+    """What was read, folded, within bounds. `take` is called by one thread; the questions may come from another."""
+
+    def __init__(self, *, pair: str, me: str, peer: str, incarnation: str, trust: Trust | None = None) -> None:
+        self._pair = pair
+        self._trust = trust or Trust()
+        self._me = me
+        self._peer = peer
+        self._incarnation = incarnation
+        self._lock = threading.Lock()
+        self._pair_of_two = frozenset({me, peer})
+        # Who has left goes first: what is asked is who stays.
+        self._voices: dict[str, Remembered[str, _Voice]] = {
+            name: Remembered(INCARNATIONS, gone=lambda voice: voice.left) for name in (me, peer)
+        }
+        self._newest: dict[str, str] = {}
+        self._activations: Remembered[str, Activation] = Remembered(STRANGERS, kept=self._pair_of_two.__contains__)
+        self._latest: Remembered[tuple[str, Event], CoordinationMessage] = Remembered(
+            STRANGERS, kept=lambda key: key[0] in self._pair_of_two
+        )
+        self._heads = Published()
+
+    def take(
+        self, message: CoordinationMessage, *, live: bool, now_mono: float, appended_at: int | None = None
+    ) -> None:
+        """Note a message; `live` if it was written after this process began to read.
+
+        `appended_at` is when the brokers had it, None if they don't say.
+        """
+        if message.pair != self._pair or (message.event is Event.ACTIVATE and not self._counts(message)):
+            return
+        of_pair = message.instance in self._pair_of_two
+        message = lean(message, of_pair=of_pair)
+        with self._lock:
+            at = message.at if appended_at is None else min(message.at, appended_at)
+            self._latest.note((message.instance, message.event), replace(message, at=at))
+            if of_pair:
+                self._heads.take(message)
+            if message.event is Event.ACTIVATE and message.target is not None and message.generation is not None:
+                activation = Activation(
+                    request_id=message.request_id,
+                    target=message.target,
+                    generation=message.generation,
+                    reason=message.reason or "",
+                    by_person=not of_pair,
+                    at=message.at,
+                )
+                self._activations.note(message.instance, activation)
+            if of_pair and message.incarnation != self._incarnation:
+                voices = self._voices[message.instance]
+                voice = voices.get(message.incarnation) or _Voice(incarnation=message.incarnation)
+                voices.note(message.incarnation, voice)
+                voice.left = message.event is Event.LEAVING
+                if live:
+                    voice.heard_mono = now_mono
+                    if message.event is Event.PROGRESS:
+                        voice.terms = terms_in(message)
+                        voice.losses = losses.generations_in(message)
+                self._newest[message.instance] = message.incarnation
+
+    def _counts(self, message: CoordinationMessage) -> bool:
+        """Whether a request for a turn counts for anything."""
+        try:
+            check_request(message, self._trust)
+        except SignatureError as error:
+            _RATED.warning(
+                "a request for a turn counts for nothing",
+                sender=message.instance[:_SHOWN],
+                target=(message.target or "")[:_SHOWN],
+                generation=message.generation,
+                error=str(error)[:LONGEST],
+            )
+            return False
+        return True
+
+    def peer(self) -> Peer:
+        """Return what is known of the peer from messages."""
+        with self._lock:
+            voices = self._voices[self._peer]
+            heard = [voice.heard_mono for voice in voices if voice.heard_mono is not None]
+            newest = voices.get(self._newest.get(self._peer, ""))
+            return Peer(
+                instance=self._peer,
+                heard_mono=max(heard, default=None),
+                left=newest is not None and newest.left,
+            )
+
+    def terms(self) -> Terms | None:
+        """Return what the peer goes by, as its newest process said while this one ran; None if it said nothing.
+
+        What an earlier process said is no news, nor what one said that has left: somebody may correct it meanwhile.
+        """
+        with self._lock:
+            newest = self._staying_peer()
+            return None if newest is None else newest.terms
+
+    def losses(self) -> frozenset[int]:
+        """Return the generations of which the peer misses objects, as its newest process said while this one ran."""
+        with self._lock:
+            newest = self._staying_peer()
+            return frozenset() if newest is None else newest.losses
+
+    def _staying_peer(self) -> _Voice | None:
+        newest = self._voices[self._peer].get(self._newest.get(self._peer, ""))
+        return None if newest is None or newest.left else newest
+
+    def twin(self) -> Twin:
+        """Return what is known of other processes under my own name: the liveliest of them."""
+        with self._lock:
+            twins = list(self._voices[self._me])
+            if not twins:
+                return Twin()
+            staying = [v for v in twins if not v.left]
+            heard = {v.incarnation: v.heard_mono for v in staying if v.heard_mono is not None}
+            newest = self._voices[self._me].get(self._newest.get(self._me, ""))
+            known = newest is not None and not newest.left
+            return Twin(known=known, heard_mono=max(heard.values(), default=None), left=not staying, incarnations=heard)
+
+    def activations(self) -> tuple[Activation, ...]:
+        """Return the last ACTIVATE of each sender that is remembered."""
+        with self._lock:
+            return tuple(self._activations)
+
+    def heads(self) -> tuple[Head, ...]:
+        """Return the last head of each generation that one of the two has published."""
+        with self._lock:
+            return tuple(self._heads)
+
+    def root_of(self, head: Head) -> str | None:
+        """Return the root under which whoever published this head stored, or what followed it; None if nobody said."""
+        with self._lock:
+            return self._heads.root_with(head)
+
+    def latest(self) -> dict[tuple[str, Event], CoordinationMessage]:
+        """Return the last message of each sender that is remembered and event, without positions."""
+        with self._lock:
+            return self._latest.as_dict()
+
+
+class CoordinationTopic:
+    """Reads the pair's partition from the beginning, in a thread, into a bulletin; publishes without waiting.
+
+    If somebody deletes the topic while it is in use, it is created again, as at the start. No backup depends on what
+    was in it.
+    """
+
+    def __init__(
+        self,
+        props: Mapping[str, client_config.Value],
+        *,
+        topic: str,
+        replication_factor: int,
+        admin: ClusterAdmin,
+        bulletin: Bulletin,
+        identity: CoordinationMessage,
+        signer: Signer | None = None,
+    ) -> None:
+        self._props = props
+        self._signer = signer
+        self._wakes = TokenBucket(_WAKES, _WAKE_EVERY_S)
+        self._topic = topic
+        self._replication_factor = replication_factor
+        self._admin = admin
+        self._bulletin = bulletin
+        self._identity = identity
+        self._producer: Any = None
+        self._partition = 0
+        self._stopped = threading.Event()
+        self._caught_up = threading.Event()
+        self._wake: threading.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="coordination", daemon=True)
+        self._failing: str | None = None
+        self._deaf = False
+        self._gone = threading.Event()
+
+    def start(self, wake: threading.Event) -> None:
+        """Create the topic if it is missing, check it, begin to read. `wake` is set when a message came.
+
+        Raises TransientError if the brokers do not answer, PermanentError if the topic can't be used.
+        """
+        count = ensure_topic(self._admin, self._topic, self._replication_factor)
+        self._partition = partition_of(self._identity.pair, count)
+        self._wake = wake
+        self._producer = Producer(
+            client_config.for_confluent(
+                self._props,
+                **{
+                    "acks": "all",
+                    "linger.ms": 0,
+                    "message.timeout.ms": 30_000,
+                    # How long an unknown topic may be one that brokers have yet to hear of. It was there at the start.
+                    "topic.metadata.propagation.max.ms": 5_000,
+                    "logger": _LibrdkafkaLog(),
+                },
+            )
+        )
+        self._thread.start()
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that was written before this process began has been read."""
+        return self._caught_up.is_set()
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last message could not be published, nothing can be read, or what was there before never was."""
+        return self._failing is not None or self._deaf or not self.caught_up
+
+    def publish(self, event: Event, *, at: int, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
+        """Send a message; a failure is logged and forgotten: messages are hints.
+
+        Its texts repeat what stores and brokers say, so secrets are masked in them.
+        """
+        message = replace(
+            self._identity, event=event, request_id=fields.pop("request_id", uuid.uuid4().hex), at=at, **fields
+        )
+        message = replace(
+            message,
+            reason=None if message.reason is None else redact(message.reason),
+            details={key: redact(value) for key, value in message.details.items()},
+        )
+        if event is Event.ACTIVATE and self._signer is not None:
+            message = sign_request(message, self._signer)
+        try:
+            self._producer.produce(
+                self._topic,
+                key=message_key(message),
+                value=encode(message),
+                partition=self._partition,
+                headers={"event": event.value},
+                on_delivery=self._delivered,
+            )
+        except (BufferError, KafkaException) as error:
+            self._fail(str(error))
+        self._producer.poll(0)
+
+    def close(self, timeout_s: float) -> None:
+        """Send what is queued and stop reading."""
+        self._stopped.set()
+        if self._producer is not None:
+            self._producer.flush(timeout_s)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._fail(str(self._explain(error, "write to")))
+            if admin_errors.code_of(error).meaning is Meaning.UNKNOWN_TOPIC:
+                self._gone.set()
+        elif self._failing is not None:
+            _LOG.info("coordination topic takes messages again", topic=self._topic)
+            self._failing = None
+
+    def _fail(self, why: str) -> None:
+        if self._failing is None:
+            _LOG.warning("cannot publish on the coordination topic", topic=self._topic, error=why)
+        self._failing = why
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._read()
+            except Exception as error:  # noqa: BLE001 (a thread that ended would leave the instance deaf for ever)
+                _RATED.warning("cannot read the coordination topic, trying again", topic=self._topic, error=str(error))
+                self._deaf = True
+                self._stopped.wait(_READ_AGAIN_S)
+            if self._gone.is_set():
+                self._create_again()
+
+    def _create_again(self) -> None:
+        told = False
+        while not self._stopped.is_set():
+            try:
+                count = ensure_topic(self._admin, self._topic, self._replication_factor)
+            except TandemError as error:
+                if not told:
+                    _LOG.warning(
+                        "the coordination topic is gone and can't be created, trying again",
+                        topic=self._topic,
+                        error=str(error),
+                    )
+                told = True
+                self._stopped.wait(_CREATE_AGAIN_S)
+            else:
+                with suppress(KafkaException):  # else the producer goes by the old one's partitions for minutes
+                    self._producer.list_topics(self._topic, timeout=_ANSWER_S)
+                self._partition = partition_of(self._identity.pair, count)
+                self._gone.clear()
+                return
+
+    def _read(self) -> None:
+        """Read until told to stop, or until the log is another one, whose offsets begin again.
+
+        Which offsets are live in the old one says nothing of those in the new one, so that is read from its beginning.
+        """
+        consumer = open_consumer(self._props)
+        try:
+            where = ConfluentPartition(self._topic, self._partition, OFFSET_BEGINNING)
+            _, end = consumer.get_watermark_offsets(where, timeout=_ANSWER_S)
+            consumer.assign([where])
+            next_offset, complained = 0, False
+            while not self._stopped.is_set() and not self._gone.is_set():
+                if next_offset >= end or consumer.position([where])[0].offset >= end:
+                    self._caught_up.set()
+                    self._deaf = complained
+                message = consumer.poll(_POLL_S)
+                if message is None:
+                    _RATED.flush()
+                    continue
+                if message.error():
+                    complained = self._complain(message.error()) or complained
+                    continue
+                complained = False  # my own heartbeats come here, too
+                if message.offset() < next_offset:
+                    _LOG.warning("the coordination topic has begun again, reading it anew", topic=self._topic)
+                    # Brokers may have created it unasked, with their own settings and number of partitions.
+                    self._gone.set()
+                    return
+                next_offset = message.offset() + 1
+                self._take(message, live=message.offset() >= end)
+        finally:
+            consumer.close()
+
+    def _complain(self, error: KafkaError) -> bool:
+        """Tell of what keeps messages from being read; return whether it does."""
+        if error.code() == ErrorCode.CLIENT_PARTITION_EOF or admin_errors.is_about_no_group(error):
+            return False
+        why = str(self._explain(error, "read"))
+        _RATED.warning("trouble reading the coordination topic", topic=self._topic, error=why)
+        self._deaf = True
+        return True
+
+    def _explain(self, error: KafkaError, operation: str) -> TandemError:
+        resource, servers = f"the coordination topic {self._topic}", client_config.servers_of(self._props)
+        return admin_errors.explain(error, operation=operation, resource=resource, servers=servers)
+
+    def _take(self, message: Message, *, live: bool) -> None:
+        parsed = parse(message)
+        if parsed is None:
+            return
+        now = time.monotonic()
+        self._bulletin.take(parsed, live=live, now_mono=now, appended_at=appended_at(message))
+        wakes = live and parsed.event is not Event.PROGRESS and parsed.pair == self._identity.pair
+        if self._wake is not None and wakes and self._wakes.take(now):
+            self._wake.set()
+
+
+def appended_at(record: Message) -> int | None:
+    """Return when the brokers had a record, ms by their clock; None if its timestamp is what its sender wrote."""
+    kind, at = record.timestamp()
+    return at if kind == TIMESTAMP_LOG_APPEND_TIME and is_moment(at) else None
+
+
+def parse(message: Message) -> CoordinationMessage | None:
+    """Return the message behind a Kafka record; None, with a warning, if it is not one of ours."""
+    value, key = message.value(), message.key()
+    if value is None or key is None:
+        return None
+    try:
+        parsed = decode(value)
+        where = parse_message_key(key)
+    except DamagedError as error:
+        _RATED.warning("ignoring a record on the coordination topic", offset=message.offset(), error=str(error))
+        return None
+    if (where.pair, where.instance, where.event) != (parsed.pair, parsed.instance, parsed.event):
+        _RATED.warning("ignoring a record whose key and value disagree", offset=message.offset())
+        return None
+    return parsed
+
+
+def open_consumer(props: Mapping[str, client_config.Value]) -> Any:  # noqa: ANN401 (confluent-kafka has no types)
+    """Return a consumer that belongs to no group in effect: it commits nothing."""
+    return Consumer(
+        client_config.for_confluent(
+            props,
+            **{
+                "group.id": f"{GROUP_PREFIX}{uuid.uuid4().hex}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "logger": _LibrdkafkaLog(),
+            },
+        )
+    )
+
+
+def ensure_topic(admin: ClusterAdmin, topic: str, replication_factor: int) -> int:
+    """Create the coordination topic if it is missing; return its number of partitions."""
+    found = admin.topics([topic])
+    if not found:
+        _LOG.info("creating the coordination topic", topic=topic, replication_factor=replication_factor)
+        try:
+            admin.create_topic(
+                topic,
+                partitions=1,
+                replication_factor=replication_factor,
+                config={
+                    "cleanup.policy": "compact",
+                    "min.cleanable.dirty.ratio": "0.1",
+                    "segment.ms": "3600000",
+                    # The brokers' own time: senders write what they like.
+                    "message.timestamp.type": "LogAppendTime",
+                },
+            )
+        except TopicExistsError:
+            _LOG.info("the other instance created the coordination topic", topic=topic)
+        except PermanentError as error:
+            raise PermanentError(
+                f"cannot create the coordination topic {topic}: {error}",
+                remedy="create it (one partition, cleanup.policy=compact), or set coordination.replication_factor "
+                "to at most the number of brokers",
+            ) from error
+        found = admin.topics([topic])
+    if not found:
+        raise CoordinationError(f"the coordination topic {topic} is not there yet")
+    policy = admin.config([topic])[topic].get("cleanup.policy", "")
+    if "compact" not in policy.split(","):
+        _LOG.warning(
+            "the coordination topic is not compacted: requests may expire before they are read",
+            topic=topic,
+            cleanup_policy=policy,
+            remedy="set cleanup.policy=compact on it",
+        )
+    return len(found[0].partitions)
+
+
+class _LibrdkafkaLog:
+    """Takes librdkafka's log lines, which are about connections, into ours at debug level."""
+
+    def log(self, level: int, text: str, *args: object) -> None:
+        """Log one line."""
+        _LOG.debug("librdkafka", detail=text % args if args else text, level_no=level)

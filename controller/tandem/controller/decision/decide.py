@@ -1,0 +1,512 @@
+"""Deciding what to do next: a pure function of the role, one observation and the policy (design, sections 5 and 7).
+
+S3 is the authority: what the instance must do follows from the chains. Messages make it quicker, or ask for a turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tandem.backup_avro.chain.entries import Claim, Clearing
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.pause import Pause, in_force
+from tandem.backup_avro.documents.release import released
+from tandem.backup_avro.selection import coverage
+from tandem.backup_avro.selection.coverage import Shortfall
+from tandem.controller.decision.observation import Activation, Observation, PipelineState, Policy, Role
+
+_TURNS_AT_ONCE = 3
+"""So many requested turns within one rotation interval begin at once."""
+_A_DAY_S = 86_400.0
+_MANY = 32
+"""More requested turns don't make the rest longer."""
+_LOST_HEARTBEATS = 3
+"""A peer whose chain goes on growing so many heartbeats after the last one that was heard lives without being heard."""
+
+
+class Reason(StrEnum):
+    """Why something is done, logged and shown."""
+
+    NOTHING_EXISTS = "no generation exists yet"
+    ASKED = "asked to take the next turn"
+    ASKED_TOO_OFTEN = "asked to take the next turn, too soon after other such turns"
+    ACTIVE_SILENT = "the Active has been silent"
+    PEER_SILENT = "the peer did not take its turn in time"
+    ROTATION_DUE = "the generation is due for rotation"
+    TAINTED = "the generation is tainted"
+    RESTARTED = "an earlier process of this instance left it"
+    READ_THROUGH = "all partitions are read through and every complete generation is covered"
+    COVERED = "a newer complete generation covers it"
+    HANDOVER = "a newer complete generation exists"
+    NO_SUCCESSOR = "no sound newer generation is left, it is read on"
+    NOT_COVERED_IN_TIME = "the newer generation did not cover it in time"
+    NOT_SEALED_IN_TIME = "it could not be sealed in time"
+    SPOILT = "it can't become complete any more"
+    UNREADABLE = "its chain can't be read any more"
+    SUPERSEDED = "a newer complete generation exists, it is not needed"
+    FENCED = "another incarnation of this instance has taken over"
+    TWIN_ALIVE = "another process with this instance name was heard a moment ago"
+    ONE_AT_A_TIME = "a newer build of this instance takes its place"
+    PAUSED = "paused by a person: nobody claims by itself"
+    WAITING_FOR_FIRST = "the other instance goes first"
+    WAITING_FOR_BROKERS = "no answer of the brokers yet"
+    WAITING_FOR_TOPICS = "none of the guarded topics exists"
+    RESTING = "builds were spoilt one after the other, the next one waits"
+    STEADY = "nothing to do"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOver:
+    """Append TAKEOVER to a generation that an earlier incarnation of mine held."""
+
+    generation: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimNext:
+    """Claim a number and open its chain."""
+
+    generation: int
+    reason: Reason
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPipeline:
+    """Read and commit for a generation that I hold."""
+
+    generation: int
+    reason: Reason
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """Stop fetching for a generation, commit what was read."""
+
+    generation: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complete:
+    """Confirm the stored objects and append COMPLETE. `maybe_cut`: what the brokers have to be asked about before."""
+
+    generation: int
+    reason: Reason
+    maybe_cut: tuple[Shortfall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """Append SEALED: the generation takes no more records."""
+
+    generation: int
+    successor: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clear:
+    """Append CLEARING, wait for pins, delete, append CLEARED."""
+
+    generation: int
+    clearing: Clearing
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskPeer:
+    """Publish ACTIVATE: the peer shall build `generation`."""
+
+    generation: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halt:
+    """Stop all work; the process ends."""
+
+    reason: Reason
+
+
+Action = TakeOver | ClaimNext | StartPipeline | Drain | Complete | Seal | Clear | AskPeer | Halt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The role to be in, what to do, and why nothing more is done."""
+
+    role: Role
+    actions: tuple[Action, ...]
+    reason: Reason
+    detail: str = ""
+
+    @property
+    def why(self) -> str:
+        """The reason, and what there is to say of it."""
+        return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
+
+
+def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
+    """Return what to do now. Until an action took effect the next tick repeats it: all actions must be idempotent."""
+    mine = [g for g in seen.generations if g.instance == seen.me and g.seq > 0]
+    if role is Role.HALTED or _fenced(mine, seen):
+        return Decision(role=Role.HALTED, actions=(Halt(reason=Reason.FENCED),), reason=Reason.FENCED)
+    foreign = [g for g in mine if g.holder != seen.incarnation and _has_duty(g, seen)]
+    held = [g for g in mine if g.holder == seen.incarnation]
+    if foreign:
+        if _twin_first(foreign, held, seen, policy):
+            return Decision(role=Role.PASSIVE, actions=(), reason=Reason.TWIN_ALIVE)
+        takeovers = tuple(TakeOver(generation=g.number, reason=Reason.RESTARTED) for g in foreign)
+        return Decision(role=role, actions=_not_under_way(takeovers, seen), reason=Reason.RESTARTED)
+    actions: list[Action] = []
+    for generation in held:
+        actions.extend(_duty(generation, held, seen, policy))
+    lost = sorted(number for number in seen.damaged & seen.pipelines.keys() if not seen.pipelines[number].draining)
+    actions.extend(Drain(generation=number, reason=Reason.UNREADABLE) for number in lost)
+    claims, reason = _turn(held, seen, policy)
+    actions.extend(claims)
+    detail = str(seen.spoilt) if reason is Reason.RESTING else ""
+    return Decision(role=_role(held, seen), actions=_not_under_way(tuple(actions), seen), reason=reason, detail=detail)
+
+
+def _fenced(mine: list[Generation], seen: Observation) -> bool:
+    """Whether another process of my name took over what this one reads.
+
+    A process that was stopped for a while may see the chain before its pipeline meets the other's entry. To take it
+    back then would fence the one that is at work, which would take it back in turn, until both had halted.
+    """
+    reads = {number for number, pipeline in seen.pipelines.items() if pipeline.drained_mono is None}
+    taken = any(g.number in reads for g in mine if g.holder != seen.incarnation)
+    return taken or any(pipeline.fenced for pipeline in seen.pipelines.values())
+
+
+def _has_duty(generation: Generation, seen: Observation) -> bool:
+    if generation.gone:
+        return False
+    if generation.cleared is None or generation.clearing is not None:
+        return True
+    return _may_go(generation, seen) is not None  # what it kept was released, or is covered since
+
+
+def _may_go(generation: Generation, seen: Observation) -> Clearing | None:
+    if seen.guarded is None:
+        return None
+    return coverage.clearing(generation, seen.generations, seen.guarded, released(seen.releases, generation))
+
+
+def _not_under_way(actions: tuple[Action, ...], seen: Observation) -> tuple[Action, ...]:
+    return tuple(a for a in actions if isinstance(a, Halt) or (type(a).__name__, a.generation) not in seen.tasks)
+
+
+def _twin_first(foreign: list[Generation], held: list[Generation], seen: Observation, policy: Policy) -> bool:
+    """Whether another process with my name goes before me in taking over what an earlier one left.
+
+    One that holds a chain is at work. If each of us holds one, the one with the newest goes on, and fences the other by
+    taking over: two that wait for each other would wait for ever. Of those that only wait, like me, one must begin: who
+    holds anything already, else the one whose incarnation sorts lowest, once a process at work has had the time to be
+    heard.
+    """
+    twin = seen.twin
+    grace = 3 * policy.heartbeat_s
+    young = seen.now_mono - seen.started_mono < grace
+    if twin.left:
+        return False
+    if twin.heard_mono is None:
+        return twin.known and young
+    if seen.now_mono - twin.heard_mono >= grace:
+        return False
+    heard = [incarnation for incarnation, at in twin.incarnations.items() if seen.now_mono - at < grace]
+    if not heard:
+        return True
+    theirs = max((g.number for g in foreign if g.holder in heard), default=0)
+    if theirs:
+        return theirs > max((g.number for g in held), default=0)
+    return young or (not held and min(heard) < seen.incarnation)
+
+
+def _role(held: list[Generation], seen: Observation) -> Role:
+    if any(g.complete and not g.sealed for g in held):
+        return Role.ACTIVE
+    if any(_wanted(g, seen) and not g.gone for g in held):
+        return Role.CATCH_UP
+    return Role.PASSIVE
+
+
+def _wanted(generation: Generation, seen: Observation) -> bool:
+    """Whether it is being built and can still become COMPLETE, and no newer one made it needless."""
+    if generation.complete or generation.clearing is not None or coverage.spoilt(generation):
+        return False
+    return coverage.successor(generation, seen.generations) is None
+
+
+# --- duties: what a generation of mine asks for -----------------------------------------------------------------------
+
+
+def _duty(generation: Generation, held: list[Generation], seen: Observation, policy: Policy) -> list[Action]:
+    if generation.gone:
+        return []
+    if generation.sealed or generation.clearing is not None:
+        return _duty_of_sealed(generation, seen, policy)
+    if generation.complete:
+        return _duty_of_active(generation, seen, policy)
+    return _duty_of_open(generation, held, seen, policy)
+
+
+def _duty_of_open(generation: Generation, held: list[Generation], seen: Observation, policy: Policy) -> list[Action]:
+    number = generation.number
+    pipeline = seen.pipelines.get(number)
+    spoilt = coverage.spoilt(generation)
+    if spoilt or coverage.successor(generation, seen.generations) is not None:
+        reason = Reason.SPOILT if spoilt else Reason.SUPERSEDED
+        if pipeline is not None and pipeline.drained_mono is None and pipeline.failed_mono is None:
+            return [] if pipeline.draining else [Drain(generation=number, reason=reason)]
+        goes = Clearing(goes=tuple(sorted(generation.positions)), stays={})
+        return [Clear(generation=number, clearing=goes, reason=reason)]
+    if any(g.number > number and _wanted(g, seen) for g in held):
+        # One build per instance takes memory at a time. What this one has stays until the newer one is COMPLETE.
+        running = pipeline is not None and pipeline.drained_mono is None and not pipeline.draining
+        return [Drain(generation=number, reason=Reason.ONE_AT_A_TIME)] if running else []
+    start = _keep_running(number, pipeline, seen, policy)
+    if start and any(_takes_memory(g, seen) for g in held if g.number != number):
+        return []
+    if start or seen.guarded is None:
+        return start
+    # Whether a log was cut is asked of the brokers before COMPLETE, because the chains can't tell.
+    maybe_cut = tuple(coverage.shortfalls(generation, seen.generations, seen.guarded))
+    if coverage.obstacles(generation, seen.generations, seen.guarded, maybe_cut):
+        return []
+    return [Complete(generation=number, reason=Reason.READ_THROUGH, maybe_cut=maybe_cut)]
+
+
+def _takes_memory(generation: Generation, seen: Observation) -> bool:
+    """Whether a build still reads, or commits what it has read."""
+    pipeline = seen.pipelines.get(generation.number)
+    ended = pipeline is None or pipeline.drained_mono is not None or pipeline.failed_mono is not None
+    return not generation.complete and not ended
+
+
+def _keep_running(number: int, pipeline: PipelineState | None, seen: Observation, policy: Policy) -> list[Action]:
+    if pipeline is None:
+        return [StartPipeline(generation=number, reason=Reason.STEADY)]
+    if pipeline.failed_mono is not None:
+        rested = seen.now_mono - pipeline.failed_mono >= policy.restart_delay_s
+        return [StartPipeline(generation=number, reason=Reason.RESTARTED)] if rested else []
+    if pipeline.drained_mono is not None:  # what it was drained for is gone: the successor was tainted, or is cleared
+        return [StartPipeline(generation=number, reason=Reason.NO_SUCCESSOR)]
+    return []
+
+
+def _duty_of_active(generation: Generation, seen: Observation, policy: Policy) -> list[Action]:
+    number = generation.number
+    sealing = (Seal.__name__, number)
+    if sealing in seen.tasks and sealing not in seen.resting:
+        return []  # SEALED says that all up to it is covered, so nothing is read on while it is on its way
+    pipeline = seen.pipelines.get(number)
+    successor = coverage.successor(generation, seen.generations)
+    if successor is None or seen.guarded is None:
+        return _keep_running(number, pipeline, seen, policy)
+    covered = not coverage.uncovered(successor, generation, seen.guarded)
+    starting = (StartPipeline.__name__, number) in seen.tasks
+    stopped = not starting and (pipeline is None or pipeline.drained_mono is not None)
+    if stopped and covered:
+        since = seen.started_mono if pipeline is None or pipeline.drained_mono is None else pipeline.drained_mono
+        if sealing in seen.resting and seen.now_mono - since >= policy.handover_timeout_s:
+            # What covers it has lost objects, or may not be listed, or nobody can prove a cut: that may last for days,
+            # and the successor's owner may be dead. It is drained and tried again after another such time.
+            return [StartPipeline(generation=number, reason=Reason.NOT_SEALED_IN_TIME, resumed=True)]
+        return [Seal(generation=number, successor=successor.number, reason=Reason.COVERED)]
+    if pipeline is None:
+        return [StartPipeline(generation=number, reason=Reason.STEADY)]
+    if pipeline.drained_mono is not None:
+        if seen.now_mono - pipeline.drained_mono >= policy.handover_timeout_s:
+            return [StartPipeline(generation=number, reason=Reason.NOT_COVERED_IN_TIME, resumed=True)]
+        return []
+    if pipeline.draining and pipeline.failed_mono is None:
+        return []
+    rested = not pipeline.resumed or seen.now_mono - pipeline.started_mono >= policy.handover_timeout_s
+    if pipeline.failed_mono is None and rested and (covered or _owner_alive(successor, seen, policy)):
+        return [Drain(generation=number, reason=Reason.HANDOVER)]
+    return _keep_running(number, pipeline, seen, policy)
+
+
+def _duty_of_sealed(generation: Generation, seen: Observation, policy: Policy) -> list[Action]:
+    if generation.clearing is not None:
+        reason = Reason.COVERED if generation.complete else Reason.SPOILT
+        return [Clear(generation=generation.number, clearing=generation.clearing, reason=reason)]
+    kept = coverage.retained(
+        seen.generations,
+        now=seen.at,
+        count=policy.retain_generations,
+        age_ms=round(policy.retain_age_s * 1000),
+    )
+    if generation.number in seen.held or generation.number in kept:
+        return []
+    goes = _may_go(generation, seen)
+    if goes is None or not (goes.goes or not goes.stays):
+        return []
+    return [Clear(generation=generation.number, clearing=goes, reason=Reason.COVERED)]
+
+
+# --- turns: who builds the next generation ----------------------------------------------------------------------------
+
+
+def _turn(held: list[Generation], seen: Observation, policy: Policy) -> tuple[list[Action], Reason]:
+    if seen.guarded is None:
+        return [], Reason.WAITING_FOR_TOPICS if seen.topicless else Reason.WAITING_FOR_BROKERS
+    building = any(_building(g, seen, policy) for g in seen.generations)
+    asked = _request(seen, policy, building=building)
+    if asked is not None and _may_be_granted(seen, policy):
+        claim = ClaimNext(generation=asked.generation, reason=Reason.ASKED, detail=asked.reason)
+        return [claim], Reason.ASKED
+    # A request that has to wait keeps nobody from what he does by himself.
+    claims, reason = _own_turn(held, seen, policy, building=building)
+    return claims, Reason.ASKED_TOO_OFTEN if asked is not None and reason is Reason.STEADY else reason
+
+
+def _request(seen: Observation, policy: Policy, *, building: bool) -> Activation | None:
+    """Return the first request for the next generation that counts for me.
+
+    Instances ask when nobody builds; a person may know that a build never ends. A request counts for its number alone,
+    so it is granted once, and the build that it passes over is given up when the new one is COMPLETE.
+    """
+    pause = in_force(seen.pause, seen.at)
+    rests = seen.spoilt.rests(seen.at)
+    for activation in seen.activations:
+        if pause is not None and not _insists(activation, pause, seen, policy):
+            continue
+        if rests and not activation.by_person:
+            continue
+        mine = activation.target == seen.me and activation.generation == seen.newest + 1
+        if mine and (activation.by_person or not building):
+            return activation
+    return None
+
+
+def _own_turn(
+    held: list[Generation], seen: Observation, policy: Policy, *, building: bool
+) -> tuple[list[Action], Reason]:
+    if building:
+        return [], Reason.STEADY
+    if in_force(seen.pause, seen.at) is not None:
+        return [], Reason.PAUSED
+    if seen.spoilt.rests(seen.at):
+        return [], Reason.RESTING
+    number = seen.newest + 1
+    active = max((g for g in seen.generations if g.complete and not g.sealed), key=lambda g: g.number, default=None)
+    if active is None:
+        return _first_turn(number, seen, policy)
+    if active not in held:
+        if active.instance != seen.me and not _may_live(active.instance, seen, policy):
+            return [ClaimNext(generation=number, reason=Reason.ACTIVE_SILENT)], Reason.ACTIVE_SILENT
+        return [], Reason.STEADY
+    return _next_turn(active, number, seen, policy)
+
+
+def _insists(activation: Activation, pause: Pause, seen: Observation, policy: Policy) -> bool:
+    """Whether a person asked for this turn although the pair was paused already, and so in spite of it.
+
+    A time far in the future is a wrong or a forged one: with it one message would overrule every later pause.
+    """
+    latest = seen.at + policy.liveness_timeout_s * 1000
+    return activation.by_person and pause.at <= activation.at <= latest
+
+
+def was_requested(claim: Claim) -> bool:
+    """Whether a generation was claimed because a message asked for it."""
+    return claim.reason.startswith(Reason.ASKED.value)
+
+
+def _may_be_granted(seen: Observation, policy: Policy) -> bool:
+    """Whether a requested turn may begin now: whoever can write to the topic can ask as often as he likes.
+
+    The first three within a rotation interval, a day at most, begin at once. Each further one waits twice as long after
+    the last as the one before, from `liveness.timeout` up to a day. Those since the newest COMPLETE generation count
+    however old they are, so that a build which is passed over by the next one gets more and more time.
+    """
+    complete = max((g.number for g in seen.generations if g.complete), default=0)
+    window_ms = min(policy.rotation_interval_s, _A_DAY_S) * 1000
+    counted = [at for number, at in seen.requested.items() if number > complete or abs(seen.at - at) < window_ms]
+    if len(counted) < _TURNS_AT_ONCE:
+        return True
+    rest_s = min(_A_DAY_S, policy.liveness_timeout_s * 2.0 ** min(len(counted) - _TURNS_AT_ONCE, _MANY))
+    return abs(seen.at - max(counted)) >= rest_s * 1000
+
+
+def _first_turn(number: int, seen: Observation, policy: Policy) -> tuple[list[Action], Reason]:
+    """Say who begins where nothing can be gone on with: who is first, unless he is not heard, or does not begin.
+
+    He may send heartbeats and yet find no topics, or reach no brokers.
+    """
+    alone = _unheard(seen, policy) and seen.now_mono - seen.started_mono >= policy.liveness_timeout_s
+    if seen.me == policy.first or alone or _stands_still(seen, policy):
+        return [ClaimNext(generation=number, reason=Reason.NOTHING_EXISTS)], Reason.NOTHING_EXISTS
+    return [], Reason.WAITING_FOR_FIRST
+
+
+def _next_turn(active: Generation, number: int, seen: Observation, policy: Policy) -> tuple[list[Action], Reason]:
+    if active.taints:
+        reason = Reason.TAINTED
+    elif seen.at - active.claim.at >= policy.rotation_interval_s * 1000:
+        reason = Reason.ROTATION_DUE
+    else:
+        return [], Reason.STEADY
+    asked = seen.asked_mono.get(number)
+    if asked is not None and seen.now_mono - asked >= policy.peer_timeout_s:
+        return [ClaimNext(generation=number, reason=Reason.PEER_SILENT, detail=reason.value)], Reason.PEER_SILENT
+    return [AskPeer(generation=number, reason=reason)], reason
+
+
+def _building(generation: Generation, seen: Observation, policy: Policy) -> bool:
+    """Whether somebody who is alive builds it, and it can still become COMPLETE and is wanted."""
+    if not _wanted(generation, seen):
+        return False
+    if generation.seq == 0:
+        # Only the incarnation that claimed it can open it: if that one died before OPEN, nobody builds it.
+        if generation.instance == seen.me and generation.claim.incarnation != seen.incarnation:
+            return False
+        # Younger than now: the store's clock was set back, maybe by a day.
+        fresh = abs(seen.at - generation.claim.at) < policy.liveness_timeout_s * 1000
+        return fresh and (generation.instance == seen.me or _may_live(generation.instance, seen, policy))
+    return _owner_alive(generation, seen, policy)
+
+
+def _owner_alive(generation: Generation, seen: Observation, policy: Policy) -> bool:
+    if generation.instance == seen.me:
+        return generation.holder == seen.incarnation
+    return _may_live(generation.instance, seen, policy)
+
+
+def _may_live(instance: str, seen: Observation, policy: Policy) -> bool:
+    """Whether another instance may be at work: not one of a name that nobody of the pair has any more."""
+    return instance == seen.peer.instance and not _silent(seen, policy)
+
+
+def _unheard(seen: Observation, policy: Policy) -> bool:
+    """Whether the peer sends no heartbeats (or said goodbye)."""
+    since = seen.peer.heard_mono if seen.peer.heard_mono is not None else seen.started_mono
+    return seen.now_mono - since >= policy.liveness_timeout_s
+
+
+def _silent(seen: Observation, policy: Policy) -> bool:
+    """Whether the peer counts as dead: neither heartbeat nor chain entry; or heartbeats, but its chain stands still.
+
+    A chain without anything new grows rarely. So where a peer went on without being heard, or nobody can be heard, it
+    has as long as that takes: else each would replace the other, again and again, as long as messages are lost.
+    """
+    heard = seen.peer.heard_mono or seen.started_mono
+    progressed = seen.peer.progressed_mono or seen.started_mono
+    if seen.now_mono - max(heard, progressed) < policy.liveness_timeout_s:
+        return _stands_still(seen, policy)
+    # Twice: the last entry of one who died may be seen late, and another one may have been on its way.
+    before = seen.peer.progressed_before_mono or seen.started_mono
+    went_on_unheard = before - heard >= max(_LOST_HEARTBEATS * policy.heartbeat_s, policy.liveness_timeout_s / 2)
+    return not (seen.deaf or went_on_unheard) or seen.now_mono - progressed >= policy.quiet_s
+
+
+def _stands_still(seen: Observation, policy: Policy) -> bool:
+    progressed = seen.peer.progressed_mono or seen.started_mono
+    return seen.now_mono - progressed >= policy.progress_timeout_s

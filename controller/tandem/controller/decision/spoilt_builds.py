@@ -1,0 +1,63 @@
+"""How long the next build waits after builds that ended spoilt; pure.
+
+A claim and the entries of its chain are never deleted. Where every build is spoilt at once (a broker that answers
+wrongly, a topic that deletes faster than it is read), claims would follow one another every few seconds for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tandem.backup_avro.chain.generation import Generation
+
+_FIRST_REST_S: Final = 10.0
+_LONGEST_REST_S: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoiltBuilds:
+    """The newest generations in a row that were tainted, or never became COMPLETE: `count`.
+
+    `claimed_at` is when the newest generation was claimed, in ms by the store's clock; `why` its taint, if it has one.
+    """
+
+    count: int = 0
+    claimed_at: int = 0
+    why: str = ""
+
+    @property
+    def rest_s(self) -> float:
+        """How many seconds have to pass between the newest claim and the next: none after one, then twice as long."""
+        if self.count < 2:
+            return 0.0
+        return min(_FIRST_REST_S * 2.0 ** min(self.count - 2, 16), _LONGEST_REST_S)
+
+    def rests(self, at: int) -> bool:
+        """Whether the next build still waits at `at`, ms by the store's clock; a clock that was set back ends it."""
+        return 0 <= at - self.claimed_at < self.rest_s * 1000
+
+    def __str__(self) -> str:
+        """Say how many there were, and why the last of them ended so."""
+        if not self.count:
+            return ""
+        last = f"; the last one because {self.why}" if self.why else ""
+        return f"{self.count} generations in a row were tainted or never complete{last}"
+
+
+NONE_SPOILT: Final = SpoiltBuilds()
+
+
+def spoilt_builds(history: Sequence[Generation]) -> SpoiltBuilds:
+    """Return what became of the newest of these generations, which are all that there were, ascending."""
+    count = 0
+    for generation in reversed(history):
+        if generation.complete and not generation.taints:
+            break
+        count += 1
+    if not count:
+        return NONE_SPOILT
+    newest = history[-1]
+    why = next((taint.reason for taint in newest.taints.values()), "")
+    return SpoiltBuilds(count=count, claimed_at=newest.claim.at, why=why)

@@ -1,0 +1,64 @@
+"""The demo's input: the world's airports, keyed by ICAO code, and their updates, closures and reopenings."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tandem.backup_avro.errors import PermanentError
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One record to be written: a null value closes the airport."""
+
+    key: bytes
+    value: bytes | None
+    headers: Headers = ()
+
+
+def load() -> dict[str, dict[str, object]]:
+    """Return the table: ICAO code to its row. Raises PermanentError if the package that ships it is not there."""
+    try:
+        import airportsdata  # noqa: PLC0415 (an extra: only the demo needs it)
+    except ModuleNotFoundError as error:
+        raise PermanentError(
+            "the demo's input, the package airportsdata, is not installed",
+            remedy="pip install 'tandem-kafka-backup[demo]', or run `make demo`",
+        ) from error
+    return {code: dict(row) for code, row in airportsdata.load("ICAO").items()}
+
+
+def first_load(table: dict[str, dict[str, object]]) -> Iterator[Change]:
+    """Yield every airport once."""
+    for code, row in table.items():
+        yield Change(key=code.encode(), value=_encode(row), headers=_headers(code, "load"))
+
+
+def changes(table: dict[str, dict[str, object]], *, seed: int) -> Iterator[Change]:
+    """Yield changes without end: two thirds updates, the rest closures (tombstones), empty values and reopenings."""
+    chance = random.Random(seed)  # noqa: S311 (repeatable, not secret)
+    codes = sorted(table)
+    for number in range(1, 1 << 62):
+        code = chance.choice(codes)
+        kind = chance.random()
+        if kind < 0.2:
+            yield Change(key=code.encode(), value=None, headers=_headers(code, "closed"))
+        elif kind < 0.3:
+            yield Change(key=code.encode(), value=b"", headers=(("note", None), ("note", b""), ("note", b"twice")))
+        else:
+            row = table[code] | {"elevation": round(chance.uniform(0, 4000), 1), "revision": number}
+            yield Change(key=code.encode(), value=_encode(row), headers=_headers(code, "update"))
+
+
+def _encode(row: dict[str, object]) -> bytes:
+    return json.dumps(row, sort_keys=True, ensure_ascii=False).encode()
+
+
+def _headers(code: str, cause: str) -> Headers:
+    """Give every third airport headers, one of them with a null value."""
+    return (("cause", cause.encode()), ("checked-by", None)) if sum(code.encode()) % 3 == 0 else ()

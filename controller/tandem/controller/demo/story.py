@@ -1,0 +1,338 @@
+"""The demo's story: each chapter does one thing, with the commands that a person would type, and says what came."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.errors import PermanentError, TimedOutError
+from tandem.controller.demo import airports
+from tandem.controller.demo.topic_contents import latest, read_topic
+from tandem.controller.demo.writer import Ledger, Writer, Written
+from tandem.controller.sandbox.sandbox import Endpoints
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.object_store import ObjectStore
+
+PAIR, TOPIC, RESTORED = "airports", "airports", "airports.restored"
+PARTITIONS = 4
+_CHANGES_PER_SECOND = 150
+_WAIT_S = 90.0
+_TOPIC_CONFIG = {
+    "cleanup.policy": "compact",
+    "segment.ms": "2000",
+    "segment.bytes": "1048576",
+    "min.cleanable.dirty.ratio": "0.01",
+    "max.compaction.lag.ms": "2000",
+    "delete.retention.ms": "60000",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Figures:
+    """What the story ends with."""
+
+    written: int = 0
+    tombstones: int = 0
+    keys: int = 0
+    restored_records: int = 0
+    restored_keys: int = 0
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the restored state is the source's, field by field."""
+        return self.keys > 0 and not (self.missing or self.extra or self.different)
+
+
+class Story:
+    """Tells it on `say`; every process that it starts is gone when `close` returns."""
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        endpoints: Endpoints,
+        store: ObjectStore,
+        say: Callable[[str], None],
+    ) -> None:
+        self._folder = folder
+        self._endpoints = endpoints
+        self._store = store
+        self._say = say
+        self._admin = ClusterAdmin({"bootstrap.servers": endpoints.bootstrap_servers})
+        self._reader = ChainReader(store, PAIR)
+        self._config = folder / "tandem.yaml"
+        self._instances: dict[str, subprocess.Popen[bytes]] = {}
+        self._ledger = Ledger()
+        self._writer = Writer(endpoints.bootstrap_servers, TOPIC, self._ledger)
+        self._chapter = 0
+        self.figures = Figures()
+
+    def tell(self) -> Figures:
+        """Tell all of it. Raises PermanentError or TimedOutError where it can't go on, naming the logs."""
+        for title, chapter in (
+            ("A compacted topic gets its first load", self._load),
+            ("Two instances come up; one reads everything and becomes Active", self._first_backup),
+            ("The other one takes its turn", self._hand_over),
+            ("The broker compacts the topic", self._compact),
+            ("Spark restores the backup into a new topic", self._restore),
+            ("Source and restored topic, key by key", self._compare),
+            ("The backup checks itself", self._verify),
+        ):
+            self._chapter += 1
+            self._say(f"\n{self._chapter}. {title}")
+            began = time.monotonic()
+            chapter()
+            self.figures.seconds[title] = time.monotonic() - began
+        return self.figures
+
+    def close(self) -> None:
+        """Stop the writer and both instances."""
+        self._writer.stop()
+        for process in self._instances.values():
+            process.terminate()
+        for process in self._instances.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    # --- chapters ---------------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        table = airports.load()
+        self._admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=1, config=_TOPIC_CONFIG)
+        self._writer.write(airports.first_load(table))
+        self._tell(
+            f"{len(self._ledger):,} airports written to `{TOPIC}` ({PARTITIONS} partitions, cleanup.policy=compact)"
+        )
+        self._writer.keep_writing(airports.changes(table, seed=7), per_second=_CHANGES_PER_SECOND)
+        self._tell(
+            f"a writer goes on with {_CHANGES_PER_SECOND} changes a second: updates, closures (tombstones), "
+            "empty values, headers"
+        )
+
+    def _first_backup(self) -> None:
+        self._config.write_text(yaml.safe_dump(self._settings(), sort_keys=False))
+        for name in ("a", "b"):
+            self._start(name)
+        self._tell(f"$ tandem run --config {shlex.quote(str(self._config))}    (as a and as b, two processes)")
+        self._wait("generation 1 is COMPLETE", lambda: self._complete(1))
+        state = self._generation(1)
+        records = sum(item.records for item in state.objects.values())
+        size = sum(item.bytes for item in state.objects.values())
+        self._tell(
+            f"a is Active: generation 1 is COMPLETE, {records:,} records in {len(state.objects)} objects, "
+            f"{size / 1e6:.1f} MB in S3"
+        )
+
+    def _hand_over(self) -> None:
+        self._tandem("failover", "--to", "b", "--reason", "demo", "--yes", "--wait", "--timeout", "2m")
+        self._wait("the prefix of a is empty", lambda: not self._objects_of("a"))
+        state = self._generation(2)
+        if state.instance != "b" or not state.complete:
+            raise PermanentError(f"generation 2 of {state.instance} is not what the failover asked for")
+        self._tell("b is Active: generation 2 is COMPLETE and covers generation 1")
+        self._tell(
+            f"a is Passive and its prefix is empty: {len(self._objects_of('a'))} objects; b has "
+            f"{len(self._objects_of('b'))}"
+        )
+
+    def _compact(self) -> None:
+        before = len(self._ledger)
+        total = self._wait_for_compaction(before)
+        self._tell(
+            f"{len(self._ledger):,} records were written so far, the broker still has {total:,}: "
+            "the cleaner removed superseded ones"
+        )
+
+    def _restore(self) -> None:
+        marked = len(self._ledger)
+        self._wait("the backup holds what was written up to now", lambda: self._covered(marked))
+        document = json.loads(self._tandem("restore", "--to", RESTORED, "--yes", "-o", "json", quiet=True))
+        self._ends = _ends(document)
+        self._restored = read_topic(self._endpoints.bootstrap_servers, RESTORED)
+        self.figures.restored_records = len(self._restored)
+        self._tell(f"{len(self._restored):,} records are in `{RESTORED}`, the writer never stopped")
+
+    def _compare(self) -> None:
+        self._writer.stop()
+        figures = self.figures
+        expected = self._ledger.latest(self._ends)
+        restored = latest(self._restored)
+        figures.written, figures.tombstones = len(self._ledger), self._ledger.tombstones()
+        figures.keys, figures.restored_keys = len(expected), len(restored)
+        # A tombstone that compaction took together with its key leaves nothing behind, on both sides.
+        gone = {slot for slot, record in expected.items() if record.value is None and slot not in restored}
+        figures.missing = len(expected.keys() - restored.keys() - gone)
+        figures.extra = len(restored.keys() - expected.keys())
+        figures.different = sum(
+            _fields(expected[slot]) != _fields(restored[slot]) for slot in expected.keys() & restored.keys()
+        )
+        closed = sum(record.value is None for record in expected.values())
+        self._tell(
+            f"{figures.keys:,} keys were written below the restored moment; {closed:,} of them are closed: the latest "
+            "record is a tombstone"
+        )
+        self._tell(
+            f"latest record per key, every field (key, value, headers, timestamp, partition): "
+            f"{figures.missing} missing, {figures.extra} extra, {figures.different} different"
+        )
+        self._check_source()
+
+    def _verify(self) -> None:
+        document = json.loads(self._tandem("verify", "-o", "json", quiet=True))
+        self._tell(f"verify: {_verdict(document)}")
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "pair": PAIR,
+            "topics": {"include": [TOPIC]},
+            "kafka": {"bootstrap.servers": self._endpoints.bootstrap_servers},
+            "store": {
+                "root": f"s3://{self._endpoints.bucket}/demo",
+                "endpoint_url": self._endpoints.s3_endpoint_url,
+                "region": self._endpoints.region,
+                "addressing_style": "path",
+            },
+            "coordination": {"replication_factor": 1, "heartbeat_interval": "1s"},
+            "flush": {"interval": "2s"},
+            "liveness": {"timeout": "10s"},
+            "peer": {"timeout": "30s"},
+            "handover": {"timeout": "30s"},
+        }
+
+    def _environment(self) -> dict[str, str]:
+        return os.environ | {
+            "AWS_ACCESS_KEY_ID": self._endpoints.access_key,
+            "AWS_SECRET_ACCESS_KEY": self._endpoints.secret_key,
+            "TANDEM_CONFIG": str(self._config),
+        }
+
+    def _start(self, name: str) -> None:
+        log = (self._folder / f"{name}.log").open("ab")
+        with log:
+            self._instances[name] = subprocess.Popen(  # noqa: S603 (our own command)
+                [*_TANDEM, "run"],
+                stdout=log,
+                stderr=log,
+                env=self._environment() | {"TANDEM_INSTANCE": name},
+            )
+
+    def _tandem(self, *words: str, quiet: bool = False) -> str:
+        self._tell(f"$ tandem {shlex.join(words)}")
+        # Without a terminal the commands log lines on stderr; they belong to the story's log, not to the story.
+        with (self._folder / "commands.log").open("ab") as log:
+            done = subprocess.run(  # noqa: S603 (our own command)
+                [*_TANDEM, *words], stdout=subprocess.PIPE, stderr=log, env=self._environment(), check=False, text=True
+            )
+        if done.returncode != 0:
+            raise PermanentError(
+                f"tandem {words[0]} ended with exit code {done.returncode}", remedy=f"see {self._folder}/commands.log"
+            )
+        if not quiet:
+            for line in done.stdout.splitlines():
+                self._say(f"     {line}")
+        return done.stdout
+
+    def _tell(self, line: str) -> None:
+        self._say(f"   {line}")
+
+    def _wait(self, what: str, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _WAIT_S
+        while not done():
+            for name, process in self._instances.items():
+                if process.poll() is not None:
+                    raise PermanentError(
+                        f"instance {name} ended with exit code {process.returncode} while waiting until {what}",
+                        remedy=f"see {self._folder}/{name}.log",
+                    )
+            if time.monotonic() > deadline:
+                raise TimedOutError(
+                    f"waited {_WAIT_S:.0f} s in vain until {what}", remedy=f"see the logs in {self._folder}"
+                )
+            time.sleep(0.3)
+
+    def _generation(self, number: int) -> Any:  # noqa: ANN401 (a Generation)
+        self._reader.refresh()
+        return next(state for state in self._reader.history() if state.number == number)
+
+    def _complete(self, number: int) -> bool:
+        return any(state.number == number and state.complete for state in self._reader.refresh())
+
+    def _objects_of(self, instance: str) -> list[str]:
+        return [info.key for info in self._store.list(f"{layout.check_name(PAIR, 'pair')}/{instance}/")]
+
+    def _covered(self, count: int) -> bool:
+        wanted: dict[int, int] = {}
+        for record in self._ledger.first(count):
+            wanted[record.partition] = max(wanted.get(record.partition, 0), record.offset + 1)
+        newest = max(self._reader.refresh(), key=lambda state: state.number)
+        reached = {key.partition: position.offset for key, position in newest.positions.items()}
+        return all(reached.get(partition, 0) >= offset for partition, offset in wanted.items())
+
+    def _wait_for_compaction(self, before: int) -> int:
+        total = 0
+
+        def compacted() -> bool:
+            nonlocal total
+            total = len(read_topic(self._endpoints.bootstrap_servers, TOPIC))
+            return total < before * 0.97
+
+        self._wait("the cleaner has removed superseded records", compacted)
+        return total
+
+    def _check_source(self) -> None:
+        """Hold the writer's own account against the live topic, so that the comparison rests on the broker's word."""
+        live = latest(read_topic(self._endpoints.bootstrap_servers, TOPIC))
+        account = self._ledger.latest()
+        wrong = sum(slot not in account or _fields(account[slot]) != _fields(record) for slot, record in live.items())
+        lost = sum(record.value is not None and slot not in live for slot, record in account.items())
+        if wrong or lost:
+            raise PermanentError(f"the live topic and the writer disagree about {wrong + lost} keys")
+        self._tell("the live topic says the same of all keys as the writer")
+
+
+def _fields(record: Written) -> tuple[object, ...]:
+    return record.partition, record.key, record.value, record.headers, record.timestamp
+
+
+def _ends(document: dict[str, Any]) -> dict[int, int]:
+    return {int(part["partition"]): int(part["end"]) for topic in document["topics"] for part in topic["partitions"]}
+
+
+def _verdict(document: dict[str, Any]) -> str:
+    findings = document.get("findings", [])
+    return f"{len(findings)} findings"
+
+
+_TANDEM = (sys.executable, "-c", "import sys; from tandem.controller.cli.main import main; sys.exit(main())")
+
+
+@contextmanager
+def telling(folder: Path, endpoints: Endpoints, store: ObjectStore, say: Callable[[str], None]) -> Iterator[Story]:
+    """Open a story and close it whatever happens."""
+    story = Story(folder=folder, endpoints=endpoints, store=store, say=say)
+    try:
+        yield story
+    finally:
+        story.close()

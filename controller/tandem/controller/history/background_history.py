@@ -1,0 +1,73 @@
+"""What an instance reads of its pair's past for whoever looks at it: a little at a time, beside its work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tandem.backup_avro.errors import ConfigError, DamagedError
+from tandem.controller.history.store_history import Annals, GradualAnnals
+from tandem.controller.history.turns import Turn, turn_of
+from tandem.controller.instance.store_watch import StoreView
+from tandem.sink.store import ObjectStore
+from tandem.sink.store.chain.chain_reader import ChainReader
+
+#: Cleared generations that the time line shows, and generations that the history goes back to.
+TURNS: Final = 6
+GENERATIONS: Final = 12
+_ENTRIES = 32
+_BUDGET_S = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastView:
+    """What was read so far. `turns` are those of generations that are wholly cleared, ascending.
+
+    `unread` are the generations whose history is not read to its end: how many entries are left, None if not known.
+    """
+
+    turns: tuple[Turn, ...] = ()
+    annals: Annals
+    unread: Mapping[int, int | None]
+
+
+class Past:
+    """At each step one chain is read: one that ended, from its last SNAPSHOT on, for its turn; or a history, on."""
+
+    def __init__(self, store: ObjectStore, pair: str, view: Callable[[], StoreView | None]) -> None:
+        self._reader = ChainReader(store, pair, ended=True)
+        self._view = view
+        self._turns: dict[int, Turn | None] = {}
+        self._annals = GradualAnnals(store, pair, generations=GENERATIONS)
+
+    def step(self) -> PastView:
+        """Read on a little; return all that was read. Raises the store's errors."""
+        view = self._view()
+        if view is not None and not self._read_a_turn(view):
+            heads = {g.number: g.seq for g in view.generations}
+            until = time.monotonic() + _BUDGET_S
+            while self._annals.read_on(heads, view.numbers, entries=_ENTRIES) and time.monotonic() < until:
+                pass
+        turns = [turn for _, turn in sorted(self._turns.items()) if turn is not None]
+        return PastView(turns=tuple(turns[-TURNS:]), annals=self._annals.annals, unread=self._annals.unread)
+
+    def _read_a_turn(self, view: StoreView) -> bool:
+        live = {g.number for g in view.generations} | view.damaged.keys()
+        over = [number for number in view.numbers if number not in live][-TURNS:]
+        self._turns = {number: turn for number, turn in self._turns.items() if number in over}
+        for number in reversed(over):
+            if number not in self._turns:
+                self._turns[number] = past_turn(self._reader, number)
+                return True
+        return False
+
+
+def past_turn(reader: ChainReader, number: int) -> Turn | None:
+    """Return the turn of a generation that is over; None if it was never opened or can't be read."""
+    try:
+        generation = reader.load(number)
+    except (DamagedError, ConfigError):
+        return None
+    return turn_of(generation) if generation.seq else None

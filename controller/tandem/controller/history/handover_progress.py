@@ -1,0 +1,268 @@
+"""A handover that a person asks for: whether it may be, what it costs, and how far it has come. Pure.
+
+Asking never endangers anything: the Active goes on until the new generation covers it, and S3 decides when that is so.
+What is refused here would be of no effect, or would leave the pair with half a generation and nobody to finish it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.backup_avro.selection import coverage
+from tandem.backup_avro.selection.coverage import Guarded
+from tandem.controller.cli.output.output import duration
+from tandem.controller.status.health import chosen, paused, problems, progress, silence
+from tandem.controller.status.overview import moment
+from tandem.controller.status.pair_view import Sight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is going to be asked. `generation` is the number that `target` shall build beside `former`.
+
+    `records` and `bytes` are what the former generation holds now: about what is read again, and stored twice for a
+    while. `scan_s` is what the newest complete generation took from its claim to COMPLETE.
+    """
+
+    pair: str
+    cluster_id: str
+    target: str
+    generation: int
+    active: str | None
+    former: int | None
+    records: int
+    bytes: int
+    scan_s: float | None
+    retained: int
+    retained_s: float
+    warnings: tuple[str, ...]
+    paused_at: int | None = None
+    """Since when the pair is paused, if it is."""
+
+    @property
+    def beside_itself(self) -> bool:
+        """Whether the Active itself builds the next generation."""
+        return self.target == self.active
+
+
+def plan(seen: Sight, *, to: str | None, force: bool) -> Plan:
+    """Return what may be asked. Raises RefusedError if it may not, ConfigError for a name that is no instance."""
+    if to is not None and to not in seen.instances:
+        raise ConfigError(
+            f"--to {to}: the pair {seen.pair} has no such instance", remedy=f"choose {' or '.join(seen.instances)}"
+        )
+    base = seen.active or chosen(seen)
+    _refuse_paused(seen, force=force)
+    _refuse_unready(seen, base, force=force)
+    assert base is not None
+    target = to or next(name for name in seen.instances if name != base.instance)
+    warnings = _warnings(seen, base, target, force=force)
+    return Plan(
+        pair=seen.pair,
+        cluster_id=base.claim.cluster_id,
+        target=target,
+        generation=seen.newest + 1,
+        active=None if seen.active is None else seen.active.instance,
+        former=None if seen.active is None else seen.active.number,
+        records=sum(part.records for _, part in base.live_parts()),
+        bytes=sum(item.bytes for item in base.objects.values()),
+        scan_s=_scan_s(seen),
+        retained=seen.policy.retain_generations,
+        retained_s=seen.policy.retain_age_s,
+        warnings=warnings,
+        paused_at=None if seen.pause is None else seen.pause.at,
+    )
+
+
+def _refuse_paused(seen: Sight, *, force: bool) -> None:
+    pause = paused(seen)
+    if pause is not None and not force:
+        raise RefusedError(pause, remedy="`tandem resume` ends the pause; --force asks for a turn in spite of it")
+
+
+def _refuse_unready(seen: Sight, base: Generation | None, *, force: bool) -> None:
+    if base is None:
+        worst = next(iter(problems(seen)), None)
+        raise RefusedError(
+            worst.message if worst is not None else "there is no complete backup",
+            remedy=worst.remedy if worst is not None else "`tandem status` shows what there is",
+        )
+    if seen.brokers is not None and seen.brokers.guarded.cluster_id != base.claim.cluster_id:
+        raise RefusedError(
+            f"the backup is of cluster {base.claim.cluster_id}, but the brokers belong to cluster "
+            f"{seen.brokers.guarded.cluster_id}",
+            remedy="check kafka.bootstrap.servers, pair and store.root of this configuration",
+        )
+    for building in _under_construction(seen):
+        if not force:
+            raise RefusedError(
+                f"{_how_far(seen, building)} ({building.claim.reason})",
+                remedy="wait for it: it is the handover; `tandem status` shows how far it is. "
+                "If it never ends, --force has another one built beside it",
+            )
+
+
+def _under_construction(seen: Sight) -> list[Generation]:
+    return [building for building in seen.building if seen.alive(building.instance)]
+
+
+def _how_far(seen: Sight, building: Generation) -> str:
+    done, total = progress(seen, building)
+    return (
+        f"generation {building.number} is already being built by {building.instance}, which is alive: "
+        f"{done} of {total} partitions are read through"
+    )
+
+
+def _warnings(seen: Sight, base: Generation, target: str, *, force: bool) -> tuple[str, ...]:
+    pause = paused(seen)
+    found = [] if pause is None else [f"{pause}; this turn is taken in spite of it"]
+    found += [
+        f"{asked.instance} asked {asked.target} for generation {asked.generation} "
+        f"{duration(seen.since_s(asked.at))} ago, and nobody has claimed it yet: who is asked now goes by this request"
+        for asked in seen.pending
+    ]
+    found += [f"generation {number} can't be read and is left behind" for number in sorted(seen.damaged)]
+    found += [
+        f"{_how_far(seen, building)}; the new one is built beside it, and it is given up when that is complete"
+        for building in _under_construction(seen)
+    ]
+    if not seen.alive(target):
+        if not force:
+            others = [name for name in seen.instances if seen.alive(name)]
+            instead = f", or choose {others[0]} with --to, which is alive" if others else ""
+            raise RefusedError(
+                f"{target} {silence(seen, target)}: nobody would act on the request",
+                remedy=f"start it (`tandem run`){instead}; with --force the request is left for when it starts",
+            )
+        found.append(
+            f"{target} {silence(seen, target)}: the request stays in force until it starts, or until another "
+            "generation is claimed"
+        )
+    if seen.active is not None and target != base.instance and not seen.alive(base.instance):
+        found.append(
+            f"{base.instance}, the Active, {silence(seen, base.instance)}: it may not be appending; it seals and "
+            "clears its generation only when it runs again"
+        )
+    keeping = sorted({pin.owner for pin in seen.pins if pin.lasting and pin.holds(base.number, seen.at)})
+    if seen.active is not None and keeping:
+        found.append(
+            f"generation {base.number} is kept for {', '.join(keeping)}: it stays when the new one is complete"
+        )
+    if seen.active is not None and target == base.instance:
+        found.append(
+            f"{target} is the Active itself: it builds the next generation beside the present one, and reads and "
+            "writes twice as much meanwhile"
+        )
+    if seen.active is None:
+        found.append("nobody appends at the moment: new records are stored only when the new generation is claimed")
+    return tuple(found)
+
+
+def _scan_s(seen: Sight) -> float | None:
+    found = [g for g in seen.generations if g.completed_at is not None]
+    newest = max(found, key=lambda g: g.number, default=None)
+    if newest is None or newest.completed_at is None:
+        return None
+    return max(0.0, (newest.completed_at - newest.claim.at) / 1000)
+
+
+class Stage(StrEnum):
+    """How far a handover has come."""
+
+    REQUESTED = "requested"
+    BUILDING = "building"
+    COMPLETE = "complete"
+    SEALED = "sealed"
+    DONE = "done"
+    GIVEN_UP = "given up"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step that was taken: when, and how many seconds after the one before (the first: after the request)."""
+
+    step: str
+    at: datetime
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a handover stands by the chains. `builder` is who claimed the number, whoever was asked."""
+
+    stage: Stage
+    builder: str | None
+    steps: tuple[Step, ...]
+
+
+def standing(
+    asked: Plan,
+    requested_at: int,
+    states: Mapping[int, Generation],
+    guarded: Guarded,
+    *,
+    held: Collection[int] = (),
+) -> Standing:
+    """Return where a handover stands. `states` are all generations, cleared ones too, by number.
+
+    `held` are those that a checkpoint keeps: for them a handover is over when they are sealed.
+    """
+    new = states.get(asked.generation)
+    old = None if asked.former is None else states.get(asked.former)
+    times = [
+        ("claimed", None if new is None else new.claim.at),
+        ("complete", None if new is None else new.completed_at),
+    ]
+    if old is not None:
+        times.append(("sealed", old.sealed_at))
+        times.append(("cleared", old.at if old.cleared is not None and old.clearing is None else None))
+    return Standing(
+        stage=_stage(asked, new, old, states, guarded=guarded, held=held),
+        builder=None if new is None else new.instance,
+        steps=_steps(requested_at, times),
+    )
+
+
+def _stage(
+    asked: Plan,
+    new: Generation | None,
+    old: Generation | None,
+    states: Mapping[int, Generation],
+    *,
+    guarded: Guarded,
+    held: Collection[int],
+) -> Stage:
+    if new is None:
+        return Stage.REQUESTED
+    if not new.complete:
+        over = coverage.spoilt(new) or new.clearing is not None or new.gone
+        return Stage.GIVEN_UP if over or coverage.successor(new, states.values()) is not None else Stage.BUILDING
+    if old is None:
+        return Stage.DONE
+    if not old.sealed:
+        return Stage.COMPLETE
+    if asked.retained or asked.retained_s or (old.cleared is not None and old.clearing is None):
+        return Stage.DONE
+    if old.clearing is None:
+        if old.number in held:
+            return Stage.DONE
+        goes = coverage.clearing(old, list(states.values()), guarded)
+        if goes is not None and not goes.goes:
+            return Stage.DONE  # All of it is kept: nothing is left to be waited for.
+    return Stage.SEALED
+
+
+def _steps(requested_at: int, times: list[tuple[str, int | None]]) -> tuple[Step, ...]:
+    found = []
+    before = requested_at
+    for name, at in times:
+        if at is not None:
+            found.append(Step(step=name, at=moment(at), seconds=max(0, at - before) / 1000))
+            before = max(before, at)
+    return tuple(found)

@@ -1,0 +1,197 @@
+"""What `tandem release` would let go of, and whether it may: pure, over one look at the pair.
+
+Only what no newer generation can ever cover may be released: a topic that the cluster no longer has in this life or
+that is no longer guarded, and records that a truncation took from a log. Everything else goes by itself when it is
+covered, and until then it is the backup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.release import released
+from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.backup_avro.selection import coverage
+from tandem.controller.status.overview import State, moment, state_of
+from tandem.controller.status.pair_view import Sight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What goes of one generation. `bytes` as they are stored; `last_read_at`: when its end was last seen.
+
+    `waits_for` says what keeps the owner from clearing it at once, None if nothing does.
+    """
+
+    generation: int
+    instance: str
+    state: State
+    partitions: tuple[int, ...]
+    records: int
+    bytes: int
+    last_read_at: datetime
+    waits_for: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parting:
+    """What is going to be released. `partitions` None: all that the topic had. No `losses`: it was released before."""
+
+    pair: str
+    topic: str
+    topic_id: str
+    partitions: tuple[int, ...] | None
+    through: int
+    why: str
+    losses: tuple[Loss, ...]
+    warnings: tuple[str, ...]
+
+
+def parting(
+    seen: Sight, topic: str, *, topic_id: str | None, partitions: Collection[int], generation: int | None
+) -> Parting:
+    """Return what may be released. Raises RefusedError if it may not be, ConfigError if there is nothing like it."""
+    _check_cluster(seen)
+    through = seen.newest if generation is None else generation
+    if through > seen.newest:
+        raise ConfigError(f"--generation {through}: the newest one is {seen.newest}")
+    stored = dict(_stored(seen, topic, through, partitions))
+    if topic_id is not None:
+        stored = {number: [key for key in keys if key.topic_id == topic_id] for number, keys in stored.items()}
+    if not any(stored.values()):
+        what = f"topic {topic}" + (f" with the id {topic_id}" if topic_id else "")
+        raise ConfigError(
+            f"no generation up to {through} holds {'these partitions of ' if partitions else ''}{what}",
+            remedy="`tandem status -o json` lists what each generation holds, with topic ids",
+        )
+    lost = {number: [key for key in keys if _lost(seen, number, key)] for number, keys in stored.items()}
+    chosen = _one_life(seen, topic, lost)
+    present = sorted({key.partition for keys in stored.values() for key in keys if key.topic_id == chosen})
+    gone = {key.partition for keys in lost.values() for key in keys if key.topic_id == chosen}
+    if chosen is None or (partitions and not gone.issuperset(partitions)):
+        raise RefusedError(
+            f"{topic} exists in the cluster and is guarded: what is stored of it is its backup, and goes by itself "
+            "when a newer generation covers it",
+            remedy="take the topic out of the configuration of both instances first, if it shall not be backed up",
+        )
+    whole = not partitions and gone.issuperset(present)
+    losses = tuple(_losses(seen, {n: [k for k in keys if k.topic_id == chosen] for n, keys in lost.items()}))
+    last = max((number for number, keys in lost.items() if keys), default=through)
+    return Parting(
+        pair=seen.pair,
+        topic=topic,
+        topic_id=chosen,
+        partitions=None if whole else tuple(sorted(gone)),
+        through=through if generation is not None else last,
+        why=_why(seen, chosen),
+        losses=losses,
+        warnings=tuple(
+            f"generation {number} can't be read: whether it holds more of this is not known"
+            for number in sorted(seen.damaged)
+        ),
+    )
+
+
+def _check_cluster(seen: Sight) -> None:
+    """On another cluster nothing of what is stored would seem to exist any more."""
+    for generation in seen.generations:
+        here, there = seen.guarded_of(generation).cluster_id, generation.claim.cluster_id
+        if here != there:
+            raise RefusedError(
+                f"the backup is of cluster {there}, but the brokers belong to cluster {here}",
+                remedy="check kafka.bootstrap.servers, pair and store.root of this configuration",
+            )
+
+
+def _stored(
+    seen: Sight, topic: str, through: int, partitions: Collection[int]
+) -> Iterator[tuple[int, list[PartitionKey]]]:
+    for generation in seen.generations:
+        if generation.number <= through:
+            yield (
+                generation.number,
+                [
+                    key
+                    for key in sorted(generation.positions)
+                    if generation.topics[key.topic_id].name == topic
+                    and key not in generation.going
+                    and (not partitions or key.partition in partitions)
+                ],
+            )
+
+
+def _generation(seen: Sight, number: int) -> Generation:
+    return next(g for g in seen.generations if g.number == number)
+
+
+def _lost(seen: Sight, number: int, key: PartitionKey) -> bool:
+    """Whether no newer generation can cover the partition, whatever comes."""
+    mine = _generation(seen, number)
+    if not seen.guarded_of(mine).has(key):
+        return True
+    newer = [g for g in seen.generations if g.number > number and g.complete]
+    verdicts = {coverage.cover(g, mine, key) for g in newer}
+    return coverage.Cover.CUT_OFF in verdicts and coverage.Cover.COVERED not in verdicts
+
+
+def _one_life(seen: Sight, topic: str, lost: dict[int, list[PartitionKey]]) -> str | None:
+    """Return the one topic id of which something is lost, None if nothing is. ConfigError if there are several."""
+    lives: dict[str, list[int]] = {}
+    for number, keys in lost.items():
+        for topic_id in sorted({key.topic_id for key in keys}):
+            lives.setdefault(topic_id, []).append(number)
+    if len(lives) <= 1:
+        return next(iter(lives), None)
+    told = "; ".join(
+        f"{topic_id} in generations {', '.join(map(str, numbers))}, last read "
+        f"{_last_read(_generation(seen, numbers[-1]), lost[numbers[-1]], topic_id):%Y-%m-%d %H:%M:%S}Z"
+        for topic_id, numbers in sorted(lives.items())
+    )
+    raise ConfigError(
+        f"{topic} was created more than once: {told}", remedy="say with --topic-id which one; release them one by one"
+    )
+
+
+def _last_read(generation: Generation, keys: Iterable[PartitionKey], topic_id: str) -> datetime:
+    return moment(max(generation.head_at(key) for key in keys if key.topic_id == topic_id))
+
+
+def _losses(seen: Sight, lost: dict[int, list[PartitionKey]]) -> Iterator[Loss]:
+    for number, keys in sorted(lost.items()):
+        generation = _generation(seen, number)
+        going = frozenset(keys) - released(seen.releases, generation)
+        if not going:
+            continue
+        parts = [part for _, part in generation.live_parts() if part.key in going]
+        yield Loss(
+            generation=number,
+            instance=generation.instance,
+            state=state_of(generation),
+            partitions=tuple(sorted(key.partition for key in going)),
+            records=sum(part.records for part in parts),
+            bytes=sum(part.end - part.start for part in parts),
+            last_read_at=moment(max(generation.head_at(key) for key in going)),
+            waits_for=_waits_for(seen, generation),
+        )
+
+
+def _waits_for(seen: Sight, generation: Generation) -> str | None:
+    if not generation.sealed:
+        return "the end of its turn: it is the one that takes records"
+    owners = sorted({pin.owner for pin in seen.pins if pin.holds(generation.number, seen.at)})
+    if owners:
+        return ", ".join(owners)
+    if seen.voices is not None and not seen.alive(generation.instance):
+        return f"{generation.instance} to run: only the owner clears a generation"
+    return None
+
+
+def _why(seen: Sight, topic_id: str) -> str:
+    guarded = next((seen.guarded_of(g) for g in seen.generations), None)
+    if guarded is not None and topic_id in guarded.topics:
+        return "the log was truncated; these records were cut off and are nowhere else"
+    return "the cluster no longer has it in this life, or it is no longer guarded; this is its last backup"

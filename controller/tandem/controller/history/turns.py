@@ -1,0 +1,41 @@
+"""The turns of a pair for its time line: when each generation was claimed, complete, sealed and cleared. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from tandem.backup_avro.chain.generation import Generation
+from tandem.controller.status.overview import State, moment, state_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One generation's life. `ended_at` is when it was cleared, all but what is kept; `state` None: all of it is gone.
+
+    What has not happened, or never will, is None.
+    """
+
+    generation: int
+    instance: str
+    state: State | None
+    tainted: bool
+    claimed_at: datetime
+    completed_at: datetime | None
+    sealed_at: datetime | None
+    ended_at: datetime | None
+
+
+def turn_of(generation: Generation) -> Turn:
+    """Return the turn of a generation, whole or cleared."""
+    over = generation.cleared is not None and generation.clearing is None
+    return Turn(
+        generation=generation.number,
+        instance=generation.instance,
+        state=None if generation.gone else state_of(generation),
+        tainted=bool(generation.taints),
+        claimed_at=moment(generation.claim.at),
+        completed_at=None if generation.completed_at is None else moment(generation.completed_at),
+        sealed_at=None if generation.sealed_at is None else moment(generation.sealed_at),
+        ended_at=moment(generation.at) if over else None,
+    )

@@ -1,0 +1,112 @@
+"""Health over HTTP: `/livez`, `/readyz`, `/active`, `/passive` (200 or 503), `/status` (JSON), `/metrics`, pages."""
+
+from __future__ import annotations
+
+import errno
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+
+from tandem.backup_avro.errors import ConfigError
+from tandem.controller.cli.output.output import document, fields
+from tandem.controller.decision.observation import Role
+from tandem.controller.http.server import Answer, Handler, Server
+from tandem.controller.process.log import redact
+from tandem.controller.status.instance_state import InstanceState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """A picture of the instance. `ticked_s` is the time since the last tick."""
+
+    role: Role
+    ticked_s: float
+    alive_within_s: float
+    state: InstanceState
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loop still turns."""
+        return self.ticked_s < self.alive_within_s
+
+
+def starting(pair: str, instance: str, incarnation: str) -> Health:
+    """Return the picture of a process that still waits for its store or its brokers: alive, not ready."""
+    state = InstanceState(pair=pair, instance=instance, incarnation=incarnation, reason="starting")
+    return Health(role=Role.PASSIVE, ticked_s=0.0, alive_within_s=1.0, state=state)
+
+
+class HealthSource:
+    """Where the server looks; `look` may be replaced while it serves."""
+
+    def __init__(self, look: Callable[[], Health]) -> None:
+        self.look = look
+
+    def __call__(self) -> Health:
+        """Look."""
+        return self.look()
+
+
+_CHECKS: dict[str, Callable[[Health], bool]] = {
+    "/livez": lambda health: health.alive,
+    "/readyz": lambda health: health.state.ready and health.alive,
+    "/active": lambda health: health.role is Role.ACTIVE,
+    "/passive": lambda health: health.role is Role.PASSIVE,
+}
+
+
+def serve(
+    address: tuple[str, int],
+    look: Callable[[], Health],
+    pages: Mapping[str, Callable[[], Answer]] | None = None,
+    metrics: Callable[[str], tuple[bytes, str]] | None = None,
+) -> Server:
+    """Serve from a thread until `shutdown`. ConfigError if the address can't be had.
+
+    `metrics` takes an Accept header and returns a page with its content type.
+
+    `pages` are what else is there, by path. They are called from many threads, and must not wait for long.
+    """
+    more = dict(pages or {})
+
+    class Paths(Handler):
+        probes = frozenset(_CHECKS)
+
+        def find(self, path: str) -> Answer:
+            answer = self._found(path)
+            # Troubles repeat what stores and brokers say.
+            return replace(answer, body=redact(answer.body)) if isinstance(answer.body, str) else answer
+
+        def _found(self, path: str) -> Answer:
+            if path in more:
+                return more[path]()
+            if path == "/metrics" and metrics is not None:
+                body, kind = metrics(self.headers.get("Accept", ""))
+                return Answer(body=body, kind=kind)
+            health = look()
+            if path == "/status":
+                text = json.dumps(document("Instance", fields(health.state)), allow_nan=False)
+                return Answer(body=text, kind="application/json")
+            if path not in _CHECKS:
+                there = ", ".join([*_CHECKS, "/status", *([] if metrics is None else ["/metrics"]), *more])
+                return Answer(body=f"there are {there}\n", status=HTTPStatus.NOT_FOUND)
+            good = _CHECKS[path](health)
+            return Answer(
+                body=f"{'yes' if good else 'no'}, role {health.role.value}\n",
+                status=HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE,
+            )
+
+    try:
+        server = Server(address, Paths)
+    except OSError as error:
+        host, port = f"[{address[0]}]" if ":" in address[0] else address[0], address[1]
+        raise ConfigError(
+            f"http.listen: {host}:{port} can't be had: {error.strerror}",
+            remedy="choose another port, or stop what listens there"
+            if error.errno == errno.EADDRINUSE
+            else f"write an address of this machine, or :{port} for all of them",
+        ) from error
+    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+    return server

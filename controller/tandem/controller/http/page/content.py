@@ -1,0 +1,343 @@
+"""What is on the status page: chosen, sorted and bounded from an overview and what is known beside it. Pure."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import PurePath
+from typing import Final
+
+from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.controller.cli.output.output import age, duration, size
+from tandem.controller.history.turns import Turn
+from tandem.controller.http.page.timeline import Timeline, timeline
+from tandem.controller.status.health import some
+from tandem.controller.status.overview import GenerationStatus, InstanceStatus, Overview, PositionStatus, State, moment
+
+#: Partitions that are listed, and of everything else that may be long.
+ROWS: Final = 50
+FEW: Final = 12
+_NEAR_S: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """One figure. `good` is False where somebody should look, `word` says so in a word; None where nobody judges."""
+
+    name: str
+    value: str
+    detail: str
+    good: bool | None = None
+    word: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Something that waits for a person, with the command that helps."""
+
+    title: str
+    text: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The last verification or drill. `came` is how it went, in a word or two."""
+
+    kind: str
+    at: datetime | None
+    good: bool | None
+    came: str
+    what: str
+    seconds: float | None
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One partition; `words` is what is wrong with it."""
+
+    position: PositionStatus
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitions:
+    """Those of one generation, worst first. `hidden` are not listed."""
+
+    generation: int
+    rows: tuple[Row, ...]
+    hidden: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """How old what is shown is: what, how many seconds (None: there is nothing), and why there is nothing newer."""
+
+    what: str
+    age_s: float | None
+    trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """The page. `me` is the instance that shows it, None for a report from the store alone.
+
+    `found` is None as long as nothing is known: the instance waits for its store or its brokers.
+    """
+
+    pair: str
+    me: str | None
+    found: Overview | None
+    tiles: tuple[Tile, ...] = ()
+    timeline: Timeline | None = None
+    needs: tuple[Need, ...] = ()
+    partitions: Partitions | None = None
+    runs: tuple[Run, ...] = ()
+    freshness: tuple[Freshness, ...] = ()
+
+    @property
+    def problems(self) -> int:
+        """How many there are."""
+        return 0 if self.found is None else len(self.found.problems)
+
+
+def content(
+    found: Overview,
+    *,
+    me: str | None,
+    turns: Sequence[Turn],
+    ran: Mapping[OutcomeKind, Outcome | None] | None,
+    freshness: Sequence[Freshness] = (),
+    config: PurePath | None = None,
+) -> Content:
+    """Return the page of what was found. `ran` is None if the last runs are not known.
+
+    `config` is the file that commands are to be called with; None: they find it by themselves.
+    """
+    active = _active(found)
+    runs = () if ran is None else tuple(_run(kind, one) for kind, one in ran.items())
+    return Content(
+        pair=found.pair,
+        me=me,
+        found=found,
+        tiles=tuple(_tiles(found, active)),
+        timeline=timeline(turns, [one.instance for one in found.instances], found.at),
+        needs=tuple(replace(one, command=_called(one.command, config)) for one in _needs(found, active)),
+        partitions=None if active is None else _partitions(active),
+        runs=tuple(replace(one, command=_called(one.command, config)) for one in runs),
+        freshness=tuple(freshness),
+    )
+
+
+def _called(command: str, config: PurePath | None) -> str:
+    """Return a command with the configuration, if it is one of ours."""
+    if config is None or not command.startswith("tandem "):
+        return command
+    return f"{command} -c {shlex.quote(str(config))}"
+
+
+def _active(found: Overview) -> GenerationStatus | None:
+    """Return the generation that takes records: the newest complete one, else the newest that is built."""
+    appended = [one for one in found.generations if one.state is State.COMPLETE]
+    return max(
+        appended or [one for one in found.generations if one.positions], key=lambda one: one.number, default=None
+    )
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def _tiles(found: Overview, active: GenerationStatus | None) -> Iterator[Tile]:
+    restore = found.restore
+    if restore is None:
+        yield Tile(name="Restorable", value="nothing", detail="there is no complete backup", good=False, word="not yet")
+        yield Tile(name="Beyond the backup", value="unknown", detail="there is no complete backup")
+    else:
+        window = restore.window
+        yield Tile(
+            name="Restorable",
+            value=f"the last {duration(window.end - window.start)}",
+            detail=f"up to {age(window.end, now=found.at)}, from generation {restore.generation} of {restore.instance}",
+            good=not restore.tainted,
+            word="tainted" if restore.tainted else "",
+        )
+        yield _beyond(restore.lag, 0 if active is None else sum(one.held_back for one in active.positions))
+    yield _margin(active)
+    yield _stored(found)
+
+
+def _beyond(lag: int | None, held: int) -> Tile:
+    if lag is None:
+        return Tile(name="Beyond the backup", value="unknown", detail="the logs' ends are not known")
+    detail = "in the logs, and not restorable yet" if lag else "it has all that can be read of the logs"
+    if held:
+        detail += f"; {held:,} more wait behind open transactions"
+    return Tile(name="Beyond the backup", value=f"{lag:,} offsets", detail=detail)
+
+
+def _margin(active: GenerationStatus | None) -> Tile:
+    known = [] if active is None else [one for one in active.positions if one.tombstone_margin_s is not None]
+    least = min(known, key=_margin_of, default=None)
+    if least is None:
+        return Tile(name="Tombstone margin", value="none", detail="nothing that is compacted is read")
+    left_s = _margin_of(least)
+    return Tile(
+        name="Tombstone margin",
+        value=duration(left_s) if left_s > 0 else f"over since {duration(-left_s)}",
+        detail=f"least of all partitions: {least.topic}-{least.partition}",
+        good=left_s > 0,
+        word="" if left_s > 0 else "late",
+    )
+
+
+def _margin_of(one: PositionStatus) -> float:
+    return math.inf if one.tombstone_margin_s is None else one.tombstone_margin_s
+
+
+def _stored(found: Overview) -> Tile:
+    total = sum(one.bytes for one in found.generations)
+    count = len(found.generations)
+    detail = f"in {count} generation{'s' if count != 1 else ''}"
+    base = None if found.restore is None else found.restore.generation
+    alone = sum(one.bytes for one in found.generations if one.number == base)
+    if alone and count > 1:
+        detail += f", {total / alone:.1f} times the one that a restore uses"
+    return Tile(name="Stored", value=size(total), detail=detail)
+
+
+# --- what waits for a person ------------------------------------------------------------------------------------------
+
+
+def _needs(found: Overview, active: GenerationStatus | None) -> Iterator[Need]:
+    newest = max((one.number for one in found.generations if one.completed_at is not None), default=0)
+    for one in found.generations:
+        if one.tainted and one.state is State.COMPLETE and one.number == newest:
+            yield _tainted(one, [other for other in found.generations if other.number > one.number])
+    if active is not None:
+        hanging = {name for one in found.instances if one.alive for name in one.held}
+        yield from _held_back([one for one in active.positions if f"{one.topic}-{one.partition}" in hanging])
+    for one in found.generations:
+        yield from _kept(one)
+
+
+def _tainted(one: GenerationStatus, newer: Sequence[GenerationStatus]) -> Need:
+    if newer:
+        cure = f"Generation {newer[-1].number} is being built in its place; if that never ends, this asks for another."
+    else:
+        cure = "Both instances replace it by themselves; this asks for it now."
+    return Need(
+        title=f"Generation {one.number} is tainted",
+        text=f"{some(one.tainted)}. What came before stays restorable. {cure}",
+        command=f"tandem failover {'--force ' if newer else ''}--reason tainted",
+    )
+
+
+def _held_back(hanging: Sequence[PositionStatus]) -> Iterator[Need]:
+    held = sorted(hanging, key=lambda one: -one.held_back)
+    for one in held[:FEW]:
+        what = f"{one.held_back:,} offsets from {one.log_end:,} on" if one.held_back else "What comes after it"
+        yield Need(
+            title=f"An open transaction holds back {one.topic}-{one.partition}",
+            text=f"{what} can't be backed up before it ends. Its producer may be gone for good: this finds the "
+            "transaction, and `kafka-transactions.sh abort` ends it.",
+            command='kafka-transactions.sh --bootstrap-server "$KAFKA_BOOTSTRAP_SERVERS" find-hanging '
+            f"--topic {shlex.quote(one.topic)} --partition {one.partition}",
+        )
+    if len(held) > FEW:
+        yield Need(
+            title=f"Open transactions hold back {len(held) - FEW:,} partitions more",
+            text="The document has all of them.",
+            command="tandem status -o json",
+        )
+
+
+def _kept(generation: GenerationStatus) -> Iterator[Need]:
+    lives: dict[tuple[str, str], list[PositionStatus]] = {}
+    for one in generation.positions:
+        if one.kept is not None:
+            lives.setdefault((one.topic, one.topic_id), []).append(one)
+    for (topic, topic_id), parts in list(lives.items())[:FEW]:
+        yield Need(
+            title=f"Generation {generation.number} keeps {topic} until it is released",
+            text=f"Why: {parts[0].kept}. {len(parts)} partition{'s' if len(parts) != 1 else ''}: "
+            f"{some(str(one.partition) for one in parts)}. The command says first what is lost.",
+            command=f"tandem release {shlex.quote(topic)} --topic-id {shlex.quote(topic_id)}",
+        )
+    if len(lives) > FEW:
+        yield Need(
+            title=f"Generation {generation.number} keeps {len(lives) - FEW:,} topics more",
+            text="The document has all of them.",
+            command="tandem status -o json",
+        )
+
+
+# --- partitions -------------------------------------------------------------------------------------------------------
+
+
+def _partitions(active: GenerationStatus) -> Partitions:
+    worst = heapq.nsmallest(ROWS, active.positions, key=_worst_first)
+    return Partitions(
+        generation=active.number,
+        rows=tuple(Row(position=one, words=tuple(_words(one))) for one in worst),
+        hidden=len(active.positions) - len(worst),
+    )
+
+
+def _worst_first(one: PositionStatus) -> tuple[object, ...]:
+    wrong = (one.tainted_from is None, not one.held_back, one.complete, _margin_of(one) > _NEAR_S)
+    return (*wrong, -(one.lag or 0), _margin_of(one), one.topic, one.partition)
+
+
+def _words(one: PositionStatus) -> Iterator[str]:
+    if one.tainted_from is not None:
+        yield f"tainted from offset {one.tainted_from:,}: {one.tainted_reason}"
+    if one.held_back:
+        yield f"{one.held_back:,} offsets behind an open transaction"
+    if not one.complete:
+        yield "not read through yet"
+    if one.tombstone_margin_s is not None and one.tombstone_margin_s <= 0:
+        yield "away from the log's end for too long"
+
+
+# --- runs, instances --------------------------------------------------------------------------------------------------
+
+
+def _run(kind: OutcomeKind, one: Outcome | None) -> Run:
+    command = f"tandem {kind.value}"
+    if kind is OutcomeKind.RETENTION:  # a plan alone leaves no result
+        command += " --execute"
+    if one is None:
+        return Run(
+            kind=kind.value, at=None, good=None, came="never", what="nothing was kept", seconds=None, command=command
+        )
+    came = "clean" if one.clean else f"failed: {one.error}" if one.error else kind.findings(one.findings)
+    if one.clean and one.unsettled:
+        left = sum(before.findings for before in one.unsettled)
+        came = f"{kind.findings(left)} of earlier runs were not read again"
+    return Run(
+        kind=kind.value,
+        at=moment(one.at),
+        good=one.good,
+        came=came,
+        what=one.what,
+        seconds=one.seconds,
+        command=command,
+    )
+
+
+def heard(one: InstanceStatus) -> str:
+    """Return when an instance was heard last, in words."""
+    if one.alive is None:
+        return "not known from the store alone"
+    if one.heard_age_s is None:
+        return "never"
+    if one.left:
+        return f"stopped {duration(one.heard_age_s)} ago"
+    if one.alive:
+        return "now" if one.heard_age_s < 1 else f"{duration(one.heard_age_s)} ago"
+    return f"silent for {duration(one.heard_age_s)}"

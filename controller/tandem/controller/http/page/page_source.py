@@ -1,0 +1,186 @@
+"""Where an instance has its page and its history from: what it knows anyway, and a little that it looks up for them.
+
+What is looked up (pins, last runs, ends of logs, the past) is asked for only while somebody looks, and never more often
+than every few seconds, however many look. Whoever asks waits a moment at most, and then gets what was known before,
+with its age: a store or a broker that hangs costs freshness, not the page.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Final, Protocol
+
+from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.controller.cli.output.output import document
+from tandem.controller.config import Config
+from tandem.controller.history.background_history import Past, PastView
+from tandem.controller.history.turns import turn_of
+from tandem.controller.http.page.content import Content, Freshness, content
+from tandem.controller.http.page.render import page, policy
+from tandem.controller.http.server import Answer
+from tandem.controller.instance.store_watch import StoreView
+from tandem.controller.process.cached_call import OnDemand
+from tandem.controller.status.outside_view import ANSWER_S, impatient_store, log_ends
+from tandem.controller.status.overview import overview
+from tandem.controller.status.pair_view import LogEnd, Sight
+from tandem.sink.kafka.auth.client_config import Value
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.store import ObjectStore
+from tandem.sink.store.chain import outcomes, pins
+from tandem.sink.store.chain.pins import KnownPins, Pin
+
+_LOOK_S: Final = 10.0
+_PAST_S: Final = 2.0
+_LINGER_S: Final = 300.0
+_WAIT_S: Final = 1.0
+_PAGE_S: Final = 5.0
+"""A page is drawn at most so often: ten thousand partitions take half a second of a core."""
+_OLD_S: Final = 60.0
+
+
+class Watched(Protocol):
+    """The instance whose page it is."""
+
+    @property
+    def view(self) -> StoreView | None:
+        """What the store had when it was last read."""
+        ...
+
+    def sight(self) -> Sight | None:
+        """Return what is known of the pair without asking anybody."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beside:
+    """What the store has beside chains."""
+
+    pins: tuple[Pin, ...]
+    ran: Mapping[OutcomeKind, Outcome | None]
+
+
+class PageSource:
+    """Makes answers to `/` and `/history`; safe to call from many threads. Until `show` they say that it starts."""
+
+    def __init__(self, config: Config, *, config_file: PurePath | None = None) -> None:
+        """`config_file` is what commands on the page are to be called with; None: they find it by themselves."""
+        self._config = config
+        self._config_file = config_file
+        self._me = config.require_instance()
+        self._watched: Watched | None = None
+        self._store: ObjectStore | None = None
+        self._admin: ClusterAdmin | None = None
+        self._known_pins: KnownPins = {}
+        self._beside = OnDemand(self._ask_store, interval_s=_LOOK_S)
+        self._ends = OnDemand(self._ask_brokers, interval_s=_LOOK_S)
+        self._past: OnDemand[PastView] | None = None
+        self._lock = threading.Lock()
+        self._drawn: Answer | None = None
+        self._drawn_mono = 0.0
+
+    def show(self, watched: Watched) -> None:
+        """Show this instance from now on."""
+        self._store = impatient_store(self._config)
+        props: dict[str, Value] = dict(self._config.kafka.reveal())
+        self._admin = ClusterAdmin(props, timeout_s=ANSWER_S)
+        past = Past(self._store, self._config.pair, lambda: watched.view)
+        self._past = OnDemand(past.step, interval_s=_PAST_S, linger_s=_LINGER_S)
+        self._watched = watched
+
+    @property
+    def pages(self) -> Mapping[str, Callable[[], Answer]]:
+        """What is there, by path."""
+        return {"/": self.page, "/history": self.history}
+
+    def page(self) -> Answer:
+        """Return the status page. While a new one is drawn, the last one will do for others, unless it is old."""
+        drawn = self._drawn
+        must_wait = drawn is None or time.monotonic() - self._drawn_mono >= _OLD_S
+        if not self._lock.acquire(blocking=must_wait) and drawn is not None:
+            return drawn
+        try:
+            return self._newest()
+        finally:
+            self._lock.release()
+
+    def _newest(self) -> Answer:
+        if self._drawn is None or time.monotonic() - self._drawn_mono >= _PAGE_S:
+            self._drawn = Answer(
+                body=page(self._content()), kind="text/html", headers={"Content-Security-Policy": policy()}
+            )
+            self._drawn_mono = time.monotonic()
+        return self._drawn
+
+    def history(self) -> Answer:
+        """Return what happened, as `tandem history -o json` does, as far as it is read: `unread` says what is not."""
+        past = None if self._past is None else self._past.get(wait_s=_WAIT_S)
+        view = None if past is None else past.value
+        body = {
+            "pair": self._config.pair,
+            "root": self._config.store.root,
+            "damaged": {} if view is None else view.annals.damaged,
+            "events": () if view is None else view.annals.happenings,
+            "unread": None if view is None else view.unread,
+            "trouble": None if past is None else past.trouble,
+        }
+        return Answer(body=json.dumps(document("History", body), allow_nan=False), kind="application/json")
+
+    def close(self) -> None:
+        """Look up no more."""
+        for asking in (self._beside, self._ends, self._past):
+            if asking is not None:
+                asking.stop()
+
+    def _content(self) -> Content:
+        watched = self._watched
+        seen = None if watched is None else watched.sight()
+        view = None if watched is None else watched.view
+        if seen is None or view is None or self._past is None:
+            return Content(pair=self._config.pair, me=self._me, found=None)
+        # Asked for all at once, so that one that hangs costs no more than one wait.
+        for asking in (self._beside, self._ends, self._past):
+            asking.get(wait_s=0.0)
+        until = time.monotonic() + _WAIT_S
+        beside = self._beside.get(wait_s=_WAIT_S)
+        ends = self._ends.get(wait_s=max(0.0, until - time.monotonic()))
+        past = self._past.get(wait_s=max(0.0, until - time.monotonic()))
+        brokers = None if seen.brokers is None else replace(seen.brokers, ends=ends.value or {})
+        seen = replace(seen, brokers=brokers, pins=() if beside.value is None else beside.value.pins)
+        over = () if past.value is None else past.value.turns
+        live = {generation.number for generation in view.generations}
+        return content(
+            overview(seen),
+            me=self._me,
+            config=self._config_file,
+            turns=[
+                *(turn for turn in over if turn.generation not in live),
+                *(turn_of(generation) for generation in view.generations if generation.seq),
+            ],
+            ran=None if beside.value is None else beside.value.ran,
+            freshness=(
+                Freshness(what="Chains", age_s=time.monotonic() - view.began_mono),
+                Freshness(what="Ends of the logs", age_s=ends.age_s, trouble=ends.trouble),
+                Freshness(what="Pins and checks", age_s=beside.age_s, trouble=beside.trouble),
+            ),
+        )
+
+    def _ask_store(self) -> _Beside:
+        assert self._store is not None
+        pair = self._config.pair
+        return _Beside(
+            pins=tuple(pins.list_pins(self._store, pair, known=self._known_pins)),
+            ran=outcomes.latest_of_each(self._store, pair),
+        )
+
+    def _ask_brokers(self) -> dict[tuple[str, int], LogEnd]:
+        assert self._watched is not None
+        assert self._admin is not None
+        seen = self._watched.sight()
+        if seen is None or seen.brokers is None:
+            return {}
+        return log_ends(self._config, self._admin, seen.brokers.guarded)

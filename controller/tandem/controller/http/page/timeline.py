@@ -1,0 +1,214 @@
+"""Where the bars of the time line are: turns of a pair as shares of a width. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import pairwise
+from typing import Final
+
+from tandem.controller.cli.output.output import duration
+from tandem.controller.history.turns import Turn
+
+_TICKS: Final = 4
+_LEAST_WIDTH: Final = 0.4
+_LABELLED: Final = 2.5
+_WORDED: Final = 24.0
+#: Pixels of an instance's name, of a bar with its gap, and between two instances.
+NAME_PX: Final = 21
+BAR_PX: Final = 27
+GAP_PX: Final = 6
+_STEPS: Final = (
+    *(timedelta(seconds=s) for s in (1, 2, 5, 10, 15, 30)),
+    *(timedelta(minutes=m) for m in (1, 2, 5, 10, 15, 30)),
+    *(timedelta(hours=h) for h in (1, 2, 3, 6, 12)),
+    *(timedelta(days=d) for d in (1, 2, 4, 7, 14, 28, 91, 182, 364)),
+)
+
+
+class Stretch(StrEnum):
+    """What a generation was in a stretch of its life."""
+
+    READING = "reading all"
+    ACTIVE = "Active"
+    SEALED = "sealed"
+    KEPT = "kept in part"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A stretch of a generation. `x` and `width` are percents of the picture's width, `y` is in pixels.
+
+    `label` is empty where there is no room. `told` says it all in words.
+    """
+
+    stretch: Stretch
+    y: int
+    x: float
+    width: float
+    label: str
+    tainted: bool
+    told: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """The place of one instance; `y` and `height` in pixels, without its name above."""
+
+    name: str
+    y: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """Where a turn passed from one lane to another, in percent."""
+
+    x: float
+    told: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """A moment on the axis, in percent."""
+
+    x: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """The picture, `height` pixels high without the axis. `told` is all of it in words, a line for each generation."""
+
+    lanes: tuple[Lane, ...]
+    height: int
+    bars: tuple[Bar, ...]
+    handovers: tuple[Handover, ...]
+    ticks: tuple[Tick, ...]
+    told: tuple[str, ...]
+
+
+def timeline(turns: Sequence[Turn], instances: Sequence[str], now: datetime) -> Timeline | None:
+    """Return the picture of these turns up to `now`, None if there are none."""
+    if not turns:
+        return None
+    turns = sorted(turns, key=lambda turn: turn.generation)
+    tracks = _tracks(turns, instances)
+    lanes: dict[str, Lane] = {}
+    height = 0
+    for name, rows in tracks.items():
+        lanes[name] = Lane(name=name, y=height + NAME_PX, height=BAR_PX * len(rows))
+        height += NAME_PX + BAR_PX * len(rows) + GAP_PX
+    start = min(turn.claimed_at for turn in turns)
+    scale = _Scale(start, max(now, start + timedelta(seconds=1)))
+    return Timeline(
+        lanes=tuple(lanes.values()),
+        height=height,
+        bars=tuple(
+            bar
+            for name, rows in tracks.items()
+            for row, its in enumerate(rows)
+            for turn in its
+            for bar in _bars(turn, lanes[name].y + BAR_PX * row, scale)
+        ),
+        handovers=tuple(_handovers(turns, scale)),
+        ticks=tuple(_ticks(scale)),
+        told=tuple(_told(turn, now) for turn in turns),
+    )
+
+
+def _tracks(turns: Sequence[Turn], instances: Sequence[str]) -> dict[str, list[list[Turn]]]:
+    """Return each instance's turns in rows, so that none hides another: an instance may build beside its own turn."""
+    found: dict[str, list[list[Turn]]] = {name: [[]] for name in instances}
+    for turn in turns:
+        rows = found.setdefault(turn.instance, [[]])
+        free = next((row for row in rows if not row or _over(row[-1], turn.claimed_at)), None)
+        if free is None:
+            rows.append([turn])
+        else:
+            free.append(turn)
+    return found
+
+
+def _over(turn: Turn, moment: datetime) -> bool:
+    return turn.ended_at is not None and turn.ended_at <= moment and turn.state is None
+
+
+class _Scale:
+    def __init__(self, start: datetime, end: datetime) -> None:
+        self.start, self.end = start, end
+
+    def at(self, moment: datetime) -> float:
+        share = (moment - self.start) / (self.end - self.start)
+        return round(100 * min(1.0, max(0.0, share)), 2)
+
+
+def _bars(turn: Turn, y: int, scale: _Scale) -> Iterator[Bar]:
+    until = turn.ended_at or scale.end
+    moments = (
+        (Stretch.READING, turn.claimed_at, turn.completed_at or until),
+        (Stretch.ACTIVE, turn.completed_at, turn.sealed_at or until),
+        (Stretch.SEALED, turn.sealed_at, until),
+        (Stretch.KEPT, turn.ended_at if turn.state is not None else None, scale.end),
+    )
+    for stretch, begin, end in moments:
+        if begin is None or end < begin:
+            continue
+        x = scale.at(begin)
+        width = max(_LEAST_WIDTH, scale.at(end) - x)
+        yield Bar(
+            stretch=stretch,
+            y=y,
+            x=min(x, 100 - width),
+            width=round(width, 2),
+            label=_label(turn, stretch, width),
+            tainted=turn.tainted and stretch is Stretch.ACTIVE,
+            told=f"generation {turn.generation} of {turn.instance}: {stretch.value} for {duration(end - begin)}",
+        )
+
+
+def _label(turn: Turn, stretch: Stretch, width: float) -> str:
+    named = stretch is Stretch.ACTIVE or (stretch is Stretch.READING and turn.completed_at is None)
+    if not named or width < _LABELLED:
+        return ""
+    wide = stretch is Stretch.ACTIVE and turn.tainted and width >= _WORDED
+    return f"{turn.generation} tainted" if wide else str(turn.generation)
+
+
+def _handovers(turns: Sequence[Turn], scale: _Scale) -> Iterator[Handover]:
+    for before, after in pairwise(turns):
+        if after.completed_at is not None and before.instance != after.instance and before.completed_at is not None:
+            yield Handover(
+                x=scale.at(after.completed_at),
+                told=f"handover: generation {after.generation} of {after.instance} is complete",
+            )
+
+
+def _ticks(scale: _Scale) -> Iterator[Tick]:
+    span = scale.end - scale.start
+    step = next((step for step in _STEPS if span / step <= _TICKS), span)
+    zero = scale.start.replace(hour=0, minute=0, second=0, microsecond=0)
+    moment = zero + -(-(scale.start - zero) // step) * step
+    form = "%H:%M:%S" if step < timedelta(minutes=1) else "%H:%M" if step < timedelta(days=1) else "%b %d"
+    while moment <= scale.end:
+        midnight = moment == moment.replace(hour=0, minute=0, second=0, microsecond=0)
+        yield Tick(x=scale.at(moment), label=f"{moment:%b %d}" if midnight else f"{moment:{form}}")
+        moment += step
+
+
+def _told(turn: Turn, now: datetime) -> str:
+    parts = [f"generation {turn.generation} of {turn.instance}: claimed {turn.claimed_at:%Y-%m-%d %H:%M:%S}Z"]
+    if turn.completed_at is None:
+        parts.append("never complete" if turn.ended_at else f"reading for {duration(now - turn.claimed_at)}")
+    else:
+        parts.append(f"complete after {duration(turn.completed_at - turn.claimed_at)}")
+        parts.append(f"Active for {duration((turn.sealed_at or now) - turn.completed_at)}")
+    if turn.tainted:
+        parts.append("tainted")
+    if turn.sealed_at is not None:
+        parts.append("sealed")
+    if turn.ended_at is not None:
+        parts.append("cleared" if turn.state is None else "cleared in part")
+    return ", ".join(parts)

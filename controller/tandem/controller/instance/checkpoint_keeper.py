@@ -1,0 +1,238 @@
+"""Minding the pair's checkpoints in an instance: completing those that a generation of mine holds, failing others.
+
+The store is asked now and then, at once after a CHECKPOINT message, and every second while one is open. What a request
+needs is judged on the chains as they were seen, and once more between two commits, before anything is appended.
+
+A generation whose instance is cut off from the brokers may stand beyond the cut with records of another history: an
+election cut the log before the log ends were asked for, it grew again, and nobody has told it yet. So the leaders are
+asked first, once for each request, whether their logs have what it read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+import structlog
+
+from tandem.backup_avro.chain.entries import PartitionKey, iso
+from tandem.backup_avro.chain.generation import ChainError, Generation
+from tandem.backup_avro.documents.checkpoint import (
+    Judgement,
+    Outcome,
+    Request,
+    Standing,
+    checkpoint_entry,
+    judge,
+    outlook,
+    takes_part,
+)
+from tandem.backup_avro.errors import TandemError
+from tandem.backup_avro.selection.coverage import Guarded
+from tandem.sink.rates import TokenBucket
+from tandem.sink.store.chain import checkpoints, pins
+from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError, StoppedError, now_ms
+from tandem.sink.store.object_store import ObjectStore
+
+_LOG = structlog.get_logger()
+_LOOK_S = 30.0
+_LOOK_WHILE_OPEN_S = 1.0
+_HINTS, _HINT_EVERY_S = 3, 10.0
+"""Messages for which all checkpoints are looked at at once, and how often for one more."""
+
+
+def failed(request: Request, *, at: int, by: str, reason: str) -> Outcome:
+    """Return the outcome of a request that failed."""
+    return Outcome(id=request.id, nonce=request.nonce, at=at, by=by, reason=reason)
+
+
+def expired(request: Request, *, at: int, by: str, detail: str) -> Outcome:
+    """Return the outcome of a request whose deadline has passed."""
+    return failed(request, at=at, by=by, reason=f"not reached by {iso(request.deadline)}: {detail}")
+
+
+class Keeper:
+    """The checkpoints as this instance last saw them. `look`, `finish` and `give_up` are for task threads.
+
+    `held` are the generations that may not be cleared; None as long as nobody has looked. `same_logs` says whether the
+    logs have what a generation read of some partitions; it raises if the brokers can't tell.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        pair: str,
+        me: str,
+        same_logs: Callable[[Generation, Collection[PartitionKey]], bool],
+    ) -> None:
+        self._store = store
+        self._pair = pair
+        self._me = me
+        self._same_logs = same_logs
+        self._remembered = checkpoints.Remembered()
+        self._looking = threading.Lock()
+        self._proven: set[tuple[str, int]] = set()
+        self._looked_mono: float | None = None
+        self._hints: frozenset[str] = frozenset()
+        self._hurries = TokenBucket(_HINTS, _HINT_EVERY_S)
+        self._details: dict[str, str] = {}
+        self.open: tuple[Request, ...] = ()
+        self.held: dict[int, tuple[str, ...]] | None = None
+
+    def due(self, now_mono: float, hints: frozenset[str]) -> bool:
+        """Whether it is time to look; `hints` are the ids of the CHECKPOINT messages that were heard."""
+        interval_s = _LOOK_WHILE_OPEN_S if self.open else _LOOK_S
+        rested = self._looked_mono is None or now_mono - self._looked_mono >= interval_s
+        # A hint that is left out now is seen again a second later.
+        if not rested and (hints == self._hints or not self._hurries.take(now_mono)):
+            return False
+        self._hints = hints
+        self._looked_mono = now_mono
+        return True
+
+    def look(self) -> None:
+        """Read all checkpoints, sweep, and fail those whose time has passed. Raises errors of the store."""
+        with self._looking:
+            found = checkpoints.look(self._store, self._pair, now_ms(self._store), remembered=self._remembered)
+        still_open = []
+        for request in found.open:
+            at = now_ms(self._store)
+            if at < request.deadline:
+                still_open.append(request)
+            else:
+                detail = self._details.get(request.nonce, "no Active has looked at it")
+                self._settle(request, expired(request, at=at, by=self._me, detail=detail))
+        nonces = {request.nonce for request in still_open}
+        known = dict(self._details)  # The thread that ticks adds to it meanwhile.
+        self._details = {nonce: text for nonce, text in known.items() if nonce in nonces}
+        self._proven = {(nonce, number) for nonce, number in self._proven.copy() if nonce in nonces}
+        self.open, self.held = tuple(still_open), found.held
+        self._looked_mono = time.monotonic()
+
+    def ripe(self, mine: Iterable[Generation], guarded: Guarded | None) -> Iterator[int]:
+        """Yield the numbers of those of my generations between whose commits something is to be said."""
+        final = {Standing.REACHED, Standing.LOST}
+        for state in mine:
+            if takes_part(state) and any(judge(r, state, guarded).standing in final for r in self.open):
+                yield state.number
+
+    def hopeless(self, generations: Iterable[Generation], guarded: Guarded | None) -> list[tuple[Request, Judgement]]:
+        """Return the requests that no generation will ever reach, and note of the others how they stand."""
+        states = list(generations)
+        found = []
+        for request in self.open:
+            judgement = outlook(request, states, guarded)
+            self._details[request.nonce] = judgement.detail
+            # What is gone from the cluster may be in an entry that is not seen yet: its owner judges between commits.
+            gone = any(judge(request, g, guarded).standing is Standing.LOST for g in states if takes_part(g))
+            if judgement.standing is Standing.LOST and not gone:
+                found.append((request, judgement))
+        return found
+
+    def give_up(self, hopeless: Iterable[tuple[Request, Judgement]]) -> None:
+        """Fail requests. Raises errors of the store."""
+        for request, judgement in hopeless:
+            at = now_ms(self._store)
+            self._settle(request, failed(request, at=at, by=self._me, reason=judgement.detail))
+
+    def finish(self, writer: ChainWriter, guarded: Guarded | None) -> None:
+        """Complete or fail what the chain of `writer` decides, between two commits. Raises what ends its writer's work.
+
+        Other trouble is told of, and whoever looks next tries again: no checkpoint stops a backup.
+        """
+        for request in self.open:
+            try:
+                self._finish(writer, request, guarded)
+            except (HolderLostError, StoppedError, ChainError):
+                raise
+            except TandemError as error:
+                _LOG.warning("cannot finish a checkpoint, trying again", checkpoint=request.id, error=str(error))
+
+    def last_chance(self, writer: ChainWriter, guarded: Guarded | None) -> None:
+        """Look once more and complete what can be before the generation takes no more records."""
+        try:
+            self.look()
+        except TandemError as error:
+            _LOG.warning("cannot look at checkpoints before sealing", error=str(error))
+        self.prove(writer.state, guarded)
+        self.finish(writer, guarded)
+
+    def prove(self, state: Generation, guarded: Guarded | None) -> None:
+        """Ask the brokers whether `state` has read the cuts that it reached, and not what was there before an election.
+
+        What it has read below a cut does not change, so once is enough. If they can't tell, they are asked again.
+        """
+        for request in self.open:
+            mine = (request.nonce, state.number)
+            if guarded is None or mine in self._proven or not takes_part(state):
+                continue
+            if judge(request, state, guarded).standing is not Standing.REACHED:
+                continue
+            if _unprovable(request, state, guarded):
+                continue  # `finish` says so
+            try:
+                same = self._same_logs(state, [key for key, offset in request.cut.items() if offset > 0])
+            except TandemError as error:
+                _LOG.warning("cannot prove a checkpoint, trying again", checkpoint=request.id, error=str(error))
+                continue
+            if same:
+                self._proven.add(mine)
+            else:
+                _LOG.warning("a log was truncated; its reader is about to be told", checkpoint=request.id)
+
+    def _finish(self, writer: ChainWriter, request: Request, guarded: Guarded | None) -> None:
+        state = writer.state
+        judgement = judge(request, state, guarded) if takes_part(state) else Judgement(standing=Standing.BEHIND)
+        if judgement.standing not in {Standing.REACHED, Standing.LOST}:
+            return
+        now = checkpoints.find(self._store, self._pair, request.id)
+        if now is None or now.request.nonce != request.nonce or now.outcome is not None:
+            return  # deleted, or decided by somebody else
+        at = now_ms(self._store)
+        if at >= request.deadline:
+            return
+        if judgement.standing is Standing.LOST:
+            self._settle(request, failed(request, at=at, by=self._me, reason=judgement.detail))
+            return
+        if (request.nonce, state.number) not in self._proven:
+            gone = _unprovable(request, state, guarded)
+            if gone:
+                reason = (
+                    f"{request.name_of(gone[0])} was deleted, created anew or taken out of the configuration before "
+                    "the brokers could confirm that what was stored of it is what they had"
+                )
+                self._settle(request, failed(request, at=at, by=self._me, reason=reason))
+            return
+        pin = checkpoints.hold(self._store, request, state.number)
+        entry = writer.append(checkpoint_entry(request))
+        swept = judge(request, state, guarded)
+        if swept.standing is not Standing.REACHED:  # a janitor's entry came in between
+            self._settle(request, failed(request, at=entry.at, by=self._me, reason=swept.detail))
+            return
+        mine = Outcome(
+            id=request.id, nonce=request.nonce, at=entry.at, by=self._me, generation=state.number, seq=entry.seq
+        )
+        if self._settle(request, mine).generation != state.number:
+            pins.release(self._store, self._pair, pin)
+
+    def _settle(self, request: Request, outcome: Outcome) -> Outcome:
+        held = checkpoints.settle(self._store, request, outcome)
+        if held.completed:
+            _LOG.info("checkpoint completed", checkpoint=request.id, generation=held.generation, seq=held.seq)
+        else:
+            _LOG.warning("checkpoint failed", checkpoint=request.id, reason=held.reason)
+        self.open = tuple(other for other in self.open if other.nonce != request.nonce)
+        return held
+
+
+def _unprovable(request: Request, state: Generation, guarded: Guarded | None) -> list[PartitionKey]:
+    """Return the partitions of a cut of which nobody can say any more whether an election cut off what was read."""
+    if guarded is None:
+        return []
+    return sorted(
+        key
+        for key, offset in request.cut.items()
+        if offset > 0 and state.positions[key].epoch >= 0 and guarded.lacks(key, request.topics.get(key.topic_id))
+    )

@@ -1,0 +1,191 @@
+"""The cluster as a pipeline and the controller see it: guarded topics, topic ids, consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+import structlog
+
+from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey, Topic
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.coverage import Guarded
+from tandem.controller.config import Config
+from tandem.sink.kafka.cluster.admin import ClusterAdmin, TopicInfo
+from tandem.sink.kafka.cluster.consumer_groups import MOST
+from tandem.sink.kafka.cluster.guarded_topics import Denied, GuardedTopics
+from tandem.sink.kafka.cluster.unique_keys import unique
+from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError
+from tandem.sink.store.chain.restore_targets import ANY
+
+_LOG = structlog.get_logger()
+_TIERED = "remote.storage.enable"
+_NAMED = 10
+#: Ids of topics that restores created, by name.
+Restored = Callable[[], Mapping[str, Collection[str]]]
+
+
+class GuardedCluster:
+    """Implements `sink.kafka.cluster.guarded_topics.Cluster` for one configuration.
+
+    Names each missing and each denied topic once.
+    """
+
+    def __init__(self, admin: ClusterAdmin, config: Config, restored: Restored = dict) -> None:
+        """`restored` tells which topics restores created; it is asked when a topic comes that a pattern matches."""
+        self._admin = admin
+        self._config = config
+        self._restored = restored
+        self._judged: dict[tuple[str, str], bool] = {}
+        self._missing: frozenset[str] = frozenset()
+        self._denied: frozenset[str] = frozenset()
+        self._left_out: frozenset[str] = frozenset()
+        self._tiered: frozenset[str] = frozenset()
+
+    def guarded(self) -> GuardedTopics:
+        """Return the guarded topics that exist now, with their configuration, and those that are denied.
+
+        Raises ClusterDeniedError if all are.
+        """
+        topics = self._config.topics
+        undescribed: dict[str, ClusterDeniedError] = {}
+        unconfigured: dict[str, ClusterDeniedError] = {}
+        described = self._admin.topics(topics.include, topics.expressions, denied=undescribed)
+        found = self._without_restored([info for info in described if self._config.guards(info.name)])
+        undescribed = {name: error for name, error in undescribed.items() if self._config.guards(name)}
+        self._tell_missing(frozenset(topics.include) - {info.name for info in found} - undescribed.keys())
+        configs = self._admin.config([info.name for info in found], denied=unconfigured) if found else {}
+        denied = undescribed | unconfigured
+        if denied and not configs:
+            raise denied[min(denied)]
+        tiered = {name: _tiered(name) for name, config in configs.items() if config.get(_TIERED) == "true"}
+        self._tiered = frozenset(tiered)
+        denied |= tiered
+        self._tell_denied(denied)
+        infos = {info.name: info for info in found}
+        return GuardedTopics(
+            topics=tuple(_topic(info, configs[info.name]) for info in found if info.name not in denied),
+            denied=tuple(
+                Denied(name=name, why=str(error), topic=_topic(infos[name], {}) if name in unconfigured else None)
+                for name, error in sorted(denied.items())
+            ),
+        )
+
+    def _without_restored(self, found: Sequence[TopicInfo]) -> list[TopicInfo]:
+        """Leave out what restores created. Of each topic that is asked once; a topic that is guarded stays so."""
+        new = [info for info in found if (info.name, info.topic_id) not in self._judged]
+        if any(info.name not in self._config.topics.include for info in new):
+            known = self._restored()
+            for info in new:
+                made = self._judged[info.name, info.topic_id] = is_restored(self._config, info, known)
+                if made:
+                    _LOG.warning(
+                        "a topic that a restore created is not backed up",
+                        topic=info.name,
+                        remedy="name it in topics.include to have it backed up",
+                    )
+        return [info for info in found if not self._judged.get((info.name, info.topic_id), False)]
+
+    def _tell_missing(self, missing: frozenset[str]) -> None:
+        for name in sorted(missing - self._missing):
+            _LOG.warning("a topic of topics.include does not exist; waiting for it", topic=name)
+        for name in sorted(self._missing - missing):
+            _LOG.info("a missing topic is there now", topic=name)
+        self._missing = missing
+
+    def _tell_denied(self, denied: Mapping[str, ClusterDeniedError]) -> None:
+        for name, error in sorted(denied.items()):
+            if name not in self._denied:
+                _LOG.warning(
+                    "a guarded topic can't be read; what is stored of it stays, and no generation becomes complete",
+                    topic=name,
+                    error=str(error.args[0]),
+                    remedy=error.remedy,
+                )
+        for name in sorted(self._denied - denied.keys()):
+            _LOG.info("a guarded topic is denied no longer", topic=name)
+        self._denied = frozenset(denied)
+
+    def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Return the present topic id of each name that exists, may be described, and is not in tiered storage."""
+        found = self._admin.topics(names, denied={})
+        return {info.name: info.topic_id for info in found if info.name not in self._tiered}
+
+    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
+        """Return the committed offsets of the guarded groups on these topics, None for those that can't be read.
+
+        Of groups for which there is no room there are none: what was known of them would take room as well.
+        """
+        ids = {topic.name: topic.topic_id for topic in topics}
+        answer = self._admin.group_offsets(ids, guards=self._config.groups.guards)
+        if answer.left_out != self._left_out:
+            self._left_out = answer.left_out
+            self._tell_left_out()
+        for group, error in answer.failed.items():
+            _LOG.warning("cannot read a consumer group's offsets", group=group, error=str(error))
+        unknown: dict[str, Sequence[GroupOffset] | None] = dict.fromkeys(answer.failed)
+        return (
+            {
+                group: tuple(
+                    GroupOffset(
+                        key=PartitionKey(ids[tp.topic], tp.partition),
+                        offset=item.offset,
+                        epoch=item.leader_epoch,
+                        metadata=item.metadata,
+                    )
+                    for tp, item in sorted(offsets.items())
+                )
+                for group, offsets in answer.groups.items()
+            }
+            | unknown
+            | dict.fromkeys(answer.left_out, ())
+        )
+
+    def _tell_left_out(self) -> None:
+        if not self._left_out:
+            _LOG.info("there is room for the offsets of all consumer groups again")
+            return
+        _LOG.warning(
+            "the offsets of some consumer groups are not backed up: all together they would take too much of an entry",
+            groups=sorted(self._left_out)[:_NAMED],
+            count=len(self._left_out),
+            most_bytes=MOST,
+            remedy="leave out those that nobody needs with groups.include or groups.exclude",
+        )
+
+
+def is_restored(config: Config, info: TopicInfo, known: Mapping[str, Collection[str]]) -> bool:
+    """Whether a restore created the topic, and no one has named it. `known`: see `restore_targets.created`."""
+    return info.name not in config.topics.include and not {info.topic_id, ANY}.isdisjoint(known.get(info.name, ()))
+
+
+def _tiered(name: str) -> ClusterDeniedError:
+    """Say why a topic is left out whose older segments are in remote storage (KIP-405).
+
+    Where these are slow, or have a quota, brokers answer a fetch with nothing and no error, as if nothing were there.
+    Kafka allows that for topics that only delete.
+    """
+    return ClusterDeniedError(
+        f"topic {name} is in tiered storage ({_TIERED}), where what can't be fetched in time looks like nothing",
+        remedy="leave it out with topics.exclude, or switch tiered storage off for it",
+    )
+
+
+def _topic(info: TopicInfo, config: dict[str, str]) -> Topic:
+    return Topic(
+        name=info.name,
+        topic_id=info.topic_id,
+        partitions=len(info.partitions),
+        replication_factor=info.replication_factor,
+        config=config,
+    )
+
+
+def as_guarded(cluster_id: str, found: GuardedTopics, generations: Iterable[Generation]) -> Guarded:
+    """Return what the rules need to know of the guarded topics, of those that are denied what `generations` know."""
+    described = [*found.topics, *(one.topic for one in found.denied if one.topic is not None)]
+    guarded = Guarded(
+        cluster_id=cluster_id,
+        topics=unique(((topic.topic_id, (topic.name, topic.partitions)) for topic in described), "topic id"),
+        denied=frozenset(one.name for one in found.denied),
+    )
+    return guarded.with_unseen(frozenset(one.name for one in found.denied if one.topic is None), generations)

@@ -1,0 +1,158 @@
+"""Proof that a newer generation has read what an older one did, and not what came in its place.
+
+Offsets and epochs alone can't tell: an unclean election cuts a log, it grows again, and a generation that was built
+later stands above the older one's position without the records that were cut off. The brokers can (KIP-320): a leader
+knows where the epoch of a position ends in its log. If that is not below the position, the log is the one that was
+read. Asked for both generations, the newer one last read from its chain, it shows that both have read one log.
+
+Epochs can be used again like offsets, where the volumes of brokers are put back to a snapshot. So records that either
+generation has read are compared with what the log holds at their offsets, in the same epoch as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import structlog
+
+from tandem.backup_avro.chain.entries import PartitionKey, Taint
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import TandemError, TransientError
+from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
+from tandem.sink.kafka.cluster.guarded_topics import Cluster
+from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.lookup.leader_epochs import holds
+from tandem.sink.read import log_identity
+from tandem.sink.read.reader_context import Source
+
+_LOG = structlog.get_logger()
+
+
+class NotProvenError(TandemError):
+    """The newer generation can't stand for the older one now; another one may, or the same one later."""
+
+
+class Prover:
+    """Asks the brokers, over a connection of its own for each question. `record_keys` compares hashes of records."""
+
+    def __init__(self, cluster: Cluster, open_source: Callable[[], Source], record_keys: RecordKeys = PLAIN) -> None:
+        self._cluster = cluster
+        self._record_keys = record_keys
+        self._open_source = open_source
+
+    def cut_off(self, older: Generation, newer: Generation, keys: Collection[PartitionKey]) -> tuple[Taint, ...]:
+        """Return where the log was cut below what `older` read; of the other `keys` it is proven that `newer` has it.
+
+        Raises NotProvenError if it is `newer` that has not read the log as it is, or not far enough; TransientError
+        and errors of `sink.kafka.errors.cluster_errors` if the brokers can't say.
+        """
+        if not keys:
+            return ()
+        names = {key: TopicPartition(older.topics[key.topic_id].name, key.partition) for key in sorted(keys)}
+        of_newer, of_older = self._ask(names, newer, older)
+        found = []
+        for key, tp in names.items():
+            new, old = newer.positions[key], older.positions[key]
+            if not holds(*of_newer[tp], of_epoch=new.epoch, offset=new.offset):
+                raise NotProvenError(
+                    f"the log of {tp.topic}-{tp.partition} was cut below what generation {newer.number} read "
+                    f"({new.offset}), so it can't stand for generation {older.number}: waiting for another one"
+                )
+            epoch, end = of_older[tp]
+            kept = holds(epoch, end, of_epoch=old.epoch, offset=old.offset)
+            if not kept and new.offset >= min(end, old.offset):
+                found.append(_taint(older, newer, key, end))
+            elif not kept:
+                raise NotProvenError(
+                    f"generation {newer.number} stands at {new.offset} in {tp.topic}-{tp.partition}, whose log has "
+                    f"what generation {older.number} read up to {end}"
+                )
+            elif new.offset < old.offset:
+                raise NotProvenError(
+                    f"generation {newer.number} stands at {new.offset} in {tp.topic}-{tp.partition}, below "
+                    f"generation {older.number} at {old.offset}, which the log still has"
+                )
+        return tuple(found)
+
+    def rewritten(self, older: Generation, newer: Generation, keys: Collection[PartitionKey]) -> tuple[Taint, ...]:
+        """Return where the log has other records now than those that `older` read of `keys`.
+
+        Raises NotProvenError if it is `newer` that has read other ones; otherwise as `cut_off`.
+        """
+        found = []
+        for state in (newer, older):
+            for key, rewritten in self.compare(state, keys).items():
+                if state is newer:
+                    raise NotProvenError(
+                        f"generation {newer.number} can't stand for generation {older.number} in {newer.name_of(key)}: "
+                        f"{rewritten.reason}; waiting for another one"
+                    )
+                found.append(_kept(older, key, rewritten.reason, cut_at=rewritten.cut_at))
+        return tuple(found)
+
+    def compare(self, state: Generation, keys: Collection[PartitionKey]) -> dict[PartitionKey, log_identity.Rewritten]:
+        """Return the partitions whose logs have other records now than those that `state` read. Raises as `cut_off`."""
+        known = sorted(key for key in keys if state.positions[key].hashes)
+        names = {key: TopicPartition(state.topics[key.topic_id].name, key.partition) for key in known}
+        if not names:
+            return {}
+        wanted = {tp: log_identity.Read.of(key, state.positions[key]) for key, tp in names.items()}
+        source = self._open_source()
+        try:
+            found = log_identity.compare(source, wanted, self._record_keys)
+        finally:
+            source.close()
+        for key, tp in names.items():
+            if tp not in found:
+                raise TransientError(f"the brokers can't tell what the log of {state.name_of(key)} holds now")
+        return {key: rewritten for key, tp in names.items() if (rewritten := found[tp]) is not None}
+
+    def has_read_this(self, state: Generation, keys: Collection[PartitionKey]) -> bool:
+        """Whether the logs still have all that `state` has read of `keys`. Raises as `cut_off` if brokers can't say."""
+        if self.compare(state, keys):
+            return False
+        asked = sorted(key for key in keys if state.positions[key].epoch >= 0)
+        names = {key: TopicPartition(state.topics[key.topic_id].name, key.partition) for key in asked}
+        if not names:
+            return True
+        (ends,) = self._ask(names, state)
+        at = state.positions
+        return all(holds(*ends[tp], of_epoch=at[key].epoch, offset=at[key].offset) for key, tp in names.items())
+
+    def _ask(
+        self, names: Mapping[PartitionKey, TopicPartition], *states: Generation
+    ) -> Sequence[Mapping[TopicPartition, tuple[int, int]]]:
+        """Return, for each of `states`, what the leaders say about the epochs of its positions."""
+        source = self._open_source()
+        try:
+            found = [
+                source.epoch_ends({tp: state.positions[key].epoch for key, tp in names.items()}) for state in states
+            ]
+        finally:
+            source.close()
+        # Asked for last: the answers above went by name.
+        present = self._cluster.topic_ids(sorted({tp.topic for tp in names.values()}))
+        for key, tp in names.items():
+            if present.get(tp.topic) != key.topic_id or any(tp not in ends for ends in found):
+                raise TransientError(f"the brokers can't tell the history of {tp.topic}-{tp.partition} now")
+        return found
+
+
+def _taint(older: Generation, newer: Generation, key: PartitionKey, end: int) -> Taint:
+    old = older.positions[key]
+    cut_at = end if 0 <= end < old.offset else -1
+    where = f"at {cut_at}" if cut_at >= 0 else "somewhere"
+    reason = f"the log was cut {where} below what was read ({old.offset}), before generation {newer.number} read it"
+    return _kept(older, key, reason, cut_at=cut_at)
+
+
+def _kept(older: Generation, key: PartitionKey, reason: str, *, cut_at: int) -> Taint:
+    old = older.positions[key]
+    _LOG.error(
+        "records that were cut off are kept, no other generation has them",
+        generation=older.number,
+        partition=older.name_of(key),
+        why=reason,
+        remedy="`tandem release` lets them go when they are not needed any more",
+    )
+    return Taint(key=key, offset=old.offset, reason=reason, cut_at=cut_at, epoch=old.epoch)

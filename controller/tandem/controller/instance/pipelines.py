@@ -1,0 +1,158 @@
+"""The pipelines of an instance, and what `decide` needs to know of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tandem.backup_avro.chain.generation import Generation
+from tandem.controller.decision.observation import PipelineState
+from tandem.controller.instance.guarded_cluster import GuardedCluster
+from tandem.sink.meters import NOBODY, Meters
+from tandem.sink.pipeline import Phase, Pipeline, PipelinePolicy, PipelineReport
+from tandem.sink.read.reader_context import Source
+from tandem.sink.read.reading_progress import PartitionReading
+from tandem.sink.read.scan.worker_ranges import Workforce
+from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError
+from tandem.sink.store.object_store import ObjectStore
+from tandem.sink.transcode.segment import Transcoder
+from tandem.sink.write.commit import Task
+from tandem.sink.write.confirm import Loss
+
+_ANSWER_POLL_S = 0.1
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    pipeline: Pipeline
+    started_mono: float
+    resumed: bool
+    draining: bool = False
+    drained_mono: float | None = None
+    failed_mono: float | None = None
+
+
+class Runs:
+    """Starts, drains and watches pipelines; one for each generation that is read."""
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        cluster: GuardedCluster,
+        open_source: Callable[[], Source],
+        transcoder: Transcoder,
+        policy: PipelinePolicy,
+        abort: threading.Event,
+        workers: Workforce | None,
+        committed: Callable[[], None],
+        copies: Callable[[], Sequence[Generation]],
+        meters: Meters = NOBODY,
+    ) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._open_source = open_source
+        self._transcoder = transcoder
+        self._policy = policy
+        self._abort = abort
+        self._workers = workers
+        self._committed = committed
+        self._copies = copies
+        self._meters = meters
+        self._runs: dict[int, _Run] = {}
+
+    def start(self, writer: ChainWriter, *, resumed: bool) -> None:
+        """Start a pipeline; one that ended before is replaced."""
+        pipeline = Pipeline(
+            writer=writer,
+            store=self._store,
+            cluster=self._cluster,
+            open_source=self._open_source,
+            transcoder=self._transcoder,
+            policy=self._policy,
+            abort=self._abort,
+            workers=self._workers,
+            committed=self._committed,
+            copies=self._copies,
+            meters=self._meters,
+        )
+        self._runs[writer.state.number] = _Run(pipeline=pipeline, started_mono=time.monotonic(), resumed=resumed)
+        pipeline.start()
+
+    def has(self, generation: int) -> bool:
+        """Whether a pipeline was started for the generation and not forgotten."""
+        return generation in self._runs
+
+    def between_commits(self, generation: int, task: Task, *, done: threading.Event, abort: threading.Event) -> None:
+        """As `asked_between_commits`; nothing is done if the generation was sealed, and is not read any more."""
+        run = self._runs.get(generation)
+        if run is not None:
+            asked_between_commits(run.pipeline, task, done=done, abort=abort)
+
+    def drain(self, generation: int) -> None:
+        """Tell a pipeline to commit what it has and end."""
+        run = self._runs[generation]
+        run.draining = True
+        run.pipeline.drain()
+
+    def forget(self, generation: int) -> None:
+        """Drop a pipeline that ended and whose generation needs none any more."""
+        self._runs.pop(generation, None)
+
+    def forget_drained(self, generations: Iterable[int]) -> None:
+        """Drop the pipelines of these generations that have committed all and ended: sealed ones are read no more."""
+        for number in generations:
+            if number in self._runs and self._runs[number].pipeline.drained:
+                del self._runs[number]
+
+    def states(self) -> dict[int, PipelineState]:
+        """Return what decisions depend on."""
+        return {number: self._state(run) for number, run in list(self._runs.items())}
+
+    def reports(self) -> list[PipelineReport]:
+        """Return all reports, ascending by generation."""
+        return [run.pipeline.report() for _, run in sorted(self._runs.items())]
+
+    def lost(self) -> dict[int, tuple[Loss, ...]]:
+        """Return what merging found to be lost, of the generations of which anything is."""
+        return {number: lost for number, run in list(self._runs.items()) if (lost := run.pipeline.lost)}
+
+    def readings(self) -> dict[int, list[PartitionReading]]:
+        """Return how far each generation is that is read, ascending; for any thread."""
+        running = (item for item in sorted(self._runs.items()) if not item[1].pipeline.drained)
+        return {number: run.pipeline.readings() for number, run in running}
+
+    @staticmethod
+    def _state(run: _Run) -> PipelineState:
+        phase, now = run.pipeline.phase, time.monotonic()
+        if phase is Phase.FAILED and run.failed_mono is None:
+            run.failed_mono = now
+        if phase is Phase.DRAINED and run.drained_mono is None:
+            run.drained_mono = now
+        return PipelineState(
+            started_mono=run.started_mono,
+            drained_mono=run.drained_mono,
+            draining=run.draining,
+            failed_mono=run.failed_mono,
+            fenced=isinstance(run.pipeline.error, HolderLostError),
+            resumed=run.resumed,
+        )
+
+    def drain_all(self, deadline_mono: float) -> bool:
+        """Drain all pipelines; return whether all ended before the deadline."""
+        for number in list(self._runs):
+            self.drain(number)
+        return all(run.pipeline.join(max(0.0, deadline_mono - time.monotonic())) for run in list(self._runs.values()))
+
+
+def asked_between_commits(pipeline: Pipeline, task: Task, *, done: threading.Event, abort: threading.Event) -> None:
+    """Have a pipeline do something between two commits, and wait until `done` is set.
+
+    Return without it when the pipeline ends first: whoever came after its last commit is never answered.
+    """
+    pipeline.request(task)
+    while not done.wait(_ANSWER_POLL_S) and not abort.is_set():
+        if pipeline.phase in {Phase.FAILED, Phase.DRAINED}:
+            return

@@ -1,0 +1,150 @@
+"""Bringing up the parts of an instance: store, brokers, coordination topic; each waited for if it may come back.
+
+What only a person can mend (a wrong password, a missing bucket, a store that ignores `If-None-Match`, another cluster's
+backups under the same root) ends the process with its message and exit code instead.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.errors import RefusedError, TransientError
+from tandem.controller.config import Config
+from tandem.controller.coordination.topic import Bulletin, CoordinationTopic
+from tandem.controller.instance.guarded_cluster import GuardedCluster
+from tandem.controller.instance.wiring import trust_of
+from tandem.sink.encryption.key_ring import keys_of
+from tandem.sink.kafka.auth.client_config import Value
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.store.chain import restore_targets
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import Identity
+from tandem.sink.store.object_store import ObjectStore
+from tandem.sink.store.signed_store import signer_of
+
+_LOG = structlog.get_logger()
+_RETRY_S = 2.0
+_FIRST_CONTACT_S = 8.0
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What an instance works with, all of it checked."""
+
+    identity: Identity
+    props: dict[str, Value] = field(repr=False)
+    store: ObjectStore
+    reader: ChainReader
+    cluster: GuardedCluster
+    bulletin: Bulletin
+    coordination: CoordinationTopic
+
+
+class StoppedEarlyError(Exception):
+    """Told to stop before everything was up; not an error."""
+
+
+def set_up(
+    config: Config,
+    open_store: Callable[[], ObjectStore],
+    *,
+    incarnation: str,
+    stop: threading.Event,
+    wake: threading.Event,
+) -> Parts:
+    """Return the parts. Raises StoppedEarlyError, and PermanentError on what waiting does not mend.
+
+    The store is opened here: some of those who give credentials for it are asked then, and may be away.
+    """
+    me = config.require_instance()
+    store = _persist(stop, "store", open_store)
+    _LOG.info("starting", store=store.url, brokers=config.kafka["bootstrap.servers"])
+    _persist(stop, "store", lambda: store.probe(f"{config.pair}/"))
+    keys = keys_of(store)
+    _persist(stop, "KMS", lambda: keys.check(config.pair))
+    if keys.encrypts:
+        _LOG.info("new objects are encrypted", key=keys.current())
+    props: dict[str, Value] = dict(config.kafka.reveal())
+    admin = ClusterAdmin(props)
+    # With less patience than later on, so that a wrong address is told soon.
+    with ClusterAdmin(props, timeout_s=_FIRST_CONTACT_S) as first:
+        cluster_id = _persist(stop, "brokers", first.cluster_id)
+    reader = ChainReader(store, config.pair)
+    _persist(stop, "store", lambda: reader.refresh(tolerant=True))
+    _check_same(config, reader, cluster_id)
+    bulletin = Bulletin(
+        pair=config.pair, me=me, peer=config.peer_instance, incarnation=incarnation, trust=trust_of(config)
+    )
+    coordination = CoordinationTopic(
+        props,
+        topic=config.coordination.topic,
+        replication_factor=config.coordination.replication_factor,
+        admin=admin,
+        bulletin=bulletin,
+        identity=CoordinationMessage(
+            event=Event.PROGRESS,
+            pair=config.pair,
+            instance=me,
+            incarnation=incarnation,
+            cluster_id=cluster_id,
+            request_id="",
+            at=0,
+        ),
+        signer=signer_of(store, "a request for a turn"),
+    )
+    _persist(stop, "coordination topic", lambda: coordination.start(wake))
+    return Parts(
+        identity=Identity(pair=config.pair, instance=me, incarnation=incarnation, cluster_id=cluster_id),
+        props=props,
+        store=store,
+        reader=reader,
+        cluster=GuardedCluster(admin, config, partial(restore_targets.created, store, config.pair, cluster_id)),
+        bulletin=bulletin,
+        coordination=coordination,
+    )
+
+
+def _persist(stop: threading.Event, what: str, call: Callable[[], _T]) -> _T:
+    """Call until it succeeds; transient errors are logged when they begin and when they end.
+
+    `what` is what is waited for, in messages. Raises StoppedEarlyError once `stop` is set, and what is not transient.
+    """
+    failed = False
+    while not stop.is_set():
+        try:
+            outcome = call()
+        except TransientError as error:
+            if not failed:
+                _LOG.warning(f"the {what} can't be reached, waiting", error=str(error))
+            failed = True
+            stop.wait(_RETRY_S)
+        else:
+            if failed:
+                _LOG.info(f"the {what} can be reached again")
+            return outcome
+    raise StoppedEarlyError
+
+
+def _check_same(config: Config, reader: ChainReader, cluster_id: str) -> None:
+    for state in reader.history():
+        if state.claim.cluster_id != cluster_id:
+            raise RefusedError(
+                f"pair {config.pair} under {reader.store.url} backs up cluster {state.claim.cluster_id}, "
+                f"but the brokers belong to cluster {cluster_id}",
+                remedy="choose another `pair` or `store.root` for this cluster",
+            )
+        opening = state.opening
+        if opening is not None and not state.gone and opening.isolation_level != config.isolation_level:
+            raise RefusedError(
+                f"isolation_level is {config.isolation_level}, but generation {state.number} of pair {config.pair} "
+                f"was begun with {opening.isolation_level}",
+                remedy="one pair keeps one isolation level; set it back, or begin another pair",
+            )

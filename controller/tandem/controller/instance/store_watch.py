@@ -1,0 +1,173 @@
+"""Watching the chains in S3 from a thread of its own, so that a slow store never holds up a heartbeat."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.pause import Pause
+from tandem.backup_avro.documents.release import Release
+from tandem.backup_avro.errors import DamagedError
+from tandem.controller.decision.decide import was_requested
+from tandem.controller.decision.spoilt_builds import NONE_SPOILT, SpoiltBuilds, spoilt_builds
+from tandem.sink.rates import RatedLog
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.pauses import PauseReader
+from tandem.sink.store.chain.releases import ReleaseReader
+
+_LOG = structlog.get_logger()
+_RATED = RatedLog(_LOG)
+_RETRY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreView:
+    """All chains as of a read that began at `began_mono`.
+
+    `grew_mono` is when an instance was last seen to have added to its chains, `grew_before_mono` the look before that.
+    `numbers` are those of all generations of which there is anything, ascending.
+    `releases` are read as long as there is a sealed generation, which they might be about; `damaged` says by number
+    why a generation is left out. `handover_ms` is how long the last handover took, as far as this process has seen it.
+    `pause` is the newest one. `spoilt` is what became of the newest builds. `origin` is what `ChainReader.origin` says.
+    `requested` is when the generations were claimed that a message had asked for, by number, cleared ones too as far as
+    this process has seen them.
+    """
+
+    began_mono: float
+    generations: tuple[Generation, ...]
+    numbers: tuple[int, ...]
+    grew_mono: dict[str, float]
+    grew_before_mono: Mapping[str, float] = field(default_factory=dict)
+    releases: tuple[Release, ...] = ()
+    damaged: Mapping[int, str] = field(default_factory=dict)
+    handover_ms: int | None = None
+    pause: Pause | None = None
+    origin: str | None = None
+    requested: Mapping[int, int] = field(default_factory=dict)
+    spoilt: SpoiltBuilds = NONE_SPOILT
+
+    @property
+    def newest(self) -> int:
+        """The highest number that was claimed, 0 if none."""
+        return self.numbers[-1] if self.numbers else 0
+
+
+def last_handover_ms(history: Iterable[Generation]) -> int | None:
+    """Return the time from COMPLETE to the seal of the generation before, at the last handover; None if none is known.
+
+    `history` are generations, cleared ones too, ascending.
+    """
+    found: int | None = None
+    former: Generation | None = None
+    for generation in history:
+        if generation.completed_at is None:
+            continue
+        if former is not None and former.sealed_at is not None:
+            found = max(0, former.sealed_at - generation.completed_at)
+        former = generation
+    return found
+
+
+class StoreWatch:
+    """Reads on every `interval_s`, or at once after `hurry`. `trouble` says why the last read failed."""
+
+    def __init__(self, reader: ChainReader, *, interval_s: float, wake: threading.Event) -> None:
+        self._reader = reader
+        self._releases = ReleaseReader(reader.store, reader.pair)
+        self._pauses = PauseReader(reader.store, reader.pair)
+        self._interval_s = interval_s
+        self._wake_others = wake
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._view: StoreView | None = None
+        self._snapshots: dict[int, Generation] = {}
+        self._grew: dict[str, float] = {}
+        self._grew_before: dict[str, float] = {}
+        self._told: set[int] = set()
+        self._thread = threading.Thread(target=self._run, name="store-watch", daemon=True)
+        self.trouble: str | None = None
+        self.damage: DamagedError | None = None
+
+    def start(self) -> None:
+        """Start the thread; the first read begins at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the read under way."""
+        self._stopped.set()
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """Read again now."""
+        self._wake.set()
+
+    @property
+    def view(self) -> StoreView | None:
+        """The newest view; None until the first read succeeded."""
+        return self._view
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            wait_s = self._interval_s
+            try:
+                self._read()
+            except DamagedError as error:
+                self.damage = error
+                self._wake_others.set()
+                return
+            except Exception as error:  # noqa: BLE001 (a thread that ended would leave the last view true for ever)
+                wait_s = _RETRY_S
+                if self.trouble is None:
+                    _LOG.warning("cannot read the chains, trying again", error=str(error), kind=type(error).__name__)
+                self.trouble = str(error) or type(error).__name__
+            else:
+                if self.trouble is not None:
+                    _LOG.info("the store answers again")
+                self.trouble = None
+            self._wake.wait(wait_s)
+            self._wake.clear()
+
+    def _read(self) -> None:
+        began = time.monotonic()
+        first = self._view is None
+        generations, grown = [], set()
+        # Before the chains: who sees a claim that was made after a pause has seen the pause as well.
+        pause = self._pauses.refresh()
+        for state in self._reader.refresh(tolerant=True):
+            known = self._snapshots.get(state.number)
+            if known is None or known.seq != state.seq:
+                # A janitor's entries say nothing of the instance.
+                said = known is None or known.said_seq != state.said_seq
+                known = self._snapshots[state.number] = state.frozen_copy()
+                if said and not first:
+                    grown.add(state.instance)
+            generations.append(known)
+        self._grew_before |= {name: self._grew[name] for name in grown if name in self._grew}
+        self._grew |= dict.fromkeys(grown, time.monotonic())
+        self._snapshots = {state.number: state for state in generations}
+        self._reader.forget_ended()
+        for number, error in self._reader.damaged.items():
+            if number not in self._told:
+                self._told.add(number)
+                _RATED.error("a generation can't be read and counts for nothing", generation=number, error=str(error))
+        self._view = StoreView(
+            began_mono=began,
+            generations=tuple(generations),
+            numbers=tuple(self._reader.numbers),
+            grew_mono=dict(self._grew),
+            grew_before_mono=dict(self._grew_before),
+            releases=self._releases.refresh(tolerant=True) if any(g.sealed for g in generations) else (),
+            damaged={number: str(error) for number, error in self._reader.damaged.items()},
+            handover_ms=last_handover_ms(self._reader.history()),
+            pause=pause,
+            # Of a bucket that was emptied and is written anew the first claim is gone, and is not looked for again.
+            origin=self._reader.origin() if self._reader.newest else None,
+            requested={g.number: g.claim.at for g in self._reader.history() if was_requested(g.claim)},
+            spoilt=spoilt_builds(self._reader.history()),
+        )
+        self._wake_others.set()

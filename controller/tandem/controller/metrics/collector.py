@@ -1,0 +1,303 @@
+"""From a picture to the page that Prometheus reads. One scrape at a time: many at once cost no more than one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from tandem.backup_avro.chain.entries import Entry
+from tandem.backup_avro.documents.outcome import OutcomeKind
+from tandem.controller.decision.observation import Role
+from tandem.controller.metrics.catalogue import COMMON, METRICS, READING, Kind
+from tandem.controller.metrics.instance_metrics import BackupPicture, Picture, Results
+from tandem.controller.process import memory_allocator
+from tandem.controller.status.overview import State
+from tandem.sink.meters import Meters
+from tandem.sink.pipeline import Phase
+from tandem.sink.read.reading_progress import PartitionReading, Reading, by_topic, together
+
+_STARTING = "Starting"
+Sample = tuple[str, tuple[str, ...], float]
+"""Name without `tandem_`, values of its labels, value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """How much of the reading is shown: topics, if there are at most `max_topics`, and partitions."""
+
+    max_topics: int = 200
+    partitions: bool = False
+
+
+class Tally:
+    """Counters and histograms of a process, fed by pipelines. Thread-safe."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str) -> Counter:
+            described = METRICS[name]
+            return Counter(name, described.help, described.labels, registry=registry)
+
+        def histogram(name: str) -> Histogram:
+            described = METRICS[name]
+            return Histogram(name, described.help, buckets=described.buckets, registry=registry)
+
+        self._retries = counter("tandem_retries_total")
+        self._skipped = counter("tandem_skipped_offsets_total")
+        self._records = counter("tandem_records_written_total")
+        self._bytes = counter("tandem_bytes_written_total")
+        self._objects = counter("tandem_objects_written_total")
+        self._commits = counter("tandem_commits_total")
+        self._uploads = histogram("tandem_upload_duration_seconds")
+        self._durations = histogram("tandem_commit_duration_seconds")
+        # A counter that begins with its first event hides that event from rate().
+        for target in ("store", "brokers", "kms"):
+            self._retries.labels(target)
+
+    @property
+    def meters(self) -> Meters:
+        """Where pipelines tell what they did."""
+        return Meters(
+            uploaded=self._uploads.observe,
+            committed=self._committed,
+            retried=self.retried,
+            skipped=self._skipped.inc,
+        )
+
+    def retried(self, target: str) -> None:
+        """Note that something is asked again of the store, the brokers or the KMS."""
+        self._retries.labels(target).inc()
+
+    def _committed(self, seconds: float, entry: Entry) -> None:
+        self._durations.observe(seconds)
+        self._commits.labels(entry.kind.value).inc()
+        self._objects.inc(len(entry.objects))
+        self._bytes.inc(sum(item.bytes for item in entry.objects))
+        self._records.inc(sum(part.records for item in entry.objects for part in item.parts))
+
+
+class Page:
+    """The page of one process. `look` and `results` may be replaced while it serves.
+
+    They must return at once, whatever store and brokers do.
+    """
+
+    def __init__(
+        self,
+        *,
+        pair: str,
+        instance: str,
+        transcoder: Callable[[], str],
+        detail: Detail,
+        now: Callable[[], float],
+    ) -> None:
+        self.look: Callable[[], Picture] = Picture
+        self.results: Callable[[], Results] = Results
+        inner = CollectorRegistry()
+        self.tally = Tally(inner)
+        ProcessCollector(registry=inner)
+        inner.register(_Gauges(self, transcoder=transcoder, detail=detail, now=now))
+        self._outer = CollectorRegistry()
+        self._outer.register(_Labelled(inner, dict(zip(COMMON, (pair, instance), strict=True))))
+        self._lock = threading.Lock()
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the page and its content type; `accept` is the request's header."""
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # a version that is none
+            encode, content_type = choose_encoder("")
+        with self._lock:
+            return encode(self._outer), content_type
+
+    def families(self) -> list[Metric]:
+        """Return what the page shows, parsed."""
+        with self._lock:
+            return list(self._outer.collect())
+
+
+class _Gauges(Collector):
+    def __init__(self, page: Page, *, transcoder: Callable[[], str], detail: Detail, now: Callable[[], float]) -> None:
+        self._page = page
+        self._transcoder = transcoder
+        self._detail = detail
+        self._now = now
+        self._version = version("tandem-kafka-backup")
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing beforehand: what is there depends on what is known."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the gauges that have a value, in the order of the catalogue."""
+        families = {
+            name: GaugeMetricFamily(name, described.help, labels=described.labels)
+            for name, described in METRICS.items()
+            if described.kind is Kind.GAUGE
+        }
+        families["tandem_build_info"].add_metric((self._version, self._transcoder()), 1.0)
+        now = self._now()
+        found = (
+            samples(self._page.look(), detail=self._detail, now=now),
+            results_samples(self._page.results()),
+            memory_samples(),
+        )
+        for name, labels, value in (sample for each in found for sample in each):
+            families[f"tandem_{name}"].add_metric(labels, value)
+        yield from (family for family in families.values() if family.samples)
+
+
+class _Labelled(Collector):
+    """Adds labels to all that another registry has, and leaves out when each counter was made."""
+
+    def __init__(self, inner: CollectorRegistry, labels: dict[str, str]) -> None:
+        self._inner = inner
+        self._labels = labels
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing beforehand, as above."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the other one's metrics."""
+        for metric in self._inner.collect():
+            metric.samples = [
+                sample._replace(labels={**self._labels, **sample.labels})
+                for sample in metric.samples
+                if not sample.name.endswith("_created")
+            ]
+            yield metric
+
+
+def samples(seen: Picture, *, detail: Detail, now: float) -> Iterator[Sample]:
+    """Yield what a picture shows. `now` is seconds since the epoch."""
+    state = _STARTING if seen.role is None else seen.role.value
+    for name in (_STARTING, *(role.value for role in Role)):
+        yield "state", (name,), float(name == state)
+    yield "ready", (), float(seen.ready)
+    yield "tick_age_seconds", (), seen.tick_age_s
+    troubles = {
+        "peer_alive": seen.peer_alive,
+        "peer_agrees": seen.peer_agrees,
+        "store_failing": seen.store_failing,
+        "brokers_failing": seen.brokers_failing,
+        "coordination_failing": seen.coordination_failing,
+    }
+    yield from ((name, (), float(so)) for name, so in troubles.items() if so is not None)
+    if seen.peer_heard_s is not None:
+        yield "peer_last_heard_timestamp_seconds", (), now - seen.peer_heard_s
+    if seen.store_read_s is not None:
+        yield "store_read_timestamp_seconds", (), now - seen.store_read_s
+    for report in seen.reports:
+        generation = str(report.generation)
+        yield from (("pipeline_phase", (generation, phase.value), float(phase is report.phase)) for phase in Phase)
+        yield "unread_partitions", (generation,), report.unread
+        yield "memory_used_bytes", (generation,), report.held_bytes
+        yield "memory_budget_bytes", (generation,), report.memory_budget
+        yield "memory_full_seconds", (generation,), report.waited_s
+    yield from _reading_samples(seen, detail)
+    if seen.backup is not None:
+        yield from _backup_samples(seen.backup)
+    if seen.missing_heads is not None:
+        yield "missing_heads", (), seen.missing_heads
+    if seen.lost_covers is not None:
+        yield "lost_covers", (), seen.lost_covers
+    if seen.handover_ms is not None:
+        yield "handover_duration_seconds", (), seen.handover_ms / 1000
+
+
+def _reading_samples(seen: Picture, detail: Detail) -> Iterator[Sample]:
+    shown = True
+    for number, readings in seen.readings.items():
+        generation = str(number)
+        yield from _of_reading("", (generation,), together(readings))
+        topics = by_topic(readings)
+        if len(topics) <= detail.max_topics:
+            for topic, reading in topics.items():
+                yield from _of_reading("topic_", (generation, topic), reading)
+        else:
+            shown = False
+        if detail.partitions:
+            for one in readings:
+                yield from _of_partition(generation, one)
+    yield "topic_series", (), float(shown)
+
+
+def _of_reading(prefix: str, labels: tuple[str, ...], reading: Reading) -> Iterator[Sample]:
+    values: tuple[float | None, ...] = (
+        reading.partitions,
+        reading.position,
+        reading.end,
+        reading.high,
+        reading.lag,
+        reading.behind_s,
+        reading.held,
+        reading.hanging,
+        reading.base_remaining,
+        reading.margin_s,
+        reading.margin_share,
+    )
+    for name, value in zip(READING, values, strict=True):
+        if value is not None:
+            yield f"{prefix}{name}", labels, value
+
+
+def _of_partition(generation: str, one: PartitionReading) -> Iterator[Sample]:
+    labels = (generation, one.topic, str(one.partition))
+    yield "partition_position_offsets", labels, one.position
+    yield "partition_lag_offsets", labels, one.lag
+    yield "partition_lag_seconds", labels, one.behind_s
+
+
+def _backup_samples(backup: BackupPicture) -> Iterator[Sample]:
+    yield "restorable", (), float(backup.restore_generation > 0)
+    yield "restore_generation", (), backup.restore_generation
+    yield "generation", (), backup.generation
+    yield "newest_generation", (), backup.newest
+    yield from (("generations", (state.value,), backup.states.get(state, 0)) for state in State)
+    yield from (("chain_entries", (str(number),), seq) for number, seq in backup.chain_entries.items())
+    yield "stored_bytes", (), backup.stored_bytes
+    yield "stored_objects", (), backup.stored_objects
+    yield "tainted_partitions", (), backup.tainted
+    yield "damaged_generations", (), backup.damaged
+    if backup.complete_bytes is not None:
+        yield "complete_bytes", (), backup.complete_bytes
+        if backup.complete_bytes:
+            yield "amplification_ratio", (), backup.stored_bytes / backup.complete_bytes
+    moments = {
+        "restore_window_start_timestamp_seconds": backup.window_start,
+        "restore_window_end_timestamp_seconds": backup.window_end,
+        "last_complete_timestamp_seconds": backup.completed_at,
+        "rotation_due_timestamp_seconds": backup.rotation_due,
+        "handover_started_timestamp_seconds": backup.handover_began,
+        "catch_up_duration_seconds": backup.catch_up_ms,
+    }
+    yield from ((name, (), ms / 1000) for name, ms in moments.items() if ms is not None)
+
+
+def memory_samples() -> Iterator[Sample]:
+    """Yield what is in use of this process's memory: what grows there is kept, what the system counts may be free."""
+    bytes_ = memory_allocator.allocated()
+    if bytes_ is not None:
+        yield "malloc_allocated_bytes", (), bytes_
+    yield "python_blocks", (), memory_allocator.blocks()
+
+
+def results_samples(results: Results) -> Iterator[Sample]:
+    """Yield what the last runs came to."""
+    if not results.known:
+        return
+    for kind in OutcomeKind:
+        labels, one = (kind.value,), results.last.get(kind)
+        yield "run_last_timestamp_seconds", labels, 0.0 if one is None else one.at / 1000
+        if one is not None:
+            yield "run_last_clean", labels, float(one.good)
+            yield "run_last_findings", labels, one.findings + sum(before.findings for before in one.unsettled)
+            yield "run_last_duration_seconds", labels, one.seconds
+            yield "run_last_records", labels, one.records

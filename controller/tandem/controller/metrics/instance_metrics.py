@@ -1,0 +1,130 @@
+"""What an instance knows at one moment, as far as metrics show it. Pure: made of values that are in memory anyway."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.backup_avro.selection import coverage, moments, newest_state
+from tandem.controller.decision.observation import Role
+from tandem.controller.status.health import chosen, doubtful
+from tandem.controller.status.overview import State, state_of
+from tandem.controller.status.pair_view import Sight, stands_at
+from tandem.sink.pipeline import PipelineReport
+from tandem.sink.read.reading_progress import PartitionReading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """The last run of each kind, None if there is none. `known`: the store was asked."""
+
+    known: bool = False
+    last: Mapping[OutcomeKind, Outcome | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupPicture:
+    """What the chains say. Times are ms since the epoch by the store's clock, sizes bytes; None is not known, or none.
+
+    `generation` is the newest that this instance owns, `restore_generation` what a restore would rest on; 0: none.
+    """
+
+    newest: int
+    generation: int
+    restore_generation: int
+    window_start: int | None
+    window_end: int | None
+    completed_at: int | None
+    states: Mapping[State, int]
+    chain_entries: Mapping[int, int]
+    stored_bytes: int
+    stored_objects: int
+    complete_bytes: int | None
+    tainted: int
+    damaged: int
+    rotation_due: int | None
+    handover_began: int | None
+    catch_up_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """One look at an instance. `role` is None before its parts are up. Seconds, but for what says otherwise.
+
+    `peer_heard_s` and `store_read_s` are times since; None: never. `handover_ms` is how long the last handover took.
+    """
+
+    role: Role | None = None
+    ready: bool = False
+    tick_age_s: float = 0.0
+    peer_alive: bool | None = None
+    peer_heard_s: float | None = None
+    peer_agrees: bool | None = None
+    store_failing: bool | None = None
+    brokers_failing: bool | None = None
+    coordination_failing: bool | None = None
+    reports: Sequence[PipelineReport] = ()
+    readings: Mapping[int, Sequence[PartitionReading]] = field(default_factory=dict)
+    store_read_s: float | None = None
+    backup: BackupPicture | None = None
+    missing_heads: int | None = None
+    lost_covers: int | None = None
+    handover_ms: int | None = None
+
+
+def backup_picture(seen: Sight, instance: str) -> BackupPicture:
+    """Return what one look at the chains comes to, for the instance called `instance`."""
+    base = chosen(seen)
+    active = seen.active
+    window = [at for at in map(moments.window_from, newest_state.restorable(seen.generations)) if at is not None]
+    complete = max((g for g in seen.generations if g.complete), key=lambda g: g.number, default=None)
+    spoilt = doubtful(seen)
+    waiting = [
+        newer.completed_at
+        for older in seen.generations
+        if older.complete
+        and not older.sealed
+        and (newer := coverage.successor(older, seen.generations)) is not None
+        and newer.completed_at is not None
+    ]
+    return BackupPicture(
+        newest=seen.newest,
+        generation=max((g.number for g in seen.generations if g.instance == instance), default=0),
+        restore_generation=0 if base is None else base.number,
+        window_start=min(window, default=None),
+        window_end=None if base is None else stands_at(base),
+        completed_at=None if complete is None else complete.completed_at,
+        states=Counter(map(state_of, seen.generations)),
+        chain_entries={g.number: g.seq for g in seen.generations if not g.sealed},
+        stored_bytes=sum(item.bytes for g in seen.generations for item in g.objects.values()),
+        stored_objects=sum(len(g.objects) for g in seen.generations),
+        complete_bytes=None if base is None else sum(item.bytes for item in base.objects.values()),
+        tainted=0 if spoilt is None else len(spoilt.taints),
+        damaged=len(seen.damaged),
+        rotation_due=None if active is None else active.claim.at + round(seen.policy.rotation_interval_s * 1000),
+        handover_began=min(waiting, default=None),
+        catch_up_ms=(
+            None if complete is None or complete.completed_at is None else complete.completed_at - complete.claim.at
+        ),
+    )
+
+
+class BackupPictures:
+    """Makes pictures of the chains, and the same one again as long as they have not grown: objects may be many.
+
+    For one thread at a time.
+    """
+
+    def __init__(self, instance: str) -> None:
+        self._instance = instance
+        self._seen: tuple[object, ...] | None = None
+        self._made: BackupPicture | None = None
+
+    def of(self, seen: Sight) -> BackupPicture:
+        """Return the picture of what is seen."""
+        key = (seen.newest, len(seen.damaged), *((g.number, g.seq, g.holder) for g in seen.generations))
+        if self._made is None or key != self._seen:
+            self._made, self._seen = backup_picture(seen, self._instance), key
+        return self._made

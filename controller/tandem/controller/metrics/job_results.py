@@ -1,0 +1,51 @@
+"""Reading what verifications, drills and sweeps came to, in a thread of its own: no job lives to be scraped."""
+
+from __future__ import annotations
+
+import threading
+
+import structlog
+
+from tandem.controller.metrics.instance_metrics import Results
+from tandem.sink.store.chain.outcomes import OutcomeReader
+from tandem.sink.store.object_store import ObjectStore
+
+_LOG = structlog.get_logger()
+_INTERVAL_S = 300.0
+"""One listing each time, so about nine thousand a month; jobs run once a day."""
+
+
+class ResultsWatch:
+    """Looks at once and then every `interval_s`. What was read stays, however long the store is away afterwards."""
+
+    def __init__(self, store: ObjectStore, pair: str, *, interval_s: float = _INTERVAL_S) -> None:
+        self._reader = OutcomeReader(store, pair)
+        self._interval_s = interval_s
+        self._stopped = threading.Event()
+        self._results = Results()
+        self._failing = False
+        self._thread = threading.Thread(target=self._run, name="results", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the read under way."""
+        self._stopped.set()
+
+    def results(self) -> Results:
+        """Return what was read last."""
+        return self._results
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._results = Results(known=True, last=self._reader.refresh())
+            except Exception as error:  # noqa: BLE001 (a thread that ended would show the last results for ever)
+                if not self._failing and not self._stopped.is_set():
+                    _LOG.warning("cannot read the results of jobs, trying again", error=str(error))
+                self._failing = True
+            else:
+                self._failing = False
+            self._stopped.wait(self._interval_s)

@@ -1,0 +1,296 @@
+"""Logs: one line per event on stderr, as JSON or for a terminal; vendors' stdlib logs come out in the same form.
+
+Secrets are kept out twice: by the name of a key, and by value, for every secret registered before. State here is that
+of the process: which secrets to hide, and what every line carries (pair, instance, incarnation).
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+import sys
+import textwrap
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from enum import Enum
+from types import TracebackType
+from typing import Any, Final, Literal, TextIO
+
+import stamina
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from tandem.sink.kafka.auth.secret_forms import forms_of
+
+MASK: Final = "********"
+_OURS: Final = ("tandem",)
+_THEIRS: Final = ("kafka", "stamina")  # whose levels are set here
+_SECRET_KEY: Final = re.compile(
+    r"password|passwd|passphrase|secret|(^|[._-])token($|[._-])|access[._-]?key|private[._-]?key|key[._]pem|"
+    r"authorization|credential|cookie",
+    re.IGNORECASE,
+)
+_SHORTEST_SECRET: Final = 4  # hiding shorter ones by value would garble everything else
+_SHORTEST_LINE: Final = 16
+_FRAMES: Final = 20
+_CAUSES: Final = 8
+_FIRST: Final = ("timestamp", "level", "event", "logger")
+
+Format = Literal["auto", "console", "json"]
+
+
+class _Process:
+    """What all lines of this process share."""
+
+    secrets: tuple[str, ...] = ()
+    bound: Mapping[str, object] = {}
+    handler: logging.Handler | None = None
+
+
+def register_secrets(values: Iterable[str]) -> None:
+    """Hide these values wherever they appear in a log line or an error message, and as `forms_of` has them.
+
+    Of one with many lines, such as a key in PEM, each line is hidden as well: a parser may repeat one of them.
+    """
+    forms = set(_Process.secrets)
+    for value in (part for whole in values for part in (whole, *_lines_of(whole))):
+        if len(value) >= _SHORTEST_SECRET:
+            forms |= set(forms_of(value))
+    _Process.secrets = tuple(sorted(forms, key=len, reverse=True))
+
+
+def _lines_of(value: str) -> Iterator[str]:
+    for line in map(str.strip, value.splitlines() if "\n" in value.strip() else ()):
+        if len(line) >= _SHORTEST_LINE and not line.startswith("-----"):
+            yield line
+
+
+def secrets() -> tuple[str, ...]:
+    """Return what is hidden, in all its forms: for `register_secrets` in another process."""
+    return _Process.secrets
+
+
+def redact(text: str) -> str:
+    """Return `text` with registered secrets masked."""
+    for secret in _Process.secrets:
+        if secret in text:
+            text = text.replace(secret, MASK)
+    return text
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Return `text` with control characters escaped: what comes from a topic must not steer the terminal."""
+    return "".join(
+        char if char.isprintable() or (lines and char == "\n") else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+
+
+def bind(**values: object) -> None:
+    """Let every further line of this process carry `values`, such as pair, instance and incarnation; None drops one."""
+    merged = {**_Process.bound, **values}
+    _Process.bound = {key: value for key, value in merged.items() if value is not None}
+
+
+def configure(*, level: str = "info", fmt: Format = "auto", stream: TextIO | None = None) -> None:
+    """Send all logs to `stream` (stderr). Our own from `level` up, everybody else's from WARNING up.
+
+    `auto` is console on a terminal, else JSON. Colours need a terminal and no NO_COLOR. May be called again.
+    """
+    stream = stream if stream is not None else sys.stderr
+    terminal = stream.isatty()
+    console = fmt == "console" or (fmt == "auto" and terminal)
+    render = _console(colours=terminal and not os.environ.get("NO_COLOR")) if console else _json()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        _Formatter(
+            foreign_pre_chain=_shared(),
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+        )
+    )
+    own = logging.getLevelNamesMapping()[level.upper()]
+    root = logging.getLogger()
+    if _Process.handler is not None:
+        root.removeHandler(_Process.handler)
+    root.addHandler(handler)
+    root.setLevel(max(logging.WARNING, own))
+    for name in _OURS:
+        logging.getLogger(name).setLevel(own)
+    _Process.handler = handler
+    logging.captureWarnings(capture=True)
+    threading.excepthook = _thread_died
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.contextvars.merge_contextvars,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            *_shared(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+def configure_instance(*, level: str, fmt: Format) -> None:
+    """Configure the log of `tandem run` and of its workers. Clients are quiet: what they meet, the pipeline tells once.
+
+    Both Kafka's and S3's write several lines a second while a broker or the store is away.
+    """
+    configure(level=level, fmt=fmt)
+    if level != "debug":
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
+        stamina.instrumentation.set_on_retry_hooks([])
+    else:
+        logging.getLogger("stamina").setLevel(logging.NOTSET)
+
+
+def count_retries(count: Callable[[], None]) -> None:
+    """Have `count` called whenever the store's client tries something again, beside what the log says of it."""
+
+    def hook(details: stamina.instrumentation.RetryDetails) -> None:
+        del details
+        count()
+
+    stamina.instrumentation.set_on_retry_hooks([*stamina.instrumentation.get_on_retry_hooks(), hook])
+
+
+def reset() -> None:
+    """Undo `configure`, `bind` and `register_secrets`: for tests and for programs that embed Tandem."""
+    if _Process.handler is not None:
+        logging.getLogger().removeHandler(_Process.handler)
+    for name in (*_OURS, *_THEIRS):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    logging.getLogger().setLevel(logging.WARNING)
+    logging.captureWarnings(capture=False)
+    threading.excepthook = threading.__excepthook__
+    structlog.reset_defaults()
+    _Process.secrets, _Process.bound, _Process.handler = (), {}, None
+
+
+class _Formatter(structlog.stdlib.ProcessorFormatter):
+    """Masks registered secrets in the finished line, whatever part of it they are in."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
+def _shared() -> list[Processor]:
+    return [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+        _add_bound,
+    ]
+
+
+def _console(*, colours: bool) -> list[Processor]:
+    return [_hide, _escape, structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=_format_traceback)]
+
+
+def _json() -> list[Processor]:
+    return [
+        structlog.processors.ExceptionRenderer(_describe_current),
+        _hide,
+        _order,
+        structlog.processors.JSONRenderer(default=_plain),
+    ]
+
+
+def _add_bound(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    for key, value in _Process.bound.items():
+        event.setdefault(key, value)
+    return event
+
+
+def _hide(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    return {key: _hidden(key, value) for key, value in event.items()}
+
+
+def _hidden(key: object, value: object) -> object:
+    if isinstance(key, str) and _SECRET_KEY.search(key) and value is not None:
+        return MASK
+    if isinstance(value, str):
+        return redact(value)  # before a renderer escapes it once more
+    if isinstance(value, Mapping):
+        return {str(inner): _hidden(inner, item) for inner, item in value.items()}
+    if isinstance(value, (list, tuple)) and key != "exc_info":
+        return [_hidden(None, item) for item in value]
+    return value
+
+
+def _escape(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Escape control characters in texts; the renderer itself escapes those inside lists and mappings."""
+    return {printable(str(key)): _escaped(key, value) for key, value in event.items()}
+
+
+def _escaped(key: object, value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return _indented(value) if key == "stack" else printable(value)
+
+
+def _format_traceback(stream: TextIO, exc_info: structlog.typing.ExcInfo) -> None:
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    stream.write(_indented(text.getvalue()))
+
+
+def _indented(text: str) -> str:
+    """Return lines that can't be taken for events: none begins where a time stands."""
+    return textwrap.indent(printable(redact(text), lines=True), "  ")
+
+
+def _order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    return {**{key: event[key] for key in _FIRST if key in event}, **event}
+
+
+def _plain(value: object) -> object:
+    """Give JSON a form for what it has none for."""
+    match value:
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Enum():
+            return value.value
+        case set() | frozenset():
+            return sorted(str(item) for item in value)
+        case _:
+            return redact(str(value))
+
+
+def _describe_current(
+    exc_info: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
+) -> Any:  # noqa: ANN401 - structlog takes any rendering
+    return describe(exc_info[1]) if exc_info[1] is not None else None
+
+
+def describe(error: BaseException, *, depth: int = 0) -> dict[str, object]:
+    """Return an exception as plain data: type, message, frames (innermost last, no locals) and what caused it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    described: dict[str, object] = {
+        "type": f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."),
+        "message": str(error),
+        "frames": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames[-_FRAMES:]],
+    }
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None and depth < _CAUSES:
+        described["cause"] = describe(cause, depth=depth + 1)
+    if isinstance(error, BaseExceptionGroup) and depth < _CAUSES:
+        described["group"] = [describe(inner, depth=depth + 1) for inner in error.exceptions]
+    return described
+
+
+def _thread_died(args: threading.ExceptHookArgs) -> None:
+    if args.exc_type is SystemExit or args.exc_value is None:
+        return
+    name = args.thread.name if args.thread else "?"
+    error = (args.exc_type, args.exc_value, args.exc_traceback)
+    structlog.get_logger("tandem.controller").critical("thread died", thread=name, exc_info=error)

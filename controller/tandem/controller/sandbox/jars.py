@@ -1,0 +1,289 @@
+"""The broker's jars: fetched once with the Ivy that PySpark ships, then kept in the user's cache folder.
+
+Each is held against its SHA-256 in jars.sha256: what a mirror has put in its place, or added, is not run.
+
+Safe against other processes that do the same at the same moment (a file lock), and against being cut off: jars are
+gathered in a folder beside the final one, which is renamed when it is complete.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+
+from tandem.backup_avro.errors import TandemError
+from tandem.controller.sandbox.errors import DownloadFailedError, JavaUnfitError, PartMissingError
+
+KAFKA_VERSION = "4.3.1"
+JARS_VARIABLE = "TANDEM_KAFKA_JARS"
+OLDEST_JAVA = 17
+# Holds the digest of the list of checksums that the jars were held against.
+_COMPLETE = ".complete"
+_MEGABYTES = 45
+_FETCH_TIMEOUT_S = 900.0
+_ATTEMPTS = 3
+_PAUSE_S = 2.0
+
+
+def find_java(environment: Mapping[str, str] | None = None) -> Path:
+    """Return the java that Spark would take too: that of JAVA_HOME, else the first on PATH.
+
+    Raises JavaUnfitError if there is none, it does not run, or it is older than Java 17.
+    """
+    environment = os.environ if environment is None else environment
+    remedy = f"install a Java runtime {OLDEST_JAVA} or newer, or point JAVA_HOME at one"
+    home = environment.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        if not os.access(java, os.X_OK):
+            raise JavaUnfitError(f"JAVA_HOME is {home}, but there is no bin/java in it", remedy=remedy)
+    else:
+        found = shutil.which("java", path=environment.get("PATH", os.defpath))
+        if found is None:
+            raise JavaUnfitError("there is no java on PATH", remedy=remedy)
+        java = Path(found)
+    try:
+        answer = subprocess.run(  # noqa: S603 - the user's own java
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=False, env=dict(environment)
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JavaUnfitError(f"{java} does not run: {error}", remedy=remedy) from error
+    version = parse_java_version(answer.stderr + answer.stdout)
+    if answer.returncode != 0 or version is None:
+        raise JavaUnfitError(f"{java} -version gave no version: {answer.stderr.strip()[:200]!r}", remedy=remedy)
+    if version < OLDEST_JAVA:
+        raise JavaUnfitError(f"{java} is Java {version}, too old for Kafka {KAFKA_VERSION}", remedy=remedy)
+    return java.absolute()
+
+
+def parse_java_version(text: str) -> int | None:
+    """Return the feature release in the output of `java -version`: 17 of "17.0.15", 8 of "1.8.0_292", 22 of "22-ea"."""
+    found = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(found[1]) if found else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A release of Kafka: what Ivy is to bring (an ivy.xml), and the SHA-256 of each jar that this has to be."""
+
+    version: str
+    ivy: Path
+    checksums: Mapping[str, str]
+
+
+def cache_folder(environment: Mapping[str, str] | None = None, version: str = KAFKA_VERSION) -> Path:
+    """Return the folder that keeps the jars. XDG_CACHE_HOME counts if absolute (XDG Base Directory Specification)."""
+    environment = os.environ if environment is None else environment
+    base = Path(environment.get("XDG_CACHE_HOME") or "")
+    return (base if base.is_absolute() else Path.home() / ".cache") / "tandem" / f"kafka-{version}"
+
+
+def pinned_checksums() -> dict[str, str]:
+    """Return the SHA-256 of each jar, in hexadecimal digits, by file name."""
+    return checksums_in((resources.files(__package__) / "jars.sha256").read_text("ascii"))
+
+
+def checksums_in(text: str) -> dict[str, str]:
+    """Return what a file of `sha256sum` says, by file name."""
+    return {name: digest for digest, _, name in (line.partition("  ") for line in text.splitlines())}
+
+
+def kafka_jars(
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    environment: Mapping[str, str] | None = None,
+    checksums: Mapping[str, str] | None = None,
+) -> Path:
+    """Return a folder with the broker's jars, fetching them first if need be (about a minute, once).
+
+    `checksums` are the jars that there must be, by default those that this release was tested with. A folder that
+    TANDEM_KAFKA_JARS names is the user's to trust. Raises JavaUnfitError, DownloadFailedError, PartMissingError.
+    """
+    environment = os.environ if environment is None else environment
+    if given := environment.get(JARS_VARIABLE):
+        folder = Path(given).expanduser().absolute()
+        if not any(folder.glob("kafka_2.13-*.jar")):
+            raise PartMissingError(
+                f"{JARS_VARIABLE} is {folder}, but there is no kafka_2.13-*.jar in it",
+                remedy="point it at the libs folder of an unpacked Apache Kafka, or unset it",
+            )
+        return folder
+    checksums = pinned_checksums() if checksums is None else checksums
+    with resources.as_file(resources.files(__package__) / "ivy.xml") as ivy:
+        return jars_of(Release(version=KAFKA_VERSION, ivy=ivy, checksums=checksums), say=say, environment=environment)
+
+
+def jars_of(
+    release: Release, *, say: Callable[[str], None] = lambda _: None, environment: Mapping[str, str] | None = None
+) -> Path:
+    """Return the cache's folder with the jars of a release, fetching them first if need be. Raises as `kafka_jars`."""
+    environment = os.environ if environment is None else environment
+    folder, checksums = cache_folder(environment, release.version), release.checksums
+    if _is_held_against(folder, checksums):
+        return folder
+    java = find_java(environment)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder.with_name(f"{folder.name}.lock"), say):
+            if _is_held_against(folder, checksums):  # another process may have done it while this one waited
+                return folder
+            if (folder / _COMPLETE).exists() and not unlike(
+                folder, checksums
+            ):  # fetched by a release that checked nothing
+                _mark(folder, checksums)
+            else:
+                say(f"fetching the jars of Kafka {release.version}: {_MEGABYTES} MB, about a minute, only this once")
+                _fetch(java, folder, environment, release)
+    except OSError as error:
+        raise PartMissingError(
+            f"can't write the jars to {folder}: {error}", remedy="set XDG_CACHE_HOME to a folder that is yours"
+        ) from error
+    return folder
+
+
+def unlike(folder: Path, checksums: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with the jars of a folder: those that are missing, other ones, or were not asked for."""
+    found = {path.name: path for path in folder.glob("*.jar")}
+    wrong = [f"{name} is missing" for name in checksums.keys() - found.keys()]
+    wrong += [f"{name} is not on the list" for name in found.keys() - checksums.keys()]
+    for name in checksums.keys() & found.keys():
+        with found[name].open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != checksums[name]:
+                wrong.append(f"{name} has another SHA-256")
+    return sorted(wrong)
+
+
+def _is_held_against(folder: Path, checksums: Mapping[str, str]) -> bool:
+    try:
+        return (folder / _COMPLETE).read_text("ascii") == _digest(checksums)
+    except OSError:  # none there, or none that can be read: looked at more closely under the lock
+        return False
+
+
+def _mark(folder: Path, checksums: Mapping[str, str]) -> None:
+    (folder / _COMPLETE).write_text(_digest(checksums), "ascii")
+
+
+def _digest(checksums: Mapping[str, str]) -> str:
+    return hashlib.sha256(repr(sorted(checksums.items())).encode()).hexdigest()
+
+
+@contextmanager
+def _locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold an exclusive lock on `path`; the kernel releases it even if this process is killed."""
+    with path.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another process is fetching the jars; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(java: Path, folder: Path, environment: Mapping[str, str], release: Release) -> None:
+    """Fill `folder` with Ivy. Called under the lock."""
+    # What an attempt that failed half-way has downloaded stays here for the next one. Not the user's ~/.ivy2: Ivy does
+    # not guard it against a second process.
+    ivy_cache = folder.with_name(f"{folder.name}.ivy")
+    log = folder.with_name(f"{folder.name}.log")
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as work:
+        jars = Path(work) / "jars"
+        command = [
+            str(java),
+            f"-Divy.default.ivy.user.dir={work}",
+            *("-cp", str(_spark_jars() / "*"), "org.apache.ivy.Main"),
+            *("-ivy", str(release.ivy), "-cache", str(ivy_cache)),
+            *("-retrieve", f"{jars}/[artifact]-[revision].[ext]"),
+        ]
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                time.sleep(_PAUSE_S)  # a registry that was busy; what has come so far need not come again
+            if _run(command, log, environment) and (jars / f"kafka_2.13-{release.version}.jar").exists():
+                break
+        else:
+            raise DownloadFailedError(
+                f"could not fetch the jars of Kafka {release.version}: {_reason(log)}",
+                remedy=f"check the network and try again; behind a proxy set JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=… "
+                f"-Dhttps.proxyPort=…'; without a network set {JARS_VARIABLE} to the libs folder of an unpacked Apache "
+                f"Kafka {release.version}; details in {log}",
+            )
+        if wrong := unlike(jars, release.checksums):
+            shutil.rmtree(ivy_cache, ignore_errors=True)
+            raise DownloadFailedError(
+                f"what was fetched is not Kafka {release.version} as this release knows it: {', '.join(wrong[:3])}",
+                remedy="see who answers for Maven Central in this network; until then set "
+                f"{JARS_VARIABLE} to the libs folder of an unpacked Apache Kafka {release.version}",
+            )
+        _mark(jars, release.checksums)
+        if folder.exists():  # without its mark: not ours to trust
+            shutil.rmtree(folder)
+        jars.rename(folder)
+    shutil.rmtree(ivy_cache, ignore_errors=True)
+    log.unlink(missing_ok=True)
+
+
+def _run(command: list[str], log: Path, environment: Mapping[str, str]) -> bool:
+    """Run Ivy, its output in `log`; whether it went well."""
+    with log.open("wb") as output:
+        try:
+            ended = subprocess.run(  # noqa: S603 - a fixed command, no shell
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=dict(environment),
+                timeout=_FETCH_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            output.write(f"\n:::: ERRORS\ntimed out after {_FETCH_TIMEOUT_S:.0f} s\n".encode())
+            return False
+    return ended.returncode == 0
+
+
+def _reason(log: Path) -> str:
+    """Return the line of Ivy's log that says most: its first error, else what it did not find, else the last one."""
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    for line, following in pairwise(lines):
+        if line == ":::: ERRORS":
+            return following[:300]
+    missing = [line for line in lines if line.endswith(": not found")]
+    return next(iter(missing + lines[-1:]), "Ivy said nothing").strip(": ")[:300]
+
+
+def _spark_jars() -> Path:
+    """Return the folder of PySpark's jars, Ivy among them, without importing PySpark."""
+    spec = find_spec("pyspark")
+    folder = Path(spec.origin).parent / "jars" if spec and spec.origin else None
+    if folder is None or not any(folder.glob("ivy-*.jar")):
+        raise PartMissingError("PySpark's jars, which Ivy is one of, are not installed", remedy="pip install pyspark")
+    return folder
+
+
+def main() -> int:
+    """Fetch the jars now, so that nothing has to wait for them later."""
+    try:
+        folder = kafka_jars(say=lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201 - a command line
+    except TandemError as error:
+        print(f"error: {error.args[0]}\nwhat to do: {error.remedy}", file=sys.stderr)  # noqa: T201
+        return int(error.exit_code)
+    print(folder)  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

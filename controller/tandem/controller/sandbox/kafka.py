@@ -1,0 +1,169 @@
+"""A one-node Apache Kafka (KRaft, broker and controller in one process) on loopback."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import resources
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tandem.controller.sandbox.errors import ServerFailedError
+from tandem.controller.sandbox.jars import find_java, kafka_jars
+from tandem.controller.sandbox.process import ProcessId
+from tandem.controller.sandbox.server import LocalServer, last_lines
+
+# Fit for a sandbox: one node, few and small internal topics, a cleaner and a retention check that come by often.
+# Documented at https://kafka.apache.org/43/configuration/broker-configs/.
+SANDBOX_SETTINGS: Mapping[str, str] = {
+    "auto.create.topics.enable": "false",
+    "num.partitions": "1",
+    "default.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.backoff.ms": "1000",
+    # 24 bytes a key: enough for a segment with 1.2 million distinct keys.
+    "log.cleaner.dedupe.buffer.size": str(32 * 1024 * 1024),
+    "log.retention.check.interval.ms": "5000",
+    "log.initial.task.delay.ms": "1000",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "4",
+    # A killed broker's registration has to time out before its next life is let in.
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",
+}
+# The first compiler alone: a sandbox lives for minutes, and what the second one costs at the start never pays back.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1"
+_JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", _SHORT_LIVED)
+_NODE_ID = 1
+_FORMATTED = "formatted"
+
+
+class KafkaServer(LocalServer):
+    """The broker. `overrides` are extra lines of server.properties and win over everything else."""
+
+    title = "Kafka"
+    port_names = ("broker", "controller")
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        jars: Path | None = None,
+        overrides: Mapping[str, str] | None = None,
+        attached: bool = True,
+        ports: Mapping[str, int] | None = None,
+        process: ProcessId | None = None,
+        changed: Callable[[], None] | None = None,
+    ) -> None:
+        """See LocalServer; `jars` is a folder with the broker's jars, by default that of kafka_jars()."""
+        super().__init__(folder, attached=attached, ports=ports, process=process, changed=changed)
+        self._jars = jars
+        self.overrides = dict(overrides or {})
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients want as `bootstrap.servers`."""
+        return self.address("broker")
+
+    @property
+    def log(self) -> Path:
+        """The broker's log4j output and the JVM's own."""
+        return self.folder / "kafka.log"
+
+    @property
+    def data(self) -> Path:
+        """The folder of the partitions' logs."""
+        return self.folder / "data"
+
+    def _settings(self) -> dict[str, str]:
+        """Return what server.properties says."""
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(_NODE_ID),
+            "controller.quorum.voters": f"{_NODE_ID}@{self.address('controller')}",
+            "listeners": f"PLAINTEXT://{self.address('broker')},CONTROLLER://{self.address('controller')}",
+            "advertised.listeners": f"PLAINTEXT://{self.address('broker')}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": "data",  # relative to the process's folder: a comma in the path would split it
+            **SANDBOX_SETTINGS,
+            **self.overrides,
+        }
+
+    def _prepare(self) -> None:
+        lines = [f"{key}={value.replace(chr(92), chr(92) * 2)}" for key, value in self._settings().items()]
+        (self.folder / "server.properties").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        log4j = resources.files(__package__).joinpath("log4j2.xml").read_bytes()
+        (self.folder / "log4j2.xml").write_bytes(log4j)
+        if not (self.folder / _FORMATTED).exists():
+            self._format()
+
+    def _format(self) -> None:
+        """Make the data folder ready; the mark is written last, so a format that was cut off is done again."""
+        # The letter in front keeps an id that begins with "-" from being read as an option.
+        cluster_id = "t" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+        with self.log.open("ab") as output:
+            begin = output.seek(0, os.SEEK_END)
+            ended = subprocess.run(  # noqa: S603 - a fixed command, no shell
+                [
+                    *self._java("-Xmx128m", _SHORT_LIVED),
+                    *("kafka.tools.StorageTool", "format", "--ignore-formatted"),
+                    *("--cluster-id", cluster_id, "--config", "server.properties"),
+                ],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                check=False,
+            ).returncode
+        if ended != 0:
+            raise ServerFailedError(
+                f"{self.title}: could not format {self.data}:\n{last_lines(self._log_since(begin))}",
+                remedy=f"the whole log is {self.log}",
+            )
+        (self.folder / _FORMATTED).write_text(f"{cluster_id}\n", encoding="ascii")
+
+    def _java(self, *options: str) -> list[str]:
+        jars = self._jars = self._jars or kafka_jars()
+        return [
+            *(str(find_java()), "-server", *options),
+            *("-Dlog4j2.configurationFile=log4j2.xml", "-Djava.awt.headless=true", "-cp", f"{jars}/*"),
+        ]
+
+    def _command(self) -> list[str]:
+        return [*self._java(*_JVM), "kafka.Kafka", "server.properties"]
+
+    def _environment(self) -> Mapping[str, str]:
+        return os.environ
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The id that the data folder was formatted with, None before the first start."""
+        with suppress(FileNotFoundError):
+            return (self.folder / _FORMATTED).read_text(encoding="ascii").strip()
+        return None
+
+    def answers(self) -> bool:
+        """Whether this very broker (by its cluster id) takes part in its cluster."""
+        client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 2_000})
+        try:
+            metadata = client.list_topics(timeout=2)
+        except KafkaException:
+            return False
+        return metadata.cluster_id == self.cluster_id and _NODE_ID in metadata.brokers

@@ -1,0 +1,352 @@
+"""Whether a pair needs somebody: findings with a severity, and figures, from one look at it. Pure.
+
+It judges the same picture that `tandem status` shows. What the store says counts; what could not be asked of the
+brokers counts only where a limit was set on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import IntEnum
+from typing import Final
+
+from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.backup_avro.errors import TandemError
+from tandem.controller.cli.output.output import duration
+from tandem.controller.status.health import Fault, Problem, problems
+from tandem.controller.status.key_use import KeySight
+from tandem.controller.status.overview import GenerationStatus, Overview, State, moment
+from tandem.controller.status.pair_view import Sight
+
+
+class Severity(IntEnum):
+    """What a plugin of Nagios and its kin ends with: the names and numbers are theirs."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+# What keeps new records from being backed up, or the backup from being restored, can't wait for the morning.
+_CRITICAL: Final = frozenset(
+    {
+        Fault.CHAIN_DAMAGED,
+        Fault.ROLLED_BACK,
+        Fault.OBJECTS_LOST,
+        Fault.WRONG_CLUSTER,
+        Fault.NO_COMPLETE_BACKUP,
+        Fault.NO_ACTIVE,
+        Fault.ACTIVE_SILENT,
+        Fault.NOT_COMMITTING,
+    }
+)
+_UNREACHABLE: Final = frozenset({Fault.NOT_KNOWN, Fault.WRONG_CLUSTER, Fault.TOPIC_MISSING, Fault.CHAIN_DAMAGED})
+_BY_WEIGHT: Final = (Severity.CRITICAL, Severity.WARNING, Severity.UNKNOWN, Severity.OK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Above which value something is worth a word: None is never. Lag in offsets, ages in seconds."""
+
+    lag_warning: int | None = None
+    lag_critical: int | None = None
+    commit_age_warning_s: float | None = None
+    commit_age_critical_s: float | None = None
+    complete_age_warning_s: float | None = None
+    complete_age_critical_s: float | None = None
+    verify_age_s: float | None = None
+    drill_age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that a person should look at. `fault` is that of `tandem status`, None where a limit is exceeded."""
+
+    severity: Severity
+    fault: Fault | None
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One measured value in base units (`s` seconds, `B` bytes, empty a count); None if it is not known."""
+
+    name: str
+    value: float | None
+    unit: str
+    warning: float | None = None
+    critical: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a check came to. `summary` says how it stands in a few words; findings are the worst first."""
+
+    severity: Severity
+    summary: str
+    findings: tuple[Finding, ...]
+    figures: tuple[Figure, ...]
+
+
+def check(
+    found: Overview,
+    ran: Mapping[OutcomeKind, Outcome | None],
+    limits: Limits,
+    *,
+    keys: KeySight | None = None,
+    unwritable: TandemError | None = None,
+) -> Report:
+    """Return what is to be reported of one look. `ran` are the last verification and the last drill.
+
+    Without `keys` nobody asks whether what is encrypted could be opened. `unwritable` is the store's answer to a put.
+    """
+    figures = tuple(_figures(found, ran, limits))
+    findings = [
+        *_faults(found),
+        *_paused(found),
+        *_exceeded(figures, found),
+        *_runs(found.at, ran, limits),
+        *_keys(keys),
+        *_unwritable(unwritable),
+    ]
+    findings.sort(key=lambda one: _BY_WEIGHT.index(one.severity))
+    return Report(
+        severity=findings[0].severity if findings else Severity.OK,
+        summary=_summary(found),
+        findings=tuple(findings),
+        figures=figures,
+    )
+
+
+def connections(
+    seen: Sight,
+    keys: KeySight | None = None,
+    *,
+    unwritable: TandemError | None = None,
+    obstacles: Iterable[TandemError] = (),
+) -> Report:
+    """Return whether all that an instance needs answers, however the backup stands. The store has answered.
+
+    `obstacles` are for what a restore into the pair's own cluster would be refused: a warning.
+    """
+    findings = [_finding(one, Severity.CRITICAL) for one in problems(seen) if one.fault in _UNREACHABLE]
+    findings += [replace(one, severity=Severity.CRITICAL) for one in (*_keys(keys), *_unwritable(unwritable))]
+    findings += [
+        Finding(severity=Severity.WARNING, fault=None, message=str(one.args[0]), remedy=one.remedy or "")
+        for one in obstacles
+    ]
+    topics = {} if seen.brokers is None else seen.brokers.guarded.topics
+    partitions = sum(count for _, count in topics.values())
+    return Report(
+        severity=findings[0].severity if findings else Severity.OK,
+        summary=f"pair {seen.pair}: the store and the brokers answer; guarded topics: {len(topics):,}, "
+        f"partitions: {partitions:,}",
+        findings=tuple(findings),
+        figures=(
+            Figure(name="topics", value=None if seen.brokers is None else len(topics), unit=""),
+            Figure(name="partitions", value=None if seen.brokers is None else partitions, unit=""),
+        ),
+    )
+
+
+def _faults(found: Overview) -> Iterator[Finding]:
+    for problem in found.problems:
+        if problem.fault is Fault.NOT_KNOWN:
+            continue  # The store alone suffices; `_exceeded` names what a limit was set on.
+        severity = Severity.CRITICAL if problem.fault in _CRITICAL else Severity.WARNING
+        yield _finding(problem, severity)
+
+
+def _finding(problem: Problem, severity: Severity) -> Finding:
+    return Finding(severity=severity, fault=problem.fault, message=problem.message, remedy=problem.remedy)
+
+
+def _paused(found: Overview) -> Iterator[Finding]:
+    """A pause is on purpose, and yet nobody would take over: that must not be forgotten."""
+    pause = found.pause
+    if pause is not None:
+        why = f" ({pause.reason})" if pause.reason else ""
+        yield Finding(
+            severity=Severity.WARNING,
+            fault=None,
+            message=f"paused by {pause.by} for another {duration(pause.left_s)}{why}",
+            remedy="`tandem resume` ends it",
+        )
+
+
+def _keys(keys: KeySight | None) -> Iterator[Finding]:
+    """A key that is lost, or was taken out too early, is best found before somebody has to restore."""
+    if keys is None:
+        return
+    messages = [f"keys can't be read: {keys.unreadable}"] if keys.unreadable is not None else []
+    messages += [
+        f"generation {use.generation} needs key {use.key_id}, which is not at hand"
+        for use in keys.uses
+        if not use.at_hand and keys.unreadable is None
+    ]
+    for message in messages:
+        yield Finding(
+            severity=Severity.WARNING,
+            fault=None,
+            message=message,
+            remedy="name the key in the `encryption` section; `tandem keys` shows which are needed",
+        )
+
+
+def _unwritable(error: TandemError | None) -> Iterator[Finding]:
+    """What is full for this process is full for an instance, too; where only it may not write, that is to be seen."""
+    if error is not None:
+        yield Finding(
+            severity=Severity.WARNING,
+            fault=None,
+            message=f"the store can't be written from here: {error.args[0]}",
+            remedy=error.remedy or "see whether the instances can write to it",
+        )
+
+
+# --- figures and limits -----------------------------------------------------------------------------------------------
+
+
+def _figures(found: Overview, ran: Mapping[OutcomeKind, Outcome | None], limits: Limits) -> Iterator[Figure]:
+    restore = found.restore
+    base = None if restore is None else next(g for g in found.generations if g.number == restore.generation)
+    yield Figure(
+        name="lag",
+        value=None if restore is None else restore.lag,
+        unit="",
+        warning=limits.lag_warning,
+        critical=limits.lag_critical,
+    )
+    yield Figure(
+        name="commit_age",
+        value=None if restore is None else restore.window.age_s,
+        unit="s",
+        warning=limits.commit_age_warning_s,
+        critical=limits.commit_age_critical_s,
+    )
+    yield Figure(
+        name="complete_age",
+        value=_since(None if base is None else base.completed_at, found.at),
+        unit="s",
+        warning=limits.complete_age_warning_s,
+        critical=limits.complete_age_critical_s,
+    )
+    for kind, limit in ((OutcomeKind.VERIFY, limits.verify_age_s), (OutcomeKind.DRILL, limits.drill_age_s)):
+        last = ran.get(kind)
+        at = None if last is None else moment(last.at)
+        yield Figure(name=f"{kind.value}_age", value=_since(at, found.at), unit="s", warning=limit)
+    yield Figure(name="bytes", value=sum(g.bytes for g in found.generations), unit="B")
+    yield Figure(name="generations", value=len(found.generations), unit="")
+
+
+def _since(at: datetime | None, now: datetime) -> float | None:
+    return None if at is None else max(0.0, (now - at).total_seconds())
+
+
+_MEANING: Final[Mapping[str, tuple[str, str]]] = {
+    "lag": ("the log has {} offsets that no restore would bring back", "look at the log of the Active"),
+    "commit_age": ("the newest moment that can be restored is {} old", "look at the log of the Active"),
+    "complete_age": (
+        "the generation that a restore would use became complete {} ago",
+        "see with `tandem status` why no turn came to its end, or raise the limit above rotation.interval",
+    ),
+}
+
+
+def _exceeded(figures: Iterable[Figure], found: Overview) -> Iterator[Finding]:
+    for figure in figures:
+        if figure.name not in _MEANING or (figure.warning is None and figure.critical is None):
+            continue
+        message, remedy = _MEANING[figure.name]
+        if figure.value is None:
+            if found.restore is not None:  # without one, that is the finding
+                yield _not_known(figure.name, found)
+            continue
+        for severity, limit in ((Severity.CRITICAL, figure.critical), (Severity.WARNING, figure.warning)):
+            if limit is not None and figure.value > limit:
+                shown = duration(figure.value) if figure.unit == "s" else f"{figure.value:,.0f}"
+                yield Finding(severity=severity, fault=None, message=message.format(shown), remedy=remedy)
+                break
+
+
+def _not_known(name: str, found: Overview) -> Finding:
+    gap = next((problem for problem in found.problems if problem.fault is Fault.NOT_KNOWN), None)
+    why = f": {gap.message}" if gap is not None else ": the brokers were not asked"
+    return Finding(
+        severity=Severity.UNKNOWN,
+        fault=Fault.NOT_KNOWN,
+        message=f"the {name} is not known{why}",
+        remedy=gap.remedy if gap is not None else "leave --s3-only out, or the limits on the lag",
+    )
+
+
+def _runs(now: datetime, ran: Mapping[OutcomeKind, Outcome | None], limits: Limits) -> Iterator[Finding]:
+    for kind, limit in ((OutcomeKind.VERIFY, limits.verify_age_s), (OutcomeKind.DRILL, limits.drill_age_s)):
+        last, severity = ran.get(kind), Severity.WARNING
+        # What was found counts, asked for or not: the backup is not what the chains say.
+        if last is not None and last.error is None and not last.clean:
+            severity = Severity.CRITICAL
+            message = f"the last `tandem {kind.value}` found {kind.findings(last.findings)}"
+        elif last is not None and last.unsettled:
+            severity, before = Severity.CRITICAL, last.unsettled[-1]
+            ago = duration(_since(moment(before.at), now) or 0.0)
+            message = (
+                f"a `tandem {kind.value}` found {kind.findings(before.findings)} {ago} ago ({before.what}), "
+                "and none has read that again since"
+            )
+        elif limit is None:
+            continue
+        elif last is None:
+            message = f"no `tandem {kind.value}` was ever run"
+        elif last.error is not None:
+            message = f"the last `tandem {kind.value}` did not come to its end: {last.error}"
+        elif (age_s := _since(moment(last.at), now)) is not None and age_s > limit:
+            message = f"the last `tandem {kind.value}` was {duration(age_s)} ago"
+        else:
+            continue
+        yield Finding(severity=severity, fault=None, message=message, remedy=f"run `tandem {kind.value}`")
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def _summary(found: Overview) -> str:
+    restore = found.restore
+    if restore is None:
+        return f"pair {found.pair}: nothing can be restored"
+    ago = "now" if restore.window.age_s < 1 else f"{duration(restore.window.age_s)} ago"
+    lag = "" if restore.lag is None else f", lag {restore.lag:,}"
+    active = _active(found.generations)
+    return f"pair {found.pair}: generation {restore.generation} restores up to {ago}{lag}, " + (
+        f"{active.instance} is Active" if active is not None else "nobody is Active"
+    )
+
+
+def _active(generations: Iterable[GenerationStatus]) -> GenerationStatus | None:
+    found = [one for one in generations if one.state is State.COMPLETE]
+    return max(found, key=lambda one: one.number, default=None)
+
+
+def line(report: Report) -> str:
+    """Return the report as a plugin prints it: `OK - …|name=value;warning;critical …`, always one line."""
+    said = "; ".join(one.message for one in report.findings) or report.summary
+    text = " ".join(said.replace("|", "/").split())
+    return f"{report.severity.name} - {text}|{' '.join(map(_perfdata, report.figures))}"
+
+
+def _perfdata(figure: Figure) -> str:
+    if figure.value is None:
+        return f"{figure.name}=U"
+    value = f"{_number(figure.value)}{figure.unit}"
+    if figure.warning is None and figure.critical is None:
+        return f"{figure.name}={value}"
+    limits = ";".join("" if limit is None else _number(limit) for limit in (figure.warning, figure.critical))
+    return f"{figure.name}={value};{limits}".rstrip(";")
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}".rstrip("0").rstrip(".")

@@ -1,0 +1,253 @@
+"""Checkpoints from outside: asking for one, and seeing how each stands. The store is enough to see them.
+
+Asking needs the brokers, for the logs' ends. What is read of the chains is read *before* the ends are asked for: that
+order is what lets a generation that was complete by then stand for the cut (`backup_avro.documents.checkpoint`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.checkpoint import (
+    Checkpoint,
+    Request,
+    Status,
+    outlook,
+    takes_part,
+    unrestorable,
+    witnesses,
+)
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.errors import PermanentError, RefusedError, TandemError, TransientError
+from tandem.backup_avro.selection.coverage import Guarded
+from tandem.controller.config import Config
+from tandem.controller.coordination.store_hints import SENDER, tell
+from tandem.controller.instance.checkpoint_keeper import expired
+from tandem.controller.status.health import some
+from tandem.controller.status.outside_view import ANSWER_S, ask_cluster, log_ends, read_chains
+from tandem.controller.status.overview import moment
+from tandem.sink.kafka.auth.client_config import Value
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.store import ObjectStore
+from tandem.sink.store.chain import checkpoints
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import now_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutPartition:
+    """One partition of a cut: everything below `end` belongs to it."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointStatus:
+    """One checkpoint for people and scripts. `detail`: why it failed, or what it waits for.
+
+    `restorable` is whether `tandem restore --checkpoint` would find it now; `why_not` says why it would not.
+    `kept_until` None: until it is deleted.
+    """
+
+    id: str
+    status: Status
+    requested_at: datetime | None = None
+    requested_by: str | None = None
+    reason: str | None = None
+    deadline: datetime | None = None
+    settled_at: datetime | None = None
+    generation: int | None = None
+    seq: int | None = None
+    kept_until: datetime | None = None
+    restorable: bool = False
+    why_not: str | None = None
+    detail: str | None = None
+    partitions: tuple[CutPartition, ...] = ()
+
+
+def draft(
+    config: Config,
+    store: ObjectStore,
+    *,
+    checkpoint_id: str | None,
+    lifetime_ms: int,
+    keep_ms: int | None,
+    by: str,
+    reason: str,
+) -> Request:
+    """Return a request for a cut as of now, not put yet.
+
+    Raises RefusedError if no complete generation could hold it, errors of brokers and store.
+    """
+    generations = read_chains(ChainReader(store, config.pair)).generations
+    props: dict[str, Value] = dict(config.kafka.reveal())
+    with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
+        cluster_id = admin.cluster_id()
+        guarded = ask_cluster(config, admin, cluster_id, store).guarded
+        ends = log_ends(config, admin, guarded)
+        if ask_cluster(config, admin, cluster_id, store).guarded != guarded:
+            raise TransientError("topics changed while the ends of their logs were asked for", remedy="ask again")
+    cut = {key: ends[guarded.topics[key.topic_id][0], key.partition].stable for key in guarded.partitions()}
+    if not cut:
+        raise RefusedError(
+            "none of the guarded topics exists: there is nothing to name", remedy="check topics.include and patterns"
+        )
+    _check_sight(config, generations, guarded)
+    found = witnesses(cut, [g for g in generations if g.claim.cluster_id == cluster_id])
+    if not found:
+        _refuse(generations, cluster_id, cut, {topic_id: name for topic_id, (name, _) in guarded.topics.items()})
+    at = now_ms(store)
+    nonce = secrets.token_hex(16)
+    return Request(
+        id=checkpoint_id or f"{moment(at):%Y%m%dT%H%M%SZ}-{nonce[:6]}",
+        nonce=nonce,
+        pair=config.pair,
+        cluster_id=cluster_id,
+        at=at,
+        deadline=at + lifetime_ms,
+        keep_until=None if keep_ms is None else at + keep_ms,
+        by=by,
+        reason=reason,
+        topics={topic_id: name for topic_id, (name, _) in guarded.topics.items()},
+        cut=cut,
+        witnesses=found,
+    )
+
+
+def _check_sight(config: Config, generations: Iterable[Generation], guarded: Guarded) -> None:
+    """Raise TransientError if these brokers, or these credentials, do not show a topic that is being backed up."""
+    active = max((g for g in generations if takes_part(g)), key=lambda g: g.number, default=None)
+    if active is None or active.claim.cluster_id != guarded.cluster_id:
+        return
+    unseen = [
+        topic.name
+        for topic in active.topics.values()
+        if not topic.removed and topic.topic_id not in guarded.topics and config.guards(topic.name)
+    ]
+    if unseen:
+        raise TransientError(
+            f"generation {active.number} reads {some(sorted(unseen))}, but the brokers do not list it in this life",
+            remedy="if it was deleted or created anew a moment ago, ask again; else let this principal describe it",
+        )
+
+
+def _refuse(
+    generations: Iterable[Generation], cluster_id: str, cut: Iterable[PartitionKey], names: Mapping[str, str]
+) -> None:
+    """Say why no generation could hold the cut."""
+    remedy = "`tandem status` shows what is missing; ask again when it is there"
+    active = max((g for g in generations if takes_part(g)), key=lambda g: g.number, default=None)
+    if active is None:
+        raise RefusedError("no complete generation takes records: none could hold the checkpoint", remedy=remedy)
+    if active.claim.cluster_id != cluster_id:
+        raise RefusedError(
+            f"the backup is of cluster {active.claim.cluster_id}, but the brokers belong to cluster {cluster_id}",
+            remedy="check kafka.bootstrap.servers, pair and store.root of this configuration",
+        )
+    if active.taints:
+        raise RefusedError(
+            f"generation {active.number} is tainted: it can't hold a checkpoint",
+            remedy="ask again when the generation that replaces it is complete; `tandem status` shows how far it is",
+        )
+    lacking = [f"{names[key.topic_id]}-{key.partition}" for key in cut if not active.usable(key)]
+    raise RefusedError(
+        f"generation {active.number} has not read {some(lacking)} through yet: it could not hold the checkpoint",
+        remedy=remedy,
+    )
+
+
+def hint(config: Config, store: ObjectStore, request: Request) -> TandemError | None:
+    """Tell the instances that a checkpoint was asked for, or deleted; return what went wrong. They look anyway."""
+    message = CoordinationMessage(
+        event=Event.CHECKPOINT,
+        pair=request.pair,
+        instance=SENDER,
+        incarnation=str(uuid.uuid4()),
+        cluster_id=request.cluster_id,
+        request_id=uuid.uuid4().hex,
+        at=now_ms(store),
+        reason=request.reason or None,
+        details={"checkpoint": request.id},
+    )
+    return tell(config, lambda _: message)
+
+
+class Seer:
+    """Sees how checkpoints stand, by the store alone. Reads chains on from where it was; one thread at a time."""
+
+    def __init__(self, store: ObjectStore, pair: str, *, by: str) -> None:
+        self._store = store
+        self._pair = pair
+        self._by = by
+        self._reader = ChainReader(store, pair)
+
+    def one(self, checkpoint_id: str) -> CheckpointStatus:
+        """Return how a checkpoint stands. Raises errors of the store, DamagedError."""
+        found = checkpoints.find(self._store, self._pair, checkpoint_id)
+        if found is None:
+            return CheckpointStatus(id=checkpoint_id, status=Status.DOES_NOT_EXIST)
+        return self._status(found, self._states())
+
+    def all(self) -> tuple[list[CheckpointStatus], dict[str, str]]:
+        """Return all of them, oldest first, and why some can't be read. Raises errors of the store."""
+        listing = checkpoints.listing(self._store, self._pair)
+        states = self._states()
+        return [self._status(item, states) for item in listing.checkpoints], listing.damaged
+
+    def _states(self) -> dict[int, Generation]:
+        return {state.number: state for state in self._reader.refresh(tolerant=True)}
+
+    def _status(self, found: Checkpoint, states: Mapping[int, Generation]) -> CheckpointStatus:
+        now = now_ms(self._store)
+        request = found.request
+        if found.outcome is None:
+            judgement = outlook(request, states.values(), None)
+            found = self._expire(found, now, judgement.detail)
+            detail = judgement.detail if found.outcome is None else found.outcome.reason
+        else:
+            detail = found.outcome.reason
+        outcome = found.outcome
+        why_not = unrestorable(found, states, now)
+        return CheckpointStatus(
+            id=request.id,
+            status=found.status(now),
+            requested_at=moment(request.at),
+            requested_by=request.by,
+            reason=request.reason or None,
+            deadline=moment(request.deadline),
+            settled_at=None if outcome is None else moment(outcome.at),
+            generation=None if outcome is None else outcome.generation,
+            seq=None if outcome is None else outcome.seq,
+            kept_until=None if request.keep_until is None else moment(request.keep_until),
+            restorable=why_not is None,
+            why_not=why_not,
+            detail=detail or None,
+            partitions=tuple(
+                CutPartition(
+                    topic=request.topics.get(key.topic_id, key.topic_id),
+                    topic_id=key.topic_id,
+                    partition=key.partition,
+                    end=end,
+                )
+                for key, end in sorted(request.cut.items(), key=lambda item: (request.name_of(item[0]), item[0]))
+            ),
+        )
+
+    def _expire(self, found: Checkpoint, now: int, detail: str) -> Checkpoint:
+        """Say for good that a request has failed whose time has passed; who may not write only sees it."""
+        if now < found.request.deadline:
+            return found
+        outcome = expired(found.request, at=now, by=self._by, detail=detail or "no Active has looked at it")
+        with contextlib.suppress(PermanentError):
+            outcome = checkpoints.settle(self._store, found.request, outcome)
+        return Checkpoint(request=found.request, outcome=outcome)

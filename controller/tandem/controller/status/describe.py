@@ -1,0 +1,259 @@
+"""Everything that the store knows of one generation, or of one topic over all generations. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from tandem.backup_avro.chain.entries import Topic
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.release import Release
+from tandem.controller.history.events import CLAIM, DAMAGED
+from tandem.controller.history.store_history import Annals
+from tandem.controller.status.checkpoint_view import CheckpointStatus
+from tandem.controller.status.overview import (
+    GenerationStatus,
+    PositionStatus,
+    State,
+    generation_status,
+    moment,
+    state_of,
+)
+from tandem.controller.status.pair_view import Sight
+from tandem.sink.store.chain.pins import FOR_EVER, Pin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryKind:
+    """How many chain entries of a kind there are, and when the first and the last were appended."""
+
+    kind: str
+    count: int
+    first_at: datetime
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStored:
+    """A topic as a generation holds it. Bytes are those of its blocks; `objects` counts shared journals too."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    removed: bool
+    config: Mapping[str, str]
+    records: int
+    tombstones: int
+    objects: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectStored:
+    """A data object: what of it counts may be less. `topics` are those that it holds records of."""
+
+    key: str
+    journal: bool
+    bytes: int
+    records: int
+    sha256: str
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinStatus:
+    """Who reads a generation, or keeps it; `until` None: until it is removed."""
+
+    id: str
+    owner: str
+    until: datetime | None
+    lasting: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointHeld:
+    """A completed checkpoint and the entry that holds it."""
+
+    id: str
+    seq: int | None
+    kept_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseStatus:
+    """What a person let go of."""
+
+    number: int
+    topic: str
+    topic_id: str
+    partitions: tuple[int, ...] | None
+    through: int
+    at: datetime
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationDescription:
+    """One generation: its status with every position and taint, and what its chain, pins and checkpoints hold."""
+
+    generation: GenerationStatus
+    entries: tuple[EntryKind, ...]
+    topics: tuple[TopicStored, ...]
+    objects: tuple[ObjectStored, ...]
+    checkpoints: tuple[CheckpointHeld, ...]
+    pins: tuple[PinStatus, ...]
+    releases: tuple[ReleaseStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCopy:
+    """A topic in one generation: its life there, and where each partition stands."""
+
+    generation: int
+    instance: str
+    state: State
+    stored: TopicStored
+    positions: tuple[PositionStatus, ...]
+    pins: tuple[PinStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic over all generations that hold it, ascending; a name may have had several topic ids."""
+
+    topic: str
+    copies: tuple[TopicCopy, ...]
+    checkpoints: tuple[CheckpointHeld, ...]
+    releases: tuple[ReleaseStatus, ...]
+
+
+def describe_generation(
+    seen: Sight, generation: Generation, annals: Annals, checkpoints: Iterable[CheckpointStatus]
+) -> GenerationDescription:
+    """Return what is known of one generation; `annals` are those of its whole chain."""
+    ids = set(generation.topics)
+    return GenerationDescription(
+        generation=generation_status(seen, generation),
+        entries=_kinds(annals),
+        topics=_topics(generation, generation.topics.values()),
+        objects=tuple(
+            ObjectStored(
+                key=item.key,
+                journal=item.journal,
+                bytes=item.bytes,
+                records=item.records,
+                sha256=item.sha256,
+                topics=tuple(sorted({_name(generation, part.key.topic_id) for part in item.parts})),
+            )
+            for item in sorted(generation.objects.values(), key=lambda item: item.key)
+        ),
+        checkpoints=_held(one for one in checkpoints if one.generation == generation.number),
+        pins=_pins(seen.pins, generation.number, seen.at),
+        releases=_releases(r for r in seen.releases if r.through >= generation.number and r.topic_id in ids),
+    )
+
+
+def describe_topic(seen: Sight, name: str, checkpoints: Iterable[CheckpointStatus]) -> TopicDescription:
+    """Return what is known of a topic; no copies: nothing of it is stored."""
+    copies = [copy for generation in seen.generations for copy in _copies(seen, generation, name)]
+    return TopicDescription(
+        topic=name,
+        copies=tuple(copies),
+        checkpoints=_held(one for one in checkpoints if any(part.topic == name for part in one.partitions)),
+        releases=_releases(release for release in seen.releases if release.topic == name),
+    )
+
+
+def _copies(seen: Sight, generation: Generation, name: str) -> Iterator[TopicCopy]:
+    lives = [topic for topic in generation.topics.values() if topic.name == name]
+    if not lives:
+        return
+    positions = generation_status(seen, generation).positions
+    for stored in _topics(generation, lives):
+        yield TopicCopy(
+            generation=generation.number,
+            instance=generation.instance,
+            state=state_of(generation),
+            stored=stored,
+            positions=tuple(one for one in positions if one.topic_id == stored.topic_id),
+            pins=_pins(seen.pins, generation.number, seen.at),
+        )
+
+
+def _kinds(annals: Annals) -> tuple[EntryKind, ...]:
+    times: dict[str, list[datetime]] = defaultdict(list)
+    for one in annals.happenings:
+        if one.at is not None and one.event not in {CLAIM, DAMAGED}:
+            times[one.event].append(one.at)
+    found = [EntryKind(kind=kind, count=len(at), first_at=min(at), last_at=max(at)) for kind, at in times.items()]
+    return tuple(sorted(found, key=lambda one: (one.first_at, one.kind)))
+
+
+def _topics(generation: Generation, topics: Iterable[Topic]) -> tuple[TopicStored, ...]:
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    keys: dict[str, set[str]] = defaultdict(set)
+    for item, part in generation.live_parts():
+        count = counts[part.key.topic_id]
+        count[0] += part.records
+        count[1] += part.tombstones
+        count[2] += part.end - part.start
+        keys[part.key.topic_id].add(item.key)
+    return tuple(
+        TopicStored(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=topic.partitions,
+            replication_factor=topic.replication_factor,
+            removed=topic.removed,
+            config=dict(sorted(topic.config.items())),
+            records=counts[topic.topic_id][0],
+            tombstones=counts[topic.topic_id][1],
+            objects=len(keys[topic.topic_id]),
+            bytes=counts[topic.topic_id][2],
+        )
+        for topic in sorted(topics, key=lambda topic: (topic.name, topic.topic_id))
+    )
+
+
+def _name(generation: Generation, topic_id: str) -> str:
+    topic = generation.topics.get(topic_id)
+    return topic_id if topic is None else topic.name
+
+
+def _held(found: Iterable[CheckpointStatus]) -> tuple[CheckpointHeld, ...]:
+    return tuple(
+        CheckpointHeld(id=one.id, seq=one.seq, kept_until=one.kept_until) for one in found if one.generation is not None
+    )
+
+
+def _pins(pins: Sequence[Pin], number: int, now: int) -> tuple[PinStatus, ...]:
+    return tuple(
+        PinStatus(
+            id=pin.id,
+            owner=pin.owner,
+            until=None if pin.until is None or pin.until >= FOR_EVER else moment(pin.until),
+            lasting=pin.lasting,
+        )
+        for pin in sorted(pins, key=lambda pin: (pin.owner, pin.id))
+        if pin.holds(number, now)
+    )
+
+
+def _releases(found: Iterable[Release]) -> tuple[ReleaseStatus, ...]:
+    return tuple(
+        ReleaseStatus(
+            number=one.number,
+            topic=one.topic,
+            topic_id=one.topic_id,
+            partitions=one.partitions,
+            through=one.through,
+            at=moment(one.at),
+            by=one.by,
+            reason=one.reason,
+        )
+        for one in found
+    )

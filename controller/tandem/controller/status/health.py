@@ -1,0 +1,450 @@
+"""Whether all is well with a pair, and if not, why and what to do: a list of rules over one look. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tandem.backup_avro.chain.entries import PartitionKey, iso
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import RefusedError
+from tandem.backup_avro.selection import coverage, newest_state
+from tandem.controller.cli.output.output import duration
+from tandem.controller.coordination import agreement, heads, lost_objects
+from tandem.controller.status.pair_view import Sight, Voice, stands_at
+from tandem.sink.read.partition_progress import CONFIRM_CEILING_S
+
+_SHOWN = 3
+# A turn takes as long as the log is read: it is late when half an interval, and an hour, was not enough.
+_LATE, _LATE_S = 0.5, 3600.0
+
+
+class Fault(StrEnum):
+    """What can be wrong, for scripts; part of the public interface."""
+
+    CHAIN_DAMAGED = "chain damaged"
+    ROLLED_BACK = "rolled back"
+    OBJECTS_LOST = "objects lost"
+    WRONG_CLUSTER = "wrong cluster"
+    NO_COMPLETE_BACKUP = "no complete backup"
+    NO_ACTIVE = "no active"
+    ACTIVE_SILENT = "active silent"
+    TAINTED = "tainted"
+    NOT_COMMITTING = "not committing"
+    TURN_OVERDUE = "turn overdue"
+    TOPIC_MISSING = "topic missing"
+    PARTITION_INCOMPLETE = "partition incomplete"
+    INSTANCES_DISAGREE = "instances disagree"
+    INSTANCE_SILENT = "instance silent"
+    TIME_IN_THE_FUTURE = "time in the future"
+    INSTANCE_TROUBLED = "instance troubled"
+    TWO_PROCESSES = "two processes"
+    NOT_KNOWN = "not known"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something that a person should look at: what is wrong where, and what to do."""
+
+    fault: Fault
+    message: str
+    remedy: str
+
+
+def chosen(seen: Sight) -> Generation | None:
+    """Return the generation that a restore would rest on; None if there is none."""
+    try:
+        return newest_state.choose(seen.generations)
+    except RefusedError:
+        return None
+
+
+def problems(seen: Sight) -> tuple[Problem, ...]:
+    """Return what is wrong, worst first; nothing means that all is well as far as it was looked at."""
+    rules = (
+        _damaged,
+        _rolled_back,
+        _objects_lost,
+        _wrong_cluster,
+        _no_backup,
+        _gaps,
+        _active,
+        _tainted,
+        _not_committing,
+        _overdue,
+        _missing_topics,
+        _incomplete,
+        _disagreement,
+        _instances,
+    )
+    return tuple(problem for rule in rules for problem in rule(seen))
+
+
+def some(names: Iterable[str], shown: int = _SHOWN) -> str:
+    """Return the first few of `names` and how many more there are."""
+    all_names = list(names)
+    more = len(all_names) - shown
+    return ", ".join(all_names[:shown]) + (f" and {more} more" if more > 0 else "")
+
+
+def paused(seen: Sight) -> str | None:
+    """Return since when, until when and by whom the pair is paused, for people; None if it is not."""
+    pause = seen.pause
+    if pause is None or pause.until is None:
+        return None
+    why = f" ({pause.reason})" if pause.reason else ""
+    return f"the pair is paused by {pause.by} until {iso(pause.until)}{why}"
+
+
+def _unless_paused(seen: Sight, remedy: str) -> str:
+    """Return what to do, if it is one of the instances that would do it."""
+    pause = paused(seen)
+    return remedy if pause is None else f"{pause}: `tandem resume`, or `tandem failover --force`; then {remedy}"
+
+
+def _damaged(seen: Sight) -> Iterator[Problem]:
+    for number, why in sorted(seen.damaged.items()):
+        yield Problem(
+            fault=Fault.CHAIN_DAMAGED,
+            message=f"generation {number} can't be read: {why}",
+            remedy="bring the object back from the bucket's versions, then `tandem verify`; or have a new generation "
+            "built: restart both instances, or `tandem failover` if another generation is complete",
+        )
+
+
+def _rolled_back(seen: Sight) -> Iterator[Problem]:
+    for head in seen.lost_heads:
+        was = seen.published_under.get(head.generation)
+        if was is not None and was != seen.root:
+            yield Problem(fault=Fault.ROLLED_BACK, message=heads.moved(head, was, seen.root), remedy=heads.MOVED_REMEDY)
+            continue
+        yield Problem(
+            fault=Fault.ROLLED_BACK,
+            message=f"entry {head.seq} of generation {head.generation} was published and is not in the store: the "
+            "bucket is in an older state, or it is another one",
+            remedy="check store.root; bring the newer state back from the bucket's versions or a replica, and find out "
+            "who put it back",
+        )
+
+
+def _objects_lost(seen: Sight) -> Iterator[Problem]:
+    for name in seen.instances:
+        voice = seen.voice(name)
+        if seen.alive(name) and voice is not None and voice.heartbeat is not None:
+            told = voice.heartbeat.details.get(lost_objects.LOST)
+            if told:
+                yield Problem(
+                    fault=Fault.OBJECTS_LOST,
+                    message=f"{name}: {told}",
+                    remedy="bring them back from the bucket's versions; else "
+                    + _unless_paused(seen, "wait for the next generation, or ask for it with `tandem failover`")
+                    + "; find out who changes the bucket, and take that credential away",
+                )
+
+
+def _wrong_cluster(seen: Sight) -> Iterator[Problem]:
+    if seen.brokers is None:
+        return
+    here = seen.brokers.guarded.cluster_id
+    for there in sorted({g.claim.cluster_id for g in seen.generations} - {here}):
+        yield Problem(
+            fault=Fault.WRONG_CLUSTER,
+            message=f"the backup is of cluster {there}, but the brokers belong to cluster {here}",
+            remedy="check kafka.bootstrap.servers, pair and store.root of this configuration",
+        )
+
+
+def _no_backup(seen: Sight) -> Iterator[Problem]:
+    if chosen(seen) is not None:
+        return
+    building = seen.building
+    if seen.newest == 0:
+        message, remedy = "nothing is stored yet", "start both instances (`tandem run`)"
+        if holder := _holder(seen):
+            message = f"nothing is stored, though {holder} is Active: what it has stored was deleted, or lies elsewhere"
+            remedy = (
+                "compare store.root with its own; if the objects are lost, and the bucket is there, a new generation "
+                "is begun within two minutes; docs/operations.md says how to begin under a new root"
+            )
+    elif building:
+        found = building[-1]
+        done, total = progress(seen, found)
+        message = (
+            f"generation {found.number} of {found.instance} is being built: "
+            f"{done} of {total} partitions are read through"
+        )
+        remedy = "wait until it is COMPLETE; nothing can be restored before"
+    else:
+        message = f"no generation up to {seen.newest} is complete and free of clearing, and none is being built"
+        remedy = "start both instances (`tandem run`); their logs say what keeps them from claiming the next one"
+        remedy = _unless_paused(seen, remedy)
+    yield Problem(fault=Fault.NO_COMPLETE_BACKUP, message=f"there is no complete backup: {message}", remedy=remedy)
+
+
+def _holder(seen: Sight) -> str | None:
+    """Return an instance that is alive and says that it appends to a generation."""
+    for name in seen.instances:
+        voice = seen.voice(name)
+        if seen.alive(name) and voice is not None and voice.heartbeat is not None and voice.heartbeat.generation:
+            return name
+    return None
+
+
+def progress(seen: Sight, generation: Generation) -> tuple[int, int]:
+    """Return how many guarded partitions a generation holds from the log's start on without doubt, and of how many.
+
+    What takes no more records is measured by what it has: topics that came later are not its concern.
+    """
+    over = generation.sealed or generation.clearing is not None or generation.cleared is not None
+    keys = list(generation.positions) if over else seen.guarded_of(generation).partitions()
+    return sum(generation.read_through(key) and key not in generation.taints for key in keys), len(keys)
+
+
+def _active(seen: Sight) -> Iterator[Problem]:
+    active = seen.active
+    if active is None:
+        if chosen(seen) is not None:
+            yield Problem(
+                fault=Fault.NO_ACTIVE,
+                message="nobody appends: every complete generation is sealed",
+                remedy=_unless_paused(
+                    seen, "start both instances (`tandem run`); one of them claims the next generation"
+                ),
+            )
+        return
+    if seen.voices is None or seen.alive(active.instance):
+        return
+    grown_s = seen.since_s(active.at)
+    if grown_s < seen.policy.liveness_timeout_s:
+        return  # It writes: what is wrong with its messages is a smaller trouble, named below.
+    yield Problem(
+        fault=Fault.ACTIVE_SILENT,
+        message=f"{active.instance}, the Active, {silence(seen, active.instance)}; the last entry of generation "
+        f"{active.number} is {duration(grown_s)} old: new records are not backed up",
+        remedy=_unless_paused(seen, _cure(seen, active.instance)),
+    )
+
+
+def silence(seen: Sight, instance: str) -> str:
+    """Return since when an instance was not heard, as the end of a sentence about it."""
+    voice = seen.voice(instance)
+    if voice is None:
+        return "was never heard"
+    ahead_s = seen.ahead_s(instance)
+    if ahead_s is not None:
+        return f"is not known to live: its last message is dated {duration(ahead_s)} in the future"
+    return f"{'was stopped' if voice.left else 'was last heard'} {duration(seen.since_s(voice.at))} ago"
+
+
+def _cure(seen: Sight, instance: str) -> str:
+    cure = f"look at the process and the log of {instance}, and start it again"
+    others = [name for name in seen.instances if name != instance and seen.alive(name)]
+    if not others:
+        return cure
+    return f"{cure}; {others[0]} is alive and takes over by itself"
+
+
+def doubtful(seen: Sight) -> Generation | None:
+    """Return the Active's generation, or what a restore would rest on, if it is tainted and nothing replaces it yet."""
+    found = seen.active or chosen(seen)
+    if found is None or not found.taints or coverage.successor(found, seen.generations) is not None:
+        return None
+    return found
+
+
+def _tainted(seen: Sight) -> Iterator[Problem]:
+    found = doubtful(seen)
+    if found is None:
+        return
+    names = some(f"{found.name_of(key)} from offset {taint.offset}" for key, taint in sorted(found.taints.items()))
+    reason = next(iter(found.taints.values())).reason
+    building = seen.building
+    remedy = (
+        f"wait for generation {building[-1].number}, which is being built"
+        if building
+        else _unless_paused(
+            seen, "both instances replace it by themselves; if neither begins soon, run `tandem failover`"
+        )
+    )
+    yield Problem(
+        fault=Fault.TAINTED,
+        message=f"generation {found.number} is tainted, and no newer one is complete: {names} ({reason}). "
+        "What came before stays restorable",
+        remedy=remedy,
+    )
+
+
+def _not_committing(seen: Sight) -> Iterator[Problem]:
+    active = seen.active
+    if active is None or (seen.voices is not None and not seen.alive(active.instance)):
+        return
+    last = stands_at(active)
+    if last is None or seen.since_s(last) <= seen.policy.quiet_s:
+        return
+    yield Problem(
+        fault=Fault.NOT_COMMITTING,
+        message=f"generation {active.number} of {active.instance} has not committed for {duration(seen.since_s(last))}",
+        remedy=f"look at the log of {active.instance}: "
+        f"it commits or confirms at least every {duration(CONFIRM_CEILING_S)}",
+    )
+
+
+def _overdue(seen: Sight) -> Iterator[Problem]:
+    active = seen.active
+    if active is None or active.taints:
+        return
+    interval_s = seen.policy.rotation_interval_s
+    late_s = seen.since_s(active.claim.at) - interval_s
+    if late_s <= max(_LATE * interval_s, _LATE_S):
+        return
+    newer = [g for g in seen.building if g.number > active.number]
+    if newer:
+        found = newer[-1]
+        done, total = progress(seen, found)
+        since = duration(seen.since_s(found.claim.at))
+        what = (
+            f"generation {found.number} of {found.instance}, {since} old, has read {done} of {total} partitions through"
+        )
+        remedy = (
+            f"the log of {found.instance} says what keeps it from COMPLETE; if it never ends, "
+            "`tandem failover --force` has another one built beside it"
+        )
+    else:
+        what = "nobody builds the next one"
+        remedy = _unless_paused(seen, "the logs of both instances say why; `tandem failover` asks for it")
+    yield Problem(
+        fault=Fault.TURN_OVERDUE,
+        message=f"the turn after generation {active.number} is {duration(late_s)} late: {what}. "
+        "Nothing is lost, but its copy grows with every change",
+        remedy=remedy,
+    )
+
+
+def _missing_topics(seen: Sight) -> Iterator[Problem]:
+    if seen.brokers is None:
+        return
+    if seen.brokers.missing:
+        yield Problem(
+            fault=Fault.TOPIC_MISSING,
+            message=f"the cluster has no topic {some(seen.brokers.missing)}, which topics.include names",
+            remedy="create it, or take it out of the configuration; what was backed up of it is kept",
+        )
+    elif not seen.brokers.guarded.topics:
+        yield Problem(
+            fault=Fault.TOPIC_MISSING,
+            message="no topic of the cluster matches topics.patterns",
+            remedy="check topics.patterns and topics.exclude (`tandem config show`), and the rights of the principal",
+        )
+
+
+def _incomplete(seen: Sight) -> Iterator[Problem]:
+    base = chosen(seen)
+    if base is None:
+        return
+    guarded = seen.guarded_of(base)
+    lacking = [key for key in guarded.partitions() if not base.usable(key)]
+    if lacking:
+        yield Problem(
+            fault=Fault.PARTITION_INCOMPLETE,
+            message=f"generation {base.number} lacks {some(_name(seen, base, key) for key in lacking)}: not yet read "
+            "through, so a restore leaves them out",
+            remedy="wait until they are read, if they are new; else look at the log of "
+            f"{seen.active.instance if seen.active else base.instance}",
+        )
+
+
+def _name(seen: Sight, generation: Generation, key: PartitionKey) -> str:
+    topic = seen.guarded_of(generation).topics.get(key.topic_id)
+    return f"{topic[0]}-{key.partition}" if topic is not None else generation.name_of(key)
+
+
+def _disagreement(seen: Sight) -> Iterator[Problem]:
+    said = {
+        name: terms
+        for name in seen.instances
+        if seen.alive(name)
+        and (voice := seen.voice(name)) is not None
+        and voice.heartbeat is not None
+        and (terms := agreement.terms_in(voice.heartbeat)) is not None
+    }
+    if len(said) != len(seen.instances):
+        return
+    (one, terms), (other, others) = said.items()
+    found = agreement.dispute(one, terms, other, others)
+    if found is not None:
+        yield Problem(
+            fault=Fault.INSTANCES_DISAGREE,
+            message=f"the instances do not agree: {found}",
+            remedy=agreement.REMEDY,
+        )
+
+
+def _instances(seen: Sight) -> Iterator[Problem]:
+    if seen.voices is None:
+        return
+    active = seen.active
+    for name in seen.instances:
+        voice = seen.voices.get(name)
+        if voice is None or not seen.alive(name):
+            is_active = active is not None and active.instance == name
+            quiet_s = None if voice is None else seen.since_s(voice.at)
+            told = is_active and active is not None and seen.since_s(active.at) >= seen.policy.liveness_timeout_s
+            leaving = voice is not None and voice.left and (quiet_s or 0.0) < seen.policy.liveness_timeout_s
+            if seen.ahead_s(name) is not None:
+                yield Problem(
+                    fault=Fault.TIME_IN_THE_FUTURE,
+                    message=f"{name} {silence(seen, name)}",
+                    remedy=f"look whether {name} runs and whether its clock, and the store's, are right; if they are, "
+                    "the message is forged: find out who writes to the coordination topic (`tandem coordination tail`)",
+                )
+            elif not told and not leaving:
+                yield Problem(
+                    fault=Fault.INSTANCE_SILENT,
+                    message=f"{name} {silence(seen, name)}"
+                    + ("" if is_active else ": there is nobody to take the next turn, or to take over"),
+                    remedy=f"look at the process and the log of {name}, and start it again",
+                )
+        else:
+            yield from _troubles(seen, voice)
+
+
+def _troubles(seen: Sight, voice: Voice) -> Iterator[Problem]:
+    name = voice.instance
+    if voice.twin_at is not None and seen.lately(voice.twin_at):
+        yield Problem(
+            fault=Fault.TWO_PROCESSES,
+            message=f"two processes run under the name {name}",
+            remedy="stop one of them: only the one that took over last can write",
+        )
+    for trouble in troubles_of(voice):
+        yield Problem(
+            fault=Fault.INSTANCE_TROUBLED, message=f"{name}: {trouble}", remedy=f"the log of {name} says more"
+        )
+
+
+def troubles_of(voice: Voice) -> tuple[str, ...]:
+    """Return what an instance complains about in its last heartbeat."""
+    if voice.heartbeat is None:
+        return ()
+    details = voice.heartbeat.details
+    found = []
+    if details.get("phase") == "failed":
+        why = details.get("error")
+        found.append("its pipeline has failed and is started again" + (f": {why}" if why else ""))
+    found += [
+        f"{what.replace('_', ' ')}: {details[what]}"
+        for what in ("store", "brokers", "rolled_back")
+        if details.get(what)
+    ]
+    found += [details[what] for what in ("failing", "trouble") if details.get(what)]
+    return tuple(found)
+
+
+def _gaps(seen: Sight) -> Iterator[Problem]:
+    for gap in seen.gaps:
+        yield Problem(
+            fault=Fault.NOT_KNOWN,
+            message=gap.message,
+            remedy=f"{gap.remedy or 'try again'}; with --s3-only the brokers are not asked",
+        )

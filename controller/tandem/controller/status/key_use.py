@@ -1,0 +1,67 @@
+"""Which keys the objects of each generation need, and whether they are at hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import ConfigError
+from tandem.sink.encryption.key_ring import KeyRing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyUse:
+    """What one key is needed for in one generation: stored objects and their bytes.
+
+    Without a `key_id` they are not encrypted. `at_hand`: the configuration names the key, or none is needed.
+    """
+
+    generation: int
+    instance: str
+    key_id: str | None
+    objects: int
+    bytes: int
+    at_hand: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySight:
+    """Keys as they are where a command runs whose configuration names some. `unreadable` is why they can't be read."""
+
+    uses: tuple[KeyUse, ...]
+    unreadable: str | None = None
+
+
+def key_use(generations: Iterable[Generation], at_hand: Collection[str]) -> tuple[KeyUse, ...]:
+    """Return what each generation needs, by number and key."""
+    found: list[KeyUse] = []
+    for state in generations:
+        objects: Counter[str] = Counter()
+        size: Counter[str] = Counter()
+        for item in state.objects.values():
+            key_id = "" if item.envelope is None else item.envelope.key_id
+            objects[key_id] += 1
+            size[key_id] += item.bytes
+        found += [
+            KeyUse(
+                generation=state.number,
+                instance=state.instance,
+                key_id=key_id or None,
+                objects=objects[key_id],
+                bytes=size[key_id],
+                at_hand=not key_id or key_id in at_hand,
+            )
+            for key_id in sorted(objects)
+        ]
+    return tuple(sorted(found, key=lambda one: one.generation))
+
+
+def look_at_keys(keys: KeyRing, generations: Iterable[Generation]) -> KeySight | None:
+    """Read the keys that the configuration names; None if it names none: then nobody means to open anything here."""
+    try:
+        at_hand = keys.places()
+    except ConfigError as error:
+        return KeySight(uses=key_use(generations, ()), unreadable=str(error))
+    return KeySight(uses=key_use(generations, at_hand)) if at_hand else None

@@ -1,0 +1,257 @@
+"""Looking at a pair from outside, for commands: store and brokers are asked, each with a bound on time.
+
+Only the store is needed. What is seen goes into a `Sight`; what to make of it is `verdict`'s and `overview`'s.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.heads import Head
+from tandem.backup_avro.documents.pause import in_force
+from tandem.backup_avro.documents.turn_request import counts
+from tandem.backup_avro.errors import ConfigError, TandemError
+from tandem.backup_avro.selection.coverage import Guarded
+from tandem.controller.config import Config
+from tandem.controller.coordination.heads import missing
+from tandem.controller.coordination.topic import partition_of
+from tandem.controller.coordination.topic_reader import Mailbox, NoTopicError, partition_count
+from tandem.controller.instance.guarded_cluster import is_restored
+from tandem.controller.instance.wiring import policy_of, store_settings, trust_of
+from tandem.controller.process.timed_call import Errand
+from tandem.controller.status.pair_view import Brokers, Gap, Listener, LogEnd, Sight
+from tandem.sink.kafka.auth.client_config import Value
+from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
+from tandem.sink.kafka.cluster.unique_keys import unique
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain import pins, restore_targets
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.sink.store.chain.pauses import PauseReader
+from tandem.sink.store.chain.releases import ReleaseReader
+
+ANSWER_S = 4.0
+"""Longest wait for one answer of the brokers, in seconds."""
+
+_MESSAGES_S = 10.0
+_STORE_CONNECT_S = 3.0
+_STORE_READ_S = 10.0
+_STORE_ATTEMPTS = 2
+_EVERYTHING = "the instances and of the logs' ends"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chains:
+    """What the store has. `numbers` are those of all generations of which there is anything, ascending.
+
+    `generations` are the readable ones that are not wholly cleared; `damaged` says why others are not readable.
+    """
+
+    generations: tuple[Generation, ...]
+    numbers: tuple[int, ...]
+    damaged: dict[int, str]
+
+    @property
+    def newest(self) -> int:
+        """The highest number that was claimed, 0 if none."""
+        return self.numbers[-1] if self.numbers else 0
+
+
+def store_for_looking(config: Config, *, place: str = "store.root") -> ObjectStore:
+    """Open the store for a command that looks. `place` is what said where it is, for messages."""
+    # A retry is no news here: either it helps, or the error says it all.
+    logging.getLogger("stamina").setLevel(logging.ERROR)
+    return impatient_store(config, place=place)
+
+
+def impatient_store(config: Config, *, place: str = "store.root") -> ObjectStore:
+    """Open the store with less patience than an instance has: a person waits for the answer."""
+    settings = store_settings(config)
+    return open_store(
+        config.store.root,
+        replace(
+            settings,
+            connect_timeout=min(_STORE_CONNECT_S, settings.connect_timeout),
+            read_timeout=min(_STORE_READ_S, settings.read_timeout),
+            attempts=_STORE_ATTEMPTS,
+        ),
+        place=place,
+    )
+
+
+def read_chains(reader: ChainReader) -> Chains:
+    """Read on to the heads of all chains; one that is damaged costs no other. Raises the store's errors."""
+    found = tuple(reader.refresh(tolerant=True))
+    damaged = {number: str(error) for number, error in reader.damaged.items()}
+    return Chains(generations=found, numbers=tuple(reader.numbers), damaged=damaged)
+
+
+def look(
+    config: Config,
+    store: ObjectStore,
+    *,
+    s3_only: bool = False,
+    reader: ChainReader | None = None,
+    brokers_s: float | None = None,
+) -> Sight:
+    """Look once. Raises the store's errors; brokers that do not answer are named in the result instead.
+
+    Who looks again and again hands over a `reader` that keeps what it read, so that only what is new is read. Brokers
+    are waited for until `brokers_s` seconds from now are over; without it only each single answer is bounded.
+    """
+    began = time.monotonic()
+    asked = None if s3_only else Errand(lambda: _ask_brokers(config, store), name="brokers")
+    reader = reader or ChainReader(store, config.pair)
+    try:
+        chains = read_chains(reader)
+        held = pins.list_pins(store, config.pair) if chains.generations else []
+        releases = ReleaseReader(store, config.pair).refresh(tolerant=True) if chains.generations else ()
+        newest_pause = PauseReader(store, config.pair).refresh()
+    finally:
+        answer = _Answer() if asked is None else _awaited(asked, brokers_s, time.monotonic() - began)
+    known = () if answer.listener is None else answer.listener.heads(config.instances)
+    if missing(known, chains.generations, numbers=chains.numbers):
+        # They may have been published after the chains were read; an entry is stored before it is.
+        chains = read_chains(reader)
+    at = now_ms(store)
+    lost = missing(known, chains.generations, numbers=chains.numbers)
+    return Sight(
+        at=at,
+        pair=config.pair,
+        root=store.url,
+        instances=config.instances,
+        policy=policy_of(config),
+        generations=chains.generations,
+        newest=chains.newest,
+        damaged=chains.damaged,
+        pins=held,
+        releases=releases,
+        pause=in_force(newest_pause, at),
+        voices=None if answer.listener is None else answer.listener.voices(),
+        requests=() if answer.listener is None else answer.listener.requests(),
+        brokers=answer.brokers,
+        gaps=answer.gaps,
+        lost_heads=lost,
+        published_under={} if answer.listener is None else answer.listener.roots(lost),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    brokers: Brokers | None = None
+    listener: Listener | None = None
+    gaps: tuple[Gap, ...] = ()
+
+
+def _awaited(asked: Errand[_Answer], brokers_s: float | None, waited_s: float) -> _Answer:
+    try:
+        return asked.result(None if brokers_s is None else brokers_s - waited_s)
+    except TimeoutError:
+        gap = Gap(
+            message=f"nothing is known of {_EVERYTHING}: no answer of the brokers within {brokers_s:g} s",
+            remedy="ask with a longer --timeout, or see whether the brokers in kafka.bootstrap.servers run",
+        )
+        return _Answer(gaps=(gap,))
+
+
+def _ask_brokers(config: Config, store: ObjectStore) -> _Answer:
+    props: dict[str, Value] = dict(config.kafka.reveal())
+    try:
+        with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
+            return _ask(config, store, props, admin, admin.cluster_id())
+    except TandemError as error:
+        return _Answer(gaps=(_gap(_EVERYTHING, error),))
+
+
+def _ask(config: Config, store: ObjectStore, props: dict[str, Value], admin: ClusterAdmin, cluster_id: str) -> _Answer:
+    gaps: list[Gap] = []
+    brokers = None
+    try:
+        brokers = ask_cluster(config, admin, cluster_id, store)
+        try:
+            brokers = replace(brokers, ends=log_ends(config, admin, brokers.guarded))
+        except TandemError as error:
+            gaps.append(_gap("the logs' ends", error))
+    except TandemError as error:
+        gaps.append(_gap("the guarded topics", error))
+    listener: Listener | None = None
+    try:
+        listener = listen(config, props, partition_count(admin, config.coordination.topic))
+    except NoTopicError as error:
+        listener = Listener(config.instances)
+        gaps.append(_gap("the instances", error))
+    except TandemError as error:
+        gaps.append(_gap("the instances", error))
+    return _Answer(brokers=brokers, listener=listener, gaps=tuple(gaps))
+
+
+def _gap(what: str, error: TandemError) -> Gap:
+    why = str(error.args[0]) if error.args else type(error).__name__
+    return Gap(message=f"nothing is known of {what}: {why}", remedy=error.remedy)
+
+
+def ask_cluster(config: Config, admin: ClusterAdmin, cluster_id: str, store: ObjectStore) -> Brokers:
+    """Return what the cluster has of the guarded topics, without the logs' ends. Raises errors of cluster and store."""
+    listed = admin.topics(config.topics.include, config.topics.expressions)
+    found = {info.name: info for info in listed if config.guards(info.name)}
+    # After the topics: a restore names what it creates before.
+    known = restore_targets.created(store, config.pair, cluster_id)
+    topics = {name: info for name, info in found.items() if not is_restored(config, info, known)}
+    guarded = Guarded(
+        cluster_id=cluster_id,
+        topics=unique(
+            ((info.topic_id, (name, len(info.partitions))) for name, info in sorted(topics.items())), "topic id"
+        ),
+    )
+    return Brokers(
+        guarded=guarded,
+        missing=tuple(sorted(frozenset(config.topics.include) - topics.keys())),
+        restored=tuple(sorted(found.keys() - topics.keys())),
+    )
+
+
+def log_ends(config: Config, admin: ClusterAdmin, guarded: Guarded) -> dict[tuple[str, int], LogEnd]:
+    """Return where the logs end, by topic name and partition, but for unseen topics. Raises errors of the cluster."""
+    seen = (topic for topic_id, topic in guarded.topics.items() if topic_id not in guarded.unseen)
+    wanted: dict[tuple[str, int], str | int] = {
+        (name, number): LATEST for name, count in seen for number in range(count)
+    }
+    if not wanted:
+        return {}
+    committed = config.isolation_level == "read_committed"
+    # The watermarks first: what is written between the two answers must not look as if a transaction held it back.
+    high = admin.list_offsets(wanted, read_committed=False) if committed else {}
+    stable = admin.list_offsets(wanted, read_committed=committed)
+    return {
+        (tp.topic, tp.partition): LogEnd(stable=offset, high=max(offset, high.get(tp, (offset, 0))[0]))
+        for tp, (offset, _) in stable.items()
+    }
+
+
+def listen(config: Config, props: dict[str, Value], partitions: int) -> Listener:
+    """Return who was heard on the pair's partition, from its beginning to its end."""
+    listener, trust = Listener(config.instances), trust_of(config)
+    where = partition_of(config.pair, partitions)
+    with Mailbox(props, topic=config.coordination.topic, partitions=[where]) as mailbox:
+        mailbox.rewind(None, timeout_s=ANSWER_S)
+        for letter in mailbox.read_to_end(timeout_s=_MESSAGES_S):
+            if letter.message is not None and letter.message.pair == config.pair and counts(letter.message, trust):
+                listener.take(letter.message, appended_at=letter.appended_at)
+    return listener
+
+
+def published_heads(config: Config) -> tuple[Head, ...]:
+    """Return the heads on the coordination topic. Raises errors of the cluster, ConfigError if there is none."""
+    props: dict[str, Value] = dict(config.kafka.reveal())
+    with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
+        count = partition_count(admin, config.coordination.topic)
+    heads = listen(config, props, count).heads(config.instances)
+    if not heads:
+        raise ConfigError(
+            f"no head of pair {config.pair} is on the topic {config.coordination.topic}",
+            remedy="check pair and kafka.bootstrap.servers, or give --expect-head",
+        )
+    return heads

@@ -1,0 +1,604 @@
+"""The status of a pair as one document: a pure function of one look at it. Field names are the public interface.
+
+Times are UTC by the store's clock, names ending in `_s` are seconds, bytes are bytes, offsets and lags are in offsets
+(of which a compacted log has fewer records). What is not known is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from tandem.backup_avro.chain.entries import Clearing, PartitionKey, iso
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.heads import Head
+from tandem.backup_avro.chain.integers import FIRST_MOMENT, LAST_MOMENT, number_in
+from tandem.backup_avro.chain.layout import pins_prefix
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage
+from tandem.backup_avro.documents.pause import Pause
+from tandem.backup_avro.documents.release import released
+from tandem.backup_avro.selection import coverage, moments, newest_state
+from tandem.controller.cli.output.output import duration
+from tandem.controller.status.health import Problem, chosen, paused, problems, progress, some, troubles_of
+from tandem.controller.status.pair_view import LogEnd, Sight, stands_at
+from tandem.sink.kafka.cluster.guarded_topics import tombstones_promised_s
+from tandem.sink.read.partition_progress import longest_gap_s
+from tandem.sink.store.chain.pins import Pin
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class State(StrEnum):
+    """Where a generation stands in its life."""
+
+    CLAIMED = "CLAIMED"  # its number is taken, its chain is not opened
+    OPEN = "OPEN"
+    COMPLETE = "COMPLETE"
+    SEALED = "SEALED"
+    CLEARING = "CLEARING"
+    KEPT = "KEPT"  # cleared but for what nothing newer covers
+    CLEARED = "CLEARED"  # nothing is left but its chain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceStatus:
+    """One instance by its last heartbeat. `alive` is None if nobody listened. `lag` is the tail's, as it said itself.
+
+    `base_remaining` are offsets of the first reading that are still to be read. `held` are the first partitions that an
+    open transaction has held back for more than five flush intervals. `transcoder` is `compiled`, or
+    `reference` where the package was installed without a C compiler, which is some fifty times slower.
+    """
+
+    instance: str
+    alive: bool | None
+    left: bool
+    role: str | None
+    heard_at: datetime | None
+    heard_age_s: float | None
+    incarnation: str | None
+    generation: int | None
+    lag: int | None
+    phase: str | None
+    base_remaining: int | None
+    doing: str | None
+    held: tuple[str, ...]
+    transcoder: str | None
+    troubles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionStatus:
+    """One partition in one generation: `offset` is the next to be stored. `log_end` and `lag` come from the brokers.
+
+    `log_end` is where a reader of the pair's isolation level gets to; open transactions may hold it below
+    `high_watermark`. `complete`: all from the log's start to `offset` is stored (`base_end` is where the tail began).
+    `tombstone_margin_s` is how much longer the tail may be away from the log's end before it is tainted; None for what
+    is not compacted or not read on. `kept` is why it stays when the rest of its generation is cleared.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    offset: int
+    leader_epoch: int
+    head_at: datetime
+    log_start: int
+    base_end: int
+    complete: bool
+    tainted_from: int | None
+    tainted_reason: str | None
+    log_end: int | None
+    high_watermark: int | None
+    lag: int | None
+    tombstone_margin_s: float | None
+    kept: str | None
+
+    @property
+    def held_back(self) -> int:
+        """Offsets behind open transactions, as far as the brokers were asked."""
+        if self.log_end is None or self.high_watermark is None:
+            return 0
+        return max(0, self.high_watermark - self.log_end)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowStatus:
+    """The moments that a generation can be restored to. `age_s` is how long ago the last one was."""
+
+    start: datetime
+    end: datetime
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationStatus:
+    """One generation that is not wholly cleared. `missing` is what keeps it from COMPLETE, `kept` what can't go, why.
+
+    `waits_for` is what happens next; `settled`: nothing does by itself. `held_by` who reads it or keeps it by a pin.
+    Counts are of what belongs to the backup now; `base_records` those of the first reading, which is what the logs held
+    then. `lag` sums up its positions'. `head` is what `tandem verify --expect-head` takes.
+    """
+
+    number: int
+    instance: str
+    incarnation: str
+    state: State
+    cluster_id: str
+    reason: str
+    opened_at: datetime
+    completed_at: datetime | None
+    sealed_at: datetime | None
+    last_commit_at: datetime | None
+    last_commit_age_s: float | None
+    rotation_due_at: datetime | None
+    chain_seq: int
+    head: str
+    partitions: int
+    partitions_complete: int
+    missing: tuple[str, ...]
+    tainted: tuple[str, ...]
+    kept: tuple[str, ...]
+    waits_for: str | None
+    settled: bool
+    held_by: tuple[str, ...]
+    records: int
+    base_records: int
+    tombstones: int
+    objects: int
+    bytes: int
+    lag: int | None
+    window: WindowStatus | None
+    positions: tuple[PositionStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreStatus:
+    """What a restore would use now. `lag` is what the log has beyond it; 0: nothing at all is missing."""
+
+    generation: int
+    instance: str
+    window: WindowStatus
+    lag: int | None
+    tainted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestStatus:
+    """A request for a generation that nobody has claimed yet: it is in force. `by` is an instance, or `cli`."""
+
+    by: str
+    target: str | None
+    generation: int | None
+    at: datetime
+    age_s: float
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseStatus:
+    """Who asked that nobody claims a generation by itself, until when. `left_s` is what is left of it."""
+
+    at: datetime
+    until: datetime
+    left_s: float
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The whole document. `healthy` is the absence of problems. `requests` are those in force, if anybody listened."""
+
+    pair: str
+    root: str
+    at: datetime
+    healthy: bool
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    restore: RestoreStatus | None
+    requests: tuple[RequestStatus, ...]
+    pause: PauseStatus | None
+    instances: tuple[InstanceStatus, ...]
+    generations: tuple[GenerationStatus, ...]
+
+
+def overview(seen: Sight) -> Overview:
+    """Return the document for one look."""
+    found = problems(seen)
+    generations = tuple(generation_status(seen, g) for g in seen.generations)
+    return Overview(
+        pair=seen.pair,
+        root=seen.root,
+        at=moment(seen.at),
+        healthy=not found,
+        problems=found,
+        notes=tuple(_notes(seen)),
+        restore=_restore(seen),
+        requests=tuple(_request(seen, asked) for asked in seen.pending),
+        pause=pause_status(seen.pause, seen.at),
+        instances=tuple(_instance(seen, name) for name in seen.instances),
+        generations=generations,
+    )
+
+
+def moment(at: int) -> datetime:
+    """Return ms since the epoch as a time in UTC; the last there is for an interval that goes beyond it."""
+    return _EPOCH + timedelta(milliseconds=min(max(at, FIRST_MOMENT), LAST_MOMENT))
+
+
+def state_of(generation: Generation) -> State:
+    """Return where a generation stands."""
+    if generation.gone:
+        return State.CLEARED
+    if generation.clearing is not None:
+        return State.CLEARING
+    if generation.cleared is not None:
+        return State.KEPT
+    if generation.sealed:
+        return State.SEALED
+    if generation.complete:
+        return State.COMPLETE
+    return State.OPEN if generation.seq else State.CLAIMED
+
+
+# --- instances --------------------------------------------------------------------------------------------------------
+
+
+def _instance(seen: Sight, name: str) -> InstanceStatus:
+    voice = seen.voice(name)
+    heartbeat = None if voice is None else voice.heartbeat
+    details = {} if heartbeat is None else heartbeat.details
+    remaining = details.get("base_remaining", "")
+    return InstanceStatus(
+        instance=name,
+        alive=seen.alive(name),
+        left=voice is not None and voice.left,
+        role=None if heartbeat is None else heartbeat.state,
+        heard_at=None if voice is None else moment(voice.at),
+        heard_age_s=None if voice is None else seen.since_s(voice.at),
+        incarnation=None if voice is None else voice.incarnation,
+        generation=None if heartbeat is None else heartbeat.generation,
+        lag=None if heartbeat is None else heartbeat.lag_records,
+        phase=details.get("phase"),
+        base_remaining=number_in(remaining),
+        doing=details.get("reason"),
+        held=tuple(details.get("held", "").split()),
+        transcoder=details.get("transcoder"),
+        troubles=() if voice is None else troubles_of(voice),
+    )
+
+
+# --- generations ------------------------------------------------------------------------------------------------------
+
+
+def generation_status(seen: Sight, generation: Generation) -> GenerationStatus:
+    """Return where one generation stands; it need not be among those that were seen, if it is wholly cleared."""
+    parts = list(generation.live_parts())
+    complete, total = progress(seen, generation)
+    last = stands_at(generation)
+    positions = tuple(
+        _position(seen, generation, key) for key in sorted(generation.positions, key=_by_name(generation))
+    )
+    return GenerationStatus(
+        number=generation.number,
+        instance=generation.instance,
+        incarnation=generation.holder or generation.claim.incarnation,
+        state=state_of(generation),
+        cluster_id=generation.claim.cluster_id,
+        reason=generation.claim.reason,
+        opened_at=moment(generation.claim.at),
+        completed_at=None if generation.completed_at is None else moment(generation.completed_at),
+        sealed_at=None if generation.sealed_at is None else moment(generation.sealed_at),
+        last_commit_at=None if last is None else moment(last),
+        last_commit_age_s=None if last is None else seen.since_s(last),
+        rotation_due_at=_rotation_due_at(seen, generation),
+        chain_seq=generation.seq,
+        head=str(Head.of(generation)),
+        partitions=total,
+        partitions_complete=complete,
+        missing=_missing(seen, generation),
+        tainted=tuple(
+            f"{generation.name_of(key)} from offset {taint.offset}: {taint.reason}"
+            for key, taint in sorted(generation.taints.items())
+        ),
+        kept=_kept(generation),
+        waits_for=_waits_for(seen, generation),
+        settled=_settled(seen, generation),
+        held_by=tuple(sorted({pin.owner for pin in _holding(seen, generation)})),
+        records=sum(part.records for _, part in parts),
+        base_records=sum(part.records for _, part in parts if part.scan is not None),
+        tombstones=sum(part.tombstones for _, part in parts),
+        objects=len(generation.objects),
+        bytes=sum(item.bytes for item in generation.objects.values()),
+        lag=_sum(position.lag for position in positions),
+        window=window_of(generation, now=seen.at),
+        positions=positions,
+    )
+
+
+def _rotation_due_at(seen: Sight, generation: Generation) -> datetime | None:
+    if state_of(generation) is not State.COMPLETE:
+        return None
+    return moment(generation.claim.at + round(seen.policy.rotation_interval_s * 1000))
+
+
+def _by_name(generation: Generation) -> Callable[[PartitionKey], tuple[str, str, int]]:
+    def order(key: PartitionKey) -> tuple[str, str, int]:
+        topic = generation.topics.get(key.topic_id)
+        return (topic.name if topic else "", key.topic_id, key.partition)
+
+    return order
+
+
+def _position(seen: Sight, generation: Generation, key: PartitionKey) -> PositionStatus:
+    position = generation.positions[key]
+    topic = generation.topics.get(key.topic_id)
+    name = topic.name if topic is not None else key.topic_id
+    taint = generation.taints.get(key)
+    end = _end(seen, key, name)
+    reads_on = end is not None and not generation.sealed and generation.clearing is None
+    return PositionStatus(
+        topic=name,
+        partition=key.partition,
+        topic_id=key.topic_id,
+        offset=position.offset,
+        leader_epoch=position.epoch,
+        head_at=moment(generation.head_at(key)),
+        log_start=position.log_start,
+        base_end=position.base.end,
+        complete=generation.read_through(key),
+        tainted_from=None if taint is None else taint.offset,
+        tainted_reason=None if taint is None else taint.reason,
+        log_end=None if end is None else end.stable,
+        high_watermark=None if end is None else end.high,
+        lag=max(0, end.stable - position.offset) if reads_on and end is not None else None,
+        tombstone_margin_s=_margin_s(seen, generation, key),
+        kept=_stays(generation).get(key),
+    )
+
+
+def _margin_s(seen: Sight, generation: Generation, key: PartitionKey) -> float | None:
+    topic = generation.topics.get(key.topic_id)
+    if topic is None or topic.removed or generation.sealed or generation.clearing is not None:
+        return None
+    promised_s = tombstones_promised_s(topic.config)
+    return None if promised_s is None else longest_gap_s(promised_s) - seen.since_s(generation.head_at(key))
+
+
+def _end(seen: Sight, key: PartitionKey, name: str) -> LogEnd | None:
+    if seen.brokers is None or not seen.brokers.guarded.has(key):
+        return None
+    return seen.brokers.ends.get((name, key.partition))
+
+
+def _sum(lags: Iterable[int | None]) -> int | None:
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if known else None
+
+
+def _missing(seen: Sight, generation: Generation) -> tuple[str, ...]:
+    guarded = seen.guarded_of(generation)
+    match state_of(generation):
+        case State.CLAIMED | State.OPEN:
+            return tuple(coverage.obstacles(generation, seen.generations, guarded))
+        case State.COMPLETE:
+            return tuple(
+                f"{guarded.topics[key.topic_id][0]}-{key.partition} is not read through yet"
+                for key in guarded.partitions()
+                if not generation.usable(key)
+            )
+        case _:
+            return ()
+
+
+def _kept(generation: Generation) -> tuple[str, ...]:
+    return tuple(f"{generation.name_of(key)}: {why}" for key, why in sorted(_stays(generation).items()))
+
+
+def _stays(generation: Generation) -> Mapping[PartitionKey, str]:
+    outcome = generation.clearing or generation.cleared
+    return {} if outcome is None else outcome.stays
+
+
+def _waits_for(seen: Sight, generation: Generation) -> str | None:
+    owner = generation.instance
+    match state_of(generation):
+        case State.CLAIMED:
+            return f"{owner} to open it"
+        case State.OPEN if generation not in seen.building:
+            why = "it is tainted" if coverage.spoilt(generation) else "a newer generation is complete"
+            return f"{owner} to clear it: {why}"
+        case State.OPEN:
+            return _complete_waits_for(seen, generation)
+        case State.COMPLETE:
+            successor = coverage.successor(generation, seen.generations)
+            if successor is None:
+                return None
+            behind = coverage.uncovered(successor, generation, seen.guarded_of(generation))
+            if not behind:
+                return f"{owner} to seal it: generation {successor.number} covers it"
+            return f"generation {successor.number} to cover {some(map(generation.name_of, behind))}"
+        case State.SEALED:
+            return _clearing_waits_for(seen, generation)
+        case State.CLEARING:
+            readers = ", ".join(sorted({pin.owner for pin in _holding(seen, generation)}))
+            return f"readers to finish: {readers}" if readers else f"{owner} to delete its objects"
+        case State.KEPT:
+            goes = _may_go(seen, generation)
+            return f"{owner} to clear more of it" if goes is not None else "a person to let go what is kept"
+        case State.CLEARED:
+            return None
+
+
+def _complete_waits_for(seen: Sight, generation: Generation) -> str:
+    owner, missing = generation.instance, len(_missing(seen, generation))
+    newer = [g.number for g in seen.building if g.instance == owner and g.number > generation.number]
+    if newer:
+        return f"generation {newer[-1]}: {owner} builds one at a time"
+    if not missing:
+        return f"{owner} to append COMPLETE"
+    return f"COMPLETE: {missing} things are missing" if missing > 1 else "COMPLETE: one thing is missing"
+
+
+def _settled(seen: Sight, generation: Generation) -> bool:
+    match state_of(generation):
+        case State.COMPLETE:
+            return coverage.successor(generation, seen.generations) is None
+        case State.SEALED:
+            goes = _may_go(seen, generation)
+            return _retained(seen, generation) or (goes is not None and not goes.goes)
+        case State.KEPT:
+            return _may_go(seen, generation) is None
+        case State.CLEARED:
+            return True
+        case _:
+            return False
+
+
+def _retained(seen: Sight, generation: Generation) -> bool:
+    """Whether a sealed generation is kept by the configuration or by a checkpoint."""
+    policy = seen.policy
+    count, age_ms = policy.retain_generations, round(policy.retain_age_s * 1000)
+    kept = coverage.retained(seen.generations, now=seen.at, count=count, age_ms=age_ms)
+    return generation.number in kept or any(pin.lasting for pin in _holding(seen, generation))
+
+
+def _holding(seen: Sight, generation: Generation) -> list[Pin]:
+    return [pin for pin in seen.pins if pin.holds(generation.number, seen.at)]
+
+
+def _may_go(seen: Sight, generation: Generation) -> Clearing | None:
+    let_go = released(seen.releases, generation)
+    return coverage.clearing(generation, seen.generations, seen.guarded_of(generation), let_go)
+
+
+def _clearing_waits_for(seen: Sight, generation: Generation) -> str:
+    policy = seen.policy
+    count, age_ms = policy.retain_generations, round(policy.retain_age_s * 1000)
+    if generation.number in coverage.retained(seen.generations, now=seen.at, count=count, age_ms=0):
+        return f"nothing: retain.generations keeps {count} of them"
+    if generation.number in coverage.retained(seen.generations, now=seen.at, count=0, age_ms=age_ms):
+        return f"its time: retain.age keeps it for {duration(policy.retain_age_s)} after it was sealed"
+    keeping = sorted({pin.owner for pin in _holding(seen, generation) if pin.lasting})
+    if keeping:
+        return f"nothing: it is kept for {some(keeping)}"
+    goes = _may_go(seen, generation)
+    if goes is None:
+        return "a newer complete generation that covers it"
+    if not goes.goes:
+        return "a person to let go what is kept"
+    return f"{generation.instance} to clear it"
+
+
+def window_of(generation: Generation, *, now: int) -> WindowStatus | None:
+    """Return the moments that can be restored; `now` is ms by the store. None if there is none."""
+    last = stands_at(generation)
+    start = moments.window_from(generation)
+    if start is None or last is None or not generation.whole:
+        return None
+    return WindowStatus(start=moment(start), end=moment(last), age_s=max(0.0, (now - last) / 1000))
+
+
+# --- restore, notes ---------------------------------------------------------------------------------------------------
+
+
+def _restore(seen: Sight) -> RestoreStatus | None:
+    base = chosen(seen)
+    window = None if base is None else window_of(base, now=seen.at)
+    if base is None or window is None:
+        return None
+    lags = []
+    if seen.brokers is not None:
+        for part in newest_state.select(seen.generations).partitions:
+            end = _end(seen, part.key, part.topic.name)
+            lags.append(None if end is None else max(0, end.stable - part.end))
+    return RestoreStatus(
+        generation=base.number,
+        instance=base.instance,
+        window=window,
+        lag=_sum(lags),
+        tainted=bool(base.taints),
+    )
+
+
+def pause_status(pause: Pause | None, now: int) -> PauseStatus | None:
+    """Return the pause that is in force at `now`, ms by the store's clock; None if there is none."""
+    if pause is None or pause.until is None:
+        return None
+    return PauseStatus(
+        at=moment(pause.at),
+        until=moment(pause.until),
+        left_s=max(0.0, (pause.until - now) / 1000),
+        by=pause.by,
+        reason=pause.reason,
+    )
+
+
+def _request(seen: Sight, asked: CoordinationMessage) -> RequestStatus:
+    return RequestStatus(
+        by=asked.instance,
+        target=asked.target,
+        generation=asked.generation,
+        at=moment(asked.at),
+        age_s=seen.since_s(asked.at),
+        reason=asked.reason,
+    )
+
+
+def _notes(seen: Sight) -> Iterator[str]:
+    base = chosen(seen)
+    pause = paused(seen)
+    if pause is not None:
+        yield f"{pause}: nobody takes a turn, or takes over, by itself; a turn that has begun goes to its end"
+    if seen.brokers is not None and seen.brokers.restored:
+        yield (
+            f"restores created {some(seen.brokers.restored)}: not backed up, although a pattern matches, unless "
+            "topics.include names it"
+        )
+    for generation in seen.generations:
+        number = generation.number
+        if base is not None and generation in seen.building:
+            done, total = progress(seen, generation)
+            yield (
+                f"generation {number} of {generation.instance} is being built ({generation.claim.reason}): "
+                f"{done} of {total} partitions are read through"
+            )
+        if generation.taints and coverage.successor(generation, seen.generations) is not None:
+            yield f"generation {number} is tainted, but a newer complete one is not"
+        kept = _kept(generation)
+        if kept and state_of(generation) is State.KEPT:
+            yield f"generation {number} keeps {some(kept)}"
+        keeping = sorted({pin.owner for pin in _holding(seen, generation) if pin.lasting})
+        if keeping and not generation.sealed:
+            yield f"generation {number} stays after its turn: it is kept for {some(keeping)}"
+        gone = [t.name for t in generation.topics.values() if t.removed]
+        if gone and not generation.sealed:
+            yield f"generation {number} keeps the last of {some(sorted(gone))}, which the cluster no longer has"
+    yield from _odd_pins(seen)
+    for asked in seen.pending:
+        yield (
+            f"{asked.instance} asked {asked.target} {duration(seen.since_s(asked.at))} ago to build generation "
+            f"{asked.generation} ({asked.reason or 'no reason given'}): not claimed yet"
+        )
+    if seen.brokers is not None:
+        held = {f"{topic}-{n}": end.high - end.stable for (topic, n), end in seen.brokers.ends.items()}
+        held = {name: count for name, count in held.items() if count > 0}
+        if held:
+            names = sorted(held, key=lambda name: (-held[name], name))
+            yield (
+                f"open transactions hold back {sum(held.values())} offsets, which can't be backed up before they end: "
+                f"{some(f'{name} {held[name]}' for name in names)}"
+            )
+
+
+def _odd_pins(seen: Sight) -> Iterator[str]:
+    for pin in seen.pins:
+        if pin.trouble is not None and (pin.until is None or seen.at < pin.until):
+            what = "every generation" if pin.generation is None else f"generation {pin.generation}"
+            until = "it is deleted" if pin.until is None else iso(pin.until)
+            yield (
+                f"pin {pin.id}: {pin.trouble}, and it keeps {what} until {until}; if nobody needs it, delete "
+                f"{pins_prefix(seen.pair)}{pin.id}.json"
+            )

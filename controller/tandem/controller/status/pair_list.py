@@ -1,0 +1,81 @@
+"""The pairs below one root, each in a line: what the store alone knows of them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
+from tandem.backup_avro.selection.newest_state import choose
+from tandem.controller.status.overview import WindowStatus, window_of
+from tandem.controller.status.pair_view import active_of
+from tandem.sink.store import ObjectStore
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import now_ms
+
+_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairSummary:
+    """One pair. `generations` are those not wholly cleared, ascending; `newest` is the highest number ever claimed.
+
+    `active` appends, by the chains, with generation `active_generation`. `window` is what a restore may ask for, None
+    if nothing can be restored. Counts are of what belongs to the backup now. `damaged` says what can't be read.
+    """
+
+    pair: str
+    generations: tuple[int, ...]
+    newest: int
+    active: str | None
+    active_generation: int | None
+    window: WindowStatus | None
+    topics: int
+    records: int
+    objects: int
+    bytes: int
+    damaged: tuple[str, ...]
+
+
+def pairs(store: ObjectStore) -> tuple[PairSummary, ...]:
+    """Return the pairs directly below the store's root, by name. Raises the store's errors.
+
+    A folder is a pair's if a generation was claimed in it; nothing else is listed below it.
+    """
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="pairs") as pool:
+        found = pool.map(lambda name: _summary(store, name), list(store.list_folders("")))
+        return tuple(one for one in found if one is not None)
+
+
+def _summary(store: ObjectStore, name: str) -> PairSummary | None:
+    try:
+        reader = ChainReader(store, name)
+    except ConfigError:  # somebody else's folder: no pair may have such a name
+        return None
+    damaged: tuple[str, ...] = ()
+    try:
+        generations = reader.refresh(tolerant=True)
+    except DamagedError as error:  # a newer release wrote it
+        generations, damaged = [], (str(error),)
+    if not reader.numbers:
+        return None
+    active = active_of(generations)
+    try:
+        base = choose(generations)
+    except RefusedError:
+        base = None
+    current = active or base
+    return PairSummary(
+        pair=name,
+        generations=tuple(generation.number for generation in generations),
+        newest=reader.newest,
+        active=None if active is None else active.instance,
+        active_generation=None if active is None else active.number,
+        window=None if base is None else window_of(base, now=now_ms(store)),
+        topics=0 if current is None else sum(not topic.removed for topic in current.topics.values()),
+        records=sum(part.records for generation in generations for _, part in generation.live_parts()),
+        objects=sum(len(generation.objects) for generation in generations),
+        bytes=sum(item.bytes for generation in generations for item in generation.objects.values()),
+        damaged=damaged + tuple(f"generation {number}: {why}" for number, why in sorted(reader.damaged.items())),
+    )

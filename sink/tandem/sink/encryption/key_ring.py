@@ -1,0 +1,265 @@
+"""Keys at hand: one for new objects, any number for reading. They are read when they are first needed, and kept.
+
+A command that only looks at chains therefore needs no key.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import StoredObject
+from tandem.backup_avro.errors import ConfigError, DamagedError
+from tandem.backup_avro.record import chunk_cipher
+from tandem.backup_avro.record.envelope import CHUNK_SIZE, DATA_KEY_SIZE, Envelope
+from tandem.sink.encryption import key_text
+from tandem.sink.encryption.encryption_settings import UNENCRYPTED, EncryptionSettings
+from tandem.sink.encryption.errors import MissingKeyError, PlainObjectError
+
+_LONGEST_FILE: Final = 4096
+_MAKE_ONE: Final = "it must hold 32 random bytes in base64 or hex: `openssl rand -base64 32` makes them"
+
+
+class Root(Protocol):
+    """A key that wraps other keys. `id` is its fingerprint, `place` where the configuration names it."""
+
+    @property
+    def id(self) -> str:
+        """16 hex digits."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+        ...
+
+    def new_wrapping_key(self, pair: str, generation: int) -> tuple[bytes, bytes]:
+        """Return a key that wraps data keys, and what `wrapping_key` makes it of again (b"": it needs nothing)."""
+        ...
+
+    def wrapping_key(self, stored: bytes, pair: str, generation: int) -> bytes:
+        """Return the key that wraps data keys. DamagedError if `stored` is not what this key once gave."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalKey:
+    """A key of 32 bytes from a file or the environment."""
+
+    id: str
+    place: str
+    _wrapping: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, text: str, place: str) -> LocalKey:
+        """Parse the text that holds a key. ConfigError names `place`, and shows nothing of the text."""
+        key = key_text.parse(text)
+        if key is None:
+            raise ConfigError(f"{place} holds no key", remedy=_MAKE_ONE)
+        return cls(id=chunk_cipher.key_id(key), place=place, _wrapping=chunk_cipher.wrapping_key(key))
+
+    def new_wrapping_key(self, pair: str, generation: int) -> tuple[bytes, bytes]:
+        """Return the one derived from the key; nothing has to be stored."""
+        del pair, generation
+        return self._wrapping, b""
+
+    @property
+    def record_key(self) -> bytes:
+        """The key for hashes of records, derived from it."""
+        return hmac.digest(self._wrapping, b"hashes of records", "sha256")
+
+    def wrapping_key(self, stored: bytes, pair: str, generation: int) -> bytes:
+        """Return the one derived from the key."""
+        del pair, generation
+        if stored:
+            raise DamagedError(f"its wrapping key is of a KMS, but key {self.id} is not")
+        return self._wrapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """What a new object is encrypted with."""
+
+    envelope: Envelope
+    data_key: bytes = field(repr=False)
+
+
+class KeyRing:
+    """The keys that settings name. Thread-safe. ConfigError, from any method, if one can't be read."""
+
+    def __init__(self, settings: EncryptionSettings, *, environment: Mapping[str, str] | None = None) -> None:
+        self._settings = settings
+        self._environment = environment
+        self._lock = threading.Lock()
+        self._roots: dict[str, Root] | None = None
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether new objects are encrypted."""
+        return self._settings.encrypts
+
+    def current(self) -> str | None:
+        """Return the id of the key for new objects, None if they are not encrypted."""
+        return next(iter(self._opened())) if self._settings.encrypts else None
+
+    def record_keys(self) -> dict[str, bytes]:
+        """Return the keys for hashes of records, by the first 8 digits of their ids. A KMS has none."""
+        return {root.id[:8]: root.record_key for root in self._opened().values() if isinstance(root, LocalKey)}
+
+    def places(self) -> dict[str, str]:
+        """Return where each key comes from, by its id."""
+        return {root.id: root.place for root in self._opened().values()}
+
+    def new(self, key: str) -> Seal | None:
+        """Return what to encrypt the new object `key` with, None if it is not to be. Raises errors of the KMS.
+
+        ConfigError if it has to be encrypted, and no key for new objects is named.
+        """
+        if not self._settings.encrypts:
+            self._refuse_plain_writing()
+            return None
+        root = next(iter(self._opened().values()))
+        wrapping, stored = root.new_wrapping_key(*layout.place_of(key))
+        data_key = os.urandom(DATA_KEY_SIZE)
+        envelope = Envelope(
+            key_id=root.id, data_key=chunk_cipher.wrap(data_key, wrapping), wrapping_key=stored, chunk_size=CHUNK_SIZE
+        )
+        return Seal(envelope=envelope, data_key=data_key)
+
+    def data_key(self, key: str, envelope: Envelope) -> bytes:
+        """Return the data key of the object `key`. Raises MissingKeyError, DamagedError, and errors of the KMS."""
+        roots = self._opened()
+        root = roots.get(envelope.key_id)
+        if root is None:
+            raise _missing(f"{key} is encrypted with key {envelope.key_id}, which is not at hand", roots)
+        wrapping = root.wrapping_key(envelope.wrapping_key, *layout.place_of(key))
+        return chunk_cipher.unwrap(envelope.data_key, wrapping)
+
+    def require(self, objects: Iterable[StoredObject]) -> None:
+        """Look whether each object may be read, and can be, before work begins.
+
+        MissingKeyError names the first without a key, PlainObjectError one that has to be encrypted and is not.
+        """
+        known: set[str] = set()
+        for item in objects:
+            self.refuse_plain(item)
+            if item.envelope is None or item.envelope.key_id in known:
+                continue
+            if item.envelope.key_id not in self._opened():
+                raise _missing(
+                    f"{item.key} is encrypted with key {item.envelope.key_id}, which is not at hand", self._opened()
+                )
+            known.add(item.envelope.key_id)
+
+    def refuses(self, item: StoredObject) -> bool:
+        """Whether an object has to be encrypted, and the chain says that it is not."""
+        return self._settings.require and item.envelope is None
+
+    def refuse_plain(self, item: StoredObject) -> None:
+        """Raise PlainObjectError if an object is refused."""
+        if self.refuses(item):
+            raise PlainObjectError(
+                f"{item.key} is not encrypted, and encryption.require is set",
+                remedy="if it is older than the key, read it with --set encryption.require=false; `tandem keys` shows "
+                "which generations hold such objects. If there should be none, somebody without the key has made it: "
+                "`tandem verify` names all, and another generation may have none",
+            )
+
+    def _refuse_plain_writing(self) -> None:
+        if self._settings.require:
+            raise ConfigError(
+                "new objects would not be encrypted, and encryption.require is set",
+                remedy="name a key for new objects in the configuration's `encryption` section",
+            )
+
+    def check(self, pair: str) -> None:
+        """Read all keys, and ask the KMS for one: a mistake is to be told before anything is read from the brokers."""
+        roots = self._opened()
+        if self._settings.encrypts:
+            next(iter(roots.values())).new_wrapping_key(pair, 0)
+        else:
+            self._refuse_plain_writing()
+
+    def _opened(self) -> dict[str, Root]:
+        with self._lock:
+            if self._roots is None:
+                self._roots = _open(self._settings, os.environ if self._environment is None else self._environment)
+            return self._roots
+
+
+#: For who was given none.
+NO_KEYS: Final = KeyRing(UNENCRYPTED)
+
+
+def _missing(what: str, roots: Mapping[str, Root]) -> MissingKeyError:
+    have = f"at hand: {', '.join(roots)}" if roots else "no key is named there"
+    return MissingKeyError(what, remedy=f"name that key in the configuration's `encryption` section; {have}")
+
+
+def _open(settings: EncryptionSettings, environment: Mapping[str, str]) -> dict[str, Root]:
+    """Return the keys by their ids, that for new objects first."""
+    roots: dict[str, Root] = {}
+    for root in _named(settings, environment):
+        roots.setdefault(root.id, root)
+    return roots
+
+
+def _named(settings: EncryptionSettings, environment: Mapping[str, str]) -> Iterator[Root]:
+    if settings.key_file:
+        yield _of_file(settings.key_file, "encryption.key_file")
+    if settings.key_env:
+        yield _of_variable(settings.key_env, environment, "encryption.key_env")
+    if settings.aws_kms_key_arn:
+        yield _of_kms(settings.aws_kms_key_arn, settings)
+    for name in settings.decrypt_key_files:
+        yield _of_file(name, "encryption.decrypt_key_files")
+    for name in settings.decrypt_key_envs:
+        yield _of_variable(name, environment, "encryption.decrypt_key_envs")
+    for arn in settings.decrypt_aws_kms_key_arns:
+        yield _of_kms(arn, settings)
+
+
+def _of_kms(arn: str, settings: EncryptionSettings) -> Root:
+    # botocore takes long to load, and most do without.
+    from tandem.sink.encryption.kms import KmsKey  # noqa: PLC0415 (loaded only where it is used)
+
+    return KmsKey(arn, endpoint_url=settings.aws_kms_endpoint_url)
+
+
+def _of_file(name: str, field: str) -> LocalKey:
+    place = f"{field}: {name}"
+    try:
+        with Path(name).open("rb") as file:
+            body = file.read(_LONGEST_FILE)
+    except FileNotFoundError:
+        raise ConfigError(f"{place}: no such file", remedy="mount it, or correct the path") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a path"
+        raise ConfigError(f"{place}: can't be read ({why})", remedy="correct its path or permissions") from None
+    return LocalKey.of(body.decode(errors="replace"), place)
+
+
+def _of_variable(name: str, environment: Mapping[str, str], field: str) -> LocalKey:
+    place = f"{field}: {name}"
+    text = environment.get(name)
+    if text is None:
+        raise ConfigError(f"{place}: no such variable in the environment", remedy="set it, or correct the name")
+    return LocalKey.of(text, place)
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """A store that was opened with keys."""
+
+    keys: KeyRing
+
+
+def keys_of(store: object) -> KeyRing:
+    """Return the keys that a store was opened with."""
+    return store.keys if isinstance(store, Keyed) else NO_KEYS

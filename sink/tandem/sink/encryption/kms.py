@@ -1,0 +1,154 @@
+"""Keys of AWS KMS. Beside the S3 adapter the only one that imports botocore.
+
+One call gives a key that wraps the data keys of an hour; one call opens it again, for all of these objects. KMS binds
+it to pair and generation by its encryption context, and writes that into its own log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import botocore.exceptions as vendor
+from botocore.config import Config
+
+from tandem.backup_avro.errors import DamagedError, TandemError
+from tandem.backup_avro.record.chunk_cipher import KEY_SIZE
+from tandem.backup_avro.record.envelope import LONGEST_WRAPPING_KEY
+from tandem.sink import clock
+from tandem.sink.encryption.encryption_settings import region_of
+from tandem.sink.encryption.errors import KeyDeniedError, KeyUnavailableError
+from tandem.sink.store.s3.aws_session import MISREAD, AwsSession, misread_at
+from tandem.sink.store.s3.credential_agents import keep_answers_out_of_logs
+
+_T = TypeVar("_T")
+_FRESH_S: Final = 3600.0
+_KEPT: Final = 1024
+_CONFIG: Final = Config(connect_timeout=5, read_timeout=10, retries={"mode": "standard", "max_attempts": 4})
+_BUSY: Final = frozenset(
+    {"ThrottlingException", "KMSInternalException", "DependencyTimeoutException", "RequestTimeout", "Throttling"}
+)
+_NOT_OURS: Final = frozenset({"InvalidCiphertextException", "IncorrectKeyException"})
+_CODE: Final = re.compile(r"[A-Za-z0-9.]{1,64}")
+_ALLOW: Final = "allow kms:GenerateDataKey and kms:Decrypt on the key, and see that it is enabled"
+
+keep_answers_out_of_logs()
+
+
+class KmsKey:
+    """A symmetric key of AWS KMS. Thread-safe. Credentials are looked for where AWS SDKs look for them.
+
+    Raises KeyUnavailableError, KeyDeniedError, and DamagedError for what this key did not give.
+    """
+
+    def __init__(
+        self, arn: str, *, endpoint_url: str | None = None, monotonic: Callable[[], float] = clock.now
+    ) -> None:
+        self._arn = arn
+        self._endpoint_url = endpoint_url
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._given: dict[tuple[str, int], tuple[float, bytes, bytes]] = {}
+        self._opened: OrderedDict[tuple[bytes, str, int], bytes] = OrderedDict()
+
+    @property
+    def id(self) -> str:
+        """16 hex digits of the ARN's SHA-256."""
+        return hashlib.sha256(self._arn.encode()).hexdigest()[:16]
+
+    @property
+    def place(self) -> str:
+        """The key's ARN."""
+        return self._arn
+
+    def new_wrapping_key(self, pair: str, generation: int) -> tuple[bytes, bytes]:
+        """Return a key that is at most an hour old, and what KMS opens it from."""
+        with self._lock:
+            at, plain, stored = self._given.get((pair, generation), (float("-inf"), b"", b""))
+            if self._monotonic() - at >= _FRESH_S:
+                plain, stored = self._call(
+                    "generate_data_key",
+                    pair,
+                    generation,
+                    take=lambda answer: (_key_in(answer), _blob_in(answer)),
+                    KeySpec="AES_256",
+                )
+                now = self._monotonic()
+                self._given = {key: given for key, given in self._given.items() if now - given[0] < _FRESH_S}
+                self._given[pair, generation] = (now, plain, stored)
+                self._keep((stored, pair, generation), plain)
+            return plain, stored
+
+    def wrapping_key(self, stored: bytes, pair: str, generation: int) -> bytes:
+        """Return the key that KMS opens from `stored`."""
+        with self._lock:
+            plain = self._opened.get((stored, pair, generation))
+            if plain is None:
+                if not stored:
+                    raise DamagedError(f"it has no wrapping key, but key {self.id} is of a KMS")
+                plain = self._call("decrypt", pair, generation, take=_key_in, CiphertextBlob=stored)
+            self._keep((stored, pair, generation), plain)
+            return plain
+
+    def _keep(self, key: tuple[bytes, str, int], plain: bytes) -> None:
+        self._opened[key] = plain
+        self._opened.move_to_end(key)
+        while len(self._opened) > _KEPT:
+            self._opened.popitem(last=False)
+
+    def _call(self, action: str, pair: str, generation: int, *, take: Callable[[Any], _T], **how: object) -> _T:
+        """Return what `take` finds in the answer. Whatever can't be read is no answer of a KMS."""
+        context = {"tandem:pair": pair, "tandem:generation": str(generation)}
+        what = f"{action} with {self._arn}"
+        try:
+            if self._client is None:
+                self._client = AwsSession().create_client(
+                    "kms", region_name=region_of(self._arn), endpoint_url=self._endpoint_url, config=_CONFIG
+                )
+            return take(getattr(self._client, action)(KeyId=self._arn, EncryptionContext=context, **how))
+        except vendor.ClientError as error:
+            # Not from these errors: they would say what the server has said, and that may be what was sent.
+            raise _error_of(error, what) from None
+        except (vendor.NoCredentialsError, vendor.PartialCredentialsError, vendor.ProfileNotFound):
+            raise KeyDeniedError(
+                f"{what}: no credentials for AWS", remedy="set them where AWS SDKs look for them; store.* are not used"
+            ) from None
+        except vendor.BotoCoreError as error:
+            raise KeyUnavailableError(f"{what}: {type(error).__name__}", remedy="is the KMS within reach?") from None
+        except MISREAD as error:
+            # Without its words: they may be what was answered, which may be the key.
+            raise KeyUnavailableError(
+                f"{what}: the answer is none of a KMS ({misread_at(error)})",
+                remedy="what answers there? Check encryption.aws_kms_endpoint_url, and proxies on the way",
+            ) from None
+
+
+def _key_in(answer: Any) -> bytes:  # noqa: ANN401 (as the SDK's)
+    return _sized(answer["Plaintext"], KEY_SIZE, KEY_SIZE)
+
+
+def _blob_in(answer: Any) -> bytes:  # noqa: ANN401 (as the SDK's)
+    # An empty one would make objects that no other process opens.
+    return _sized(answer["CiphertextBlob"], 1, LONGEST_WRAPPING_KEY)
+
+
+def _sized(value: object, least: int, most: int) -> bytes:
+    if not isinstance(value, bytes) or not least <= len(value) <= most:
+        raise ValueError("no key")
+    return value
+
+
+def _error_of(error: vendor.ClientError, what: str) -> TandemError:
+    said: object = error.response.get("Error", {}).get("Code", "")
+    code = said if isinstance(said, str) and _CODE.fullmatch(said) else "no code"
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in _NOT_OURS:
+        return DamagedError(f"its wrapping key was changed, or is of another pair or generation ({code})")
+    if code in _BUSY or status >= 500 or status == 429:
+        return KeyUnavailableError(f"{what}: {code}", remedy="the KMS is busy; it is tried again")
+    return KeyDeniedError(f"{what}: {code}", remedy=_ALLOW)

@@ -1,0 +1,54 @@
+"""Hashes of records as chains have them: plain, or an HMAC where what is stored is encrypted."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from functools import cached_property
+from typing import Final
+
+from tandem.backup_avro.chain.entries import RecordHash
+from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
+
+#: Of this process alone, where a KMS has the keys: it makes no hashes, and nobody else is to confirm a guess by them.
+_OWN_ID: Final = os.urandom(4).hex()
+_OWN_KEY: Final = os.urandom(32)
+
+
+class RecordKeys:
+    """Makes and compares hashes of records with the keys of a store. Thread-safe; raises what a `KeyRing` does."""
+
+    def __init__(self, keys: KeyRing = NO_KEYS) -> None:
+        self._ring = keys
+
+    @cached_property
+    def _keys(self) -> dict[str, bytes]:
+        return {**self._ring.record_keys(), _OWN_ID: _OWN_KEY}
+
+    @cached_property
+    def _current(self) -> str:
+        """The id of the key for new hashes, empty for plain ones."""
+        current = self._ring.current()
+        if current is None:
+            return ""
+        return current[:8] if current[:8] in self._keys else _OWN_ID
+
+    def of(self, record: RecordHash | None) -> RecordHash | None:
+        """Return the hash to keep of a record whose plain one is given."""
+        if record is None or not self._current:
+            return record
+        return self._keyed(record, self._current)
+
+    def same(self, record: RecordHash, known: RecordHash) -> bool | None:
+        """Whether the record with this plain hash is the one that is known; None if the key for that is not at hand."""
+        if known.key and known.key not in self._keys:
+            return None
+        return (self._keyed(record, known.key) if known.key else record) == known
+
+    def _keyed(self, record: RecordHash, key: str) -> RecordHash:
+        text = f"{record.offset} {record.sha256}".encode()
+        return RecordHash(record.offset, hmac.digest(self._keys[key], text, "sha256").hex()[: len(record.sha256)], key)
+
+
+PLAIN: Final = RecordKeys()
+"""For stores without keys."""

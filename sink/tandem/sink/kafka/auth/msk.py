@@ -1,0 +1,91 @@
+"""IAM tokens for Amazon MSK: signed by AWS's own library with what its SDK finds as credentials.
+
+The SDK looks in the environment, in profiles, at web identities (IRSA), pod identities and instances, and renews what
+ends. A token is a signed request, made on this machine; it is good for 15 minutes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from tandem.backup_avro.errors import ConfigError
+from tandem.sink.kafka.auth.tokens import Token, Tokens
+from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
+from tandem.sink.store.s3.credential_agents import keep_answers_out_of_logs
+
+IAM: Final = "aws.msk.iam"
+REGION: Final = "aws.msk.region"
+PROPERTIES: Final = frozenset({IAM, REGION})
+"""Properties that neither client knows."""
+
+_LIBRARY: Final = "aws_msk_iam_sasl_signer"
+_HOST: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com(?:\.cn)?(?::\d+)?$")
+_NAME: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
+
+_PASSING: Final = frozenset(
+    {
+        "ConnectTimeoutError",
+        "ConnectionClosedError",
+        "ConnectionError",
+        "CredentialRetrievalError",
+        "EndpointConnectionError",
+        "HTTPClientError",
+        "MetadataRetrievalError",
+        "ProxyConnectionError",
+        "ReadTimeoutError",
+    }
+)
+"""The SDK's errors, by name, of a network or server that may be back in a while."""
+
+
+def region_of(props: Mapping[str, str | float | bool], servers: str) -> str:
+    """Return the cluster's region: as set, else as the brokers' names say. Raises ConfigError."""
+    region = str(props.get(REGION, ""))
+    if region:
+        if not _NAME.fullmatch(region):
+            raise ConfigError(f"kafka: {REGION} is no region", remedy="write it as in eu-central-1")
+        return region
+    for server in servers.split(","):
+        found = _HOST.search(server.strip())
+        if found:
+            return found[1]
+    raise ConfigError(f"kafka: {REGION} is missing", remedy="bootstrap.servers are no MSK names that tell it")
+
+
+def tokens_for(region: str) -> Tokens:
+    """Return a source of tokens for clusters in `region`. Raises ConfigError without the library."""
+    if importlib.util.find_spec(_LIBRARY) is None:
+        raise ConfigError(
+            f"kafka: {IAM} needs a library that is not installed", remedy="pip install 'tandem-kafka-backup[msk]'"
+        )
+    return Tokens(partial(fetch, region))
+
+
+def fetch(region: str) -> Token:
+    """Sign a token.
+
+    Raises ClusterAuthenticationError if there are no credentials to sign with, ClusterUnreachableError if whoever gives
+    them does not answer.
+    """
+    keep_answers_out_of_logs()
+    from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415 - optional, and it loads boto3
+
+    try:
+        value, ends_at_ms = MSKAuthTokenProvider.generate_auth_token(region)
+    except Exception as error:  # noqa: BLE001 - the SDK's, which only the store's adapter may import, and ValueError
+        kind = type(error).__name__
+        if kind in _PASSING:
+            raise ClusterUnreachableError(
+                f"No IAM token for MSK in {region}: AWS gives no credentials now ({kind})",
+                remedy="check the network to AWS STS or the instance's metadata; it is tried again",
+            ) from None
+        raise ClusterAuthenticationError(
+            f"No IAM token for MSK in {region}: the AWS SDK has no credentials that work ({kind})",
+            remedy="provide them by environment, profile, service account or instance; docs/connections.md",
+        ) from None
+    return Token(value=value, lifetime_s=max(ends_at_ms / 1000 - time.time(), 0.0))

@@ -1,0 +1,632 @@
+"""The admin view of a cluster: what topics there are, how they are configured, where groups stand; over librdkafka."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType, TracebackType
+from typing import Any, Self, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as _Partition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names are public, but not marked for re-export
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from tandem.backup_avro.errors import ConfigError, TandemError
+from tandem.sink.kafka.auth import client_config
+from tandem.sink.kafka.auth.tokens import Tokens
+from tandem.sink.kafka.cluster import librdkafka_references
+from tandem.sink.kafka.cluster import topic_ids as topic_id
+from tandem.sink.kafka.cluster.consumer_groups import MOST, GroupOffset, GroupOffsets, GroupRoom
+from tandem.sink.kafka.cluster.unique_keys import unique
+from tandem.sink.kafka.errors import admin_errors
+from tandem.sink.kafka.errors.cluster_errors import (
+    ClusterAuthenticationError,
+    ClusterDeniedError,
+    ClusterTransientError,
+    ClusterUnreachableError,
+    UnknownTopicError,
+)
+from tandem.sink.kafka.errors.error_codes import ErrorCode
+from tandem.sink.kafka.fetch.events import TopicPartition
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+_Item = TypeVar("_Item")
+
+
+class _Quiet:
+    """Takes librdkafka's log lines as debug: it writes several a second while a broker is down."""
+
+    def log(self, level: int, message: str, *args: object) -> None:
+        """Pass one line on."""
+        del level
+        _log.debug(message, *args)
+
+
+class _Heard:
+    """The last error that the client reported. Of its own, or `ClusterAdmin` and its client would hold each other."""
+
+    def __init__(self) -> None:
+        self.last: KafkaError | None = None
+
+    def take(self, error: KafkaError) -> None:
+        """Keep it. "All brokers are down" follows on the error that says why, such as a wrong password."""
+        if self.last is None or error.code() != ErrorCode.CLIENT_ALL_BROKERS_DOWN:
+            self.last = error
+        _log.debug("librdkafka: %s", error.str())
+
+
+_TOPICS_AT_ONCE = 200
+_PARTITIONS_AT_ONCE = 2_000
+_GROUPS_AT_ONCE = 16
+_LEADERLESS_S = 0.3
+_FIRST_TRY_S = 5.0
+
+# Recorded with their effective values even where nobody set them: they decide on what a restore has to watch for.
+ALWAYS_RECORDED = frozenset(
+    {
+        "cleanup.policy",
+        "delete.retention.ms",
+        "retention.ms",
+        "message.timestamp.type",
+        "min.compaction.lag.ms",
+        "max.message.bytes",
+    }
+)
+
+LATEST = "latest"
+EARLIEST = "earliest"
+
+# Every name of a setting that a broker reported, so that it stays: confluent-kafka interns each, each time. Names that
+# come and go use up CPython's table of interned strings, which is then made anew: 2 MB, once in an hour or so.
+_SETTINGS: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicInfo:
+    """One topic. `partitions`: number -> (leader id, leader epoch), each -1 if not known.
+
+    `topic_id` is Kafka's text form (22 characters of base64). None is without, and no two have the same.
+    """
+
+    name: str
+    topic_id: str
+    partitions: Mapping[int, tuple[int, int]]
+    replication_factor: int
+    internal: bool
+
+
+class ClusterAdmin:
+    """Asks and changes one cluster. Safe to use from several threads; calls block for at most `timeout_s` each.
+
+    All methods raise ClusterUnreachableError and ClusterTransientError (try again later), ClusterAuthenticationError,
+    ClusterDeniedError (names operation and resource), UnknownTopicError and ClusterRequestError.
+    """
+
+    def __init__(self, props: Mapping[str, client_config.Value], *, timeout_s: float = 30.0) -> None:
+        self._servers = client_config.servers_of(props)
+        self._timeout_s = timeout_s
+        self._heard = _Heard()
+        self._introduced = False
+        config = client_config.for_confluent(props, error_cb=self._heard.take, logger=_Quiet())
+        self._tokens = config.get("oauth_cb")
+        try:
+            self._admin: Any = AdminClient(config)  # type: ignore[arg-type]  # it takes callables too
+        except (KafkaException, ValueError, TypeError) as error:
+            raise admin_errors.refused_config(error) from None
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """End the connections. Whoever asks for a moment only closes, and does not leave it to Python's collector.
+
+        That may run on any thread, also on the client's own while it reports on a request that nobody waits for any
+        more. librdkafka ends the whole process when its client is destroyed there.
+        """
+        if hasattr(self._admin, "__exit__"):  # older releases have none
+            self._admin.__exit__(None, None, None)
+
+    def cluster_id(self) -> str:
+        """Return the cluster's id."""
+        return self._again(self._cluster_id)
+
+    def _cluster_id(self, deadline: float) -> str:
+        found = self._call(
+            "ask for the id of", "the cluster", lambda: self._admin.describe_cluster(**self._left(deadline)), deadline
+        )
+        return str(found.cluster_id)
+
+    def topics(
+        self,
+        names: Iterable[str] = (),
+        patterns: Iterable[str] = (),
+        exclude: Iterable[str] = (),
+        *,
+        denied: dict[str, ClusterDeniedError] | None = None,
+    ) -> list[TopicInfo]:
+        """Return, sorted by name, the topics that are named or match a pattern, without those that match an exclusion.
+
+        Patterns and exclusions are regular expressions for the whole name; patterns never match internal topics. A
+        named topic that does not exist is left out. Raises ConfigError for a bad expression, UnidentifiedTopicError for
+        a topic without an id, or with that of another. With `denied`, those that may not be described, or have no id of
+        their own, are in there, by name, instead of being raised.
+        """
+        named = set(names)
+        wanted = [_compiled(pattern) for pattern in patterns]
+        unwanted = [_compiled(pattern) for pattern in exclude]
+
+        def ask(deadline: float) -> list[TopicInfo]:
+            candidates = set(named)
+            if wanted:
+                listing = self._sync(
+                    *("list the topics of", "the cluster"),
+                    lambda: self._admin.list_topics(timeout=self._seconds(deadline)),
+                )
+                candidates |= {name for name in listing.topics if any(one.fullmatch(name) for one in wanted)}
+            names = sorted(name for name in candidates if not any(one.fullmatch(name) for one in unwanted))
+            if denied is not None:
+                denied.clear()  # of an answer that did not come whole
+            chunks = _chunks(names, _TOPICS_AT_ONCE)
+            found = [info for chunk in chunks for info in self._described(chunk, deadline, denied)]
+            return self._identified([info for info in found if info.name in named or not info.internal], denied)
+
+        return self._again(ask)
+
+    def _identified(self, found: list[TopicInfo], denied: dict[str, ClusterDeniedError] | None) -> list[TopicInfo]:
+        unidentified = topic_id.unidentified({info.name: info.topic_id for info in found}, self._servers)
+        if unidentified and denied is None:
+            raise unidentified[min(unidentified)]
+        if denied is not None:
+            denied.update(unidentified)
+        return [info for info in found if info.name not in unidentified]
+
+    def _described(
+        self, names: Sequence[str], deadline: float, denied: dict[str, ClusterDeniedError] | None = None
+    ) -> Iterator[TopicInfo]:
+        futures = self._sync(
+            "describe",
+            f"{len(names)} topics",
+            lambda: self._admin.describe_topics(TopicCollection(list(names)), **self._left(deadline)),
+        )
+        for name in names:
+            try:
+                topic = self._result("describe", f"topic {name}", futures[name], deadline)
+            except UnknownTopicError:
+                continue
+            except ClusterDeniedError as error:
+                if denied is None:
+                    raise
+                denied[name] = error
+                continue
+            librdkafka_references.let_go(topic)
+            yield TopicInfo(
+                name=name,
+                topic_id="" if topic.topic_id is None else topic_id.from_base64(str(topic.topic_id)),
+                partitions=MappingProxyType(
+                    unique(
+                        ((part.id, (-1 if part.leader is None else part.leader.id, -1)) for part in topic.partitions),
+                        "partition",
+                        f" of topic {name}",
+                    )
+                ),
+                replication_factor=max((len(part.replicas) for part in topic.partitions), default=0),
+                internal=bool(topic.is_internal),
+            )
+
+    def config(
+        self,
+        names: Iterable[str],
+        *,
+        defaults: Collection[str] = ALWAYS_RECORDED,
+        denied: dict[str, ClusterDeniedError] | None = None,
+    ) -> dict[str, dict[str, str]]:
+        """Return {topic: {key: value}}: what was set on the topic itself, and the `defaults` as they take effect.
+
+        Raises UnknownTopicError for a topic that does not exist. With `denied`, those whose configuration may not be
+        described are in there, by name, instead of being raised.
+        """
+        chunks = list(_chunks(sorted(set(names)), _TOPICS_AT_ONCE))
+
+        def ask(deadline: float) -> dict[str, dict[str, str]]:
+            if denied is not None:
+                denied.clear()  # of an answer that did not come whole
+            found = (item for chunk in chunks for item in self._configs(chunk, deadline, defaults, denied))
+            return dict(found)
+
+        return self._again(ask)
+
+    def _configs(
+        self,
+        names: Sequence[str],
+        deadline: float,
+        defaults: Collection[str],
+        denied: dict[str, ClusterDeniedError] | None,
+    ) -> Iterator[tuple[str, dict[str, str]]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        futures = self._sync(
+            "describe the config of",
+            f"{len(names)} topics",
+            lambda: self._admin.describe_configs(resources, **self._left(deadline)),
+        )
+        for resource, future in futures.items():
+            try:
+                entries = self._result("describe the config of", f"topic {resource.name}", future, deadline)
+            except ClusterDeniedError as error:
+                if denied is None:
+                    raise
+                denied[resource.name] = error
+                continue
+            _SETTINGS.update(entries)
+            yield (
+                resource.name,
+                {
+                    key: entry.value
+                    for key, entry in sorted(entries.items())
+                    if entry.value is not None and (key in defaults or _is_set_on_topic(entry))
+                },
+            )
+
+    def broker_setting(self, key: str) -> dict[int, str]:
+        """Return {broker id: value} of a setting of the brokers. One that does not know it is left out."""
+        deadline = self._deadline()
+        cluster = self._call(
+            "ask for the brokers of",
+            "the cluster",
+            lambda: self._admin.describe_cluster(**self._left(deadline)),
+            deadline,
+        )
+        resources = {node.id: ConfigResource(ResourceType.BROKER, str(node.id)) for node in cluster.nodes}
+        futures = self._sync(
+            "describe the config of",
+            "the brokers",
+            lambda: self._admin.describe_configs(list(resources.values()), **self._left(deadline)),
+        )
+        found = {}
+        for broker, resource in resources.items():
+            entries = self._result("describe the config of", f"broker {broker}", futures[resource], deadline)
+            _SETTINGS.update(entries)
+            if key in entries and entries[key].value is not None:
+                found[broker] = str(entries[key].value)
+        return found
+
+    def group_offsets(
+        self, topics: Collection[str], *, guards: Callable[[str], bool] = lambda _: True, most: int = MOST
+    ) -> GroupOffsets:
+        """Return where the consumer groups that `guards` names stand on `topics`, as far as `most` bytes have room.
+
+        A group that can't be read is reported and costs no other. The largest are left out first.
+        """
+        deadline = self._deadline()
+        wanted = frozenset(topics)
+        listing = self._call(
+            "list the groups of",
+            "the cluster",
+            lambda: self._admin.list_consumer_groups(**self._left(deadline)),
+            deadline,
+        )
+        failed: dict[str, TandemError] = {}
+        for error in listing.errors or ():
+            failed["*"] = self._explain(error, "list the groups of", "a broker")
+        room = GroupRoom(most)
+        left = deque(sorted(group.group_id for group in listing.valid or () if guards(group.group_id)))
+        asked: deque[tuple[str, Future[Any]]] = deque()
+        while left or asked:
+            while left and len(asked) < _GROUPS_AT_ONCE:
+                group = left.popleft()
+                try:
+                    asked.append((group, self._ask_group(group, deadline)))
+                except TandemError as error:
+                    failed[group] = error
+            if not asked:
+                continue
+            group, future = asked.popleft()
+            try:
+                answer = self._result("read the offsets of", f"group {group}", future, deadline)
+            except TandemError as error:
+                failed[group] = error
+                continue
+            offsets = self._offsets_of(group, answer, wanted, failed)
+            if offsets:
+                room.put(group, MappingProxyType(offsets))
+        return GroupOffsets(
+            groups=MappingProxyType(room.groups),
+            failed=MappingProxyType(failed),
+            left_out=frozenset(room.left_out),
+        )
+
+    def _ask_group(self, group: str, deadline: float) -> Future[Any]:
+        futures = self._sync(
+            "read the offsets of",
+            f"group {group}",
+            lambda: self._admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group)], **self._left(deadline)
+            ),
+        )
+        future: Future[Any] = futures[group]
+        return future
+
+    def _offsets_of(
+        self,
+        group: str,
+        answer: Any,  # noqa: ANN401 - confluent-kafka has no type for it
+        wanted: frozenset[str],
+        failed: dict[str, TandemError],
+    ) -> dict[TopicPartition, GroupOffset]:
+        found = {}
+        for part in answer.topic_partitions or ():
+            if part.topic not in wanted:
+                continue
+            if part.error is not None:
+                failed[group] = self._explain(
+                    part.error, "read the offsets of", f"group {group} on {part.topic}-{part.partition}"
+                )
+            elif part.offset >= 0:
+                found[TopicPartition(part.topic, part.partition)] = GroupOffset(
+                    offset=part.offset,
+                    leader_epoch=-1 if part.leader_epoch is None else part.leader_epoch,
+                    metadata=part.metadata or "",
+                )
+        return found
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        replication_factor: int = -1,
+        config: Mapping[str, str] | None = None,
+        only_ask: bool = False,
+    ) -> None:
+        """Create a topic; replication factor -1 is the broker's default. Raises TopicExistsError too.
+
+        With `only_ask` nothing is created: what the cluster would refuse is raised.
+        """
+        deadline = self._deadline()
+        topic = NewTopic(
+            name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config or {})
+        )
+        futures = self._sync(
+            "create",
+            f"topic {name}",
+            lambda: self._admin.create_topics([topic], validate_only=only_ask, **self._left(deadline)),
+        )
+        self._result("create", f"topic {name}", futures[name], deadline)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        deadline = self._deadline()
+        futures = self._sync(
+            "delete", f"topic {name}", lambda: self._admin.delete_topics([name], **self._left(deadline))
+        )
+        self._result("delete", f"topic {name}", futures[name], deadline)
+
+    def alter_config(self, name: str, changes: Mapping[str, str | None], *, only_ask: bool = False) -> None:
+        """Set these keys of a topic's config, and drop those with None; all others stay as they are.
+
+        With `only_ask` nothing is changed: what the cluster would refuse is raised.
+        """
+        if not changes:
+            return
+        deadline = self._deadline()
+        entries = [
+            ConfigEntry(
+                key,
+                value or "",
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for key, value in changes.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        futures = self._sync(
+            "change the config of",
+            f"topic {name}",
+            lambda: self._admin.incremental_alter_configs([resource], validate_only=only_ask, **self._left(deadline)),
+        )
+        self._result("change the config of", f"topic {name}", futures[resource], deadline)
+
+    def list_offsets(
+        self, at: Mapping[tuple[str, int], str | int], *, read_committed: bool
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return {partition: (offset, leader epoch or -1)} at LATEST, EARLIEST or a timestamp in ms.
+
+        The latest offset is the last stable one under `read_committed`. An offset of -1: no record that young.
+        """
+        deadline = self._deadline()
+        self._introduce(deadline)
+        level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        left = dict(at)
+        while left:
+            try:
+                self._list_offsets(left, level, deadline, found)
+            except ClusterTransientError:
+                # A topic that was made just now, or lost its leader: most partitions answer, the others soon.
+                if time.monotonic() + _LEADERLESS_S >= deadline:
+                    raise
+                time.sleep(_LEADERLESS_S)
+            left = {tp: when for tp, when in left.items() if tp not in found}
+        return found
+
+    def _introduce(self, deadline: float) -> None:
+        """Let the brokers take the place of the bootstrap connection, once.
+
+        librdkafka 2.16 looks for leaders over whatever connection is up. If that is the bootstrap one, and it is given
+        up because the brokers are known by then, the answer is lost, and asked for again after seconds.
+        """
+        if not self._introduced:
+            self._cluster_id(deadline)
+            self._introduced = True
+
+    def _list_offsets(
+        self,
+        at: Mapping[tuple[str, int], str | int],
+        level: IsolationLevel,
+        deadline: float,
+        found: dict[TopicPartition, tuple[int, int]],
+    ) -> None:
+        for chunk in _chunks(sorted(at), _PARTITIONS_AT_ONCE):
+            asks = {_Partition(topic, number): _spec(at[topic, number]) for topic, number in chunk}
+            futures = self._sync(
+                "list offsets of",
+                f"{len(chunk)} partitions",
+                partial(self._admin.list_offsets, asks, isolation_level=level, **self._left(deadline)),
+            )
+            for part, future in futures.items():
+                try:
+                    info = self._result("list offsets of", f"partition {part.topic}-{part.partition}", future, deadline)
+                except ClusterTransientError:
+                    self._must_exist([TopicPartition(topic, number) for topic, number in chunk], deadline)
+                    raise
+                found[TopicPartition(part.topic, part.partition)] = (
+                    info.offset,
+                    -1 if info.leader_epoch is None else info.leader_epoch,
+                )
+
+    def _must_exist(self, tps: Iterable[TopicPartition], deadline: float) -> None:
+        """Raise UnknownTopicError for the first that is not there: "no leader" may mean either."""
+        wanted = sorted(tps)
+        there = {
+            topic.name: topic.partitions for topic in self._described(sorted({tp.topic for tp in wanted}), deadline)
+        }
+        for tp in wanted:
+            if tp.partition not in there.get(tp.topic, {}):
+                raise UnknownTopicError(
+                    f"Could not list offsets of partition {tp.topic}-{tp.partition}: it does not exist",
+                    remedy="check the name, or create it",
+                )
+
+    # Calls
+
+    def _again(self, ask: Callable[[float], _T]) -> _T:
+        """Run `ask`, which changes nothing, with a deadline; after no answer look for the brokers anew, and ask again.
+
+        The client sends most requests to one broker that it knows as the controller (under KRaft brokers name any of
+        them), and waits for that one, however many others could tell it where to go instead. If that one refuses the
+        login, it is asked again as long as any other takes it.
+        """
+        deadline = self._deadline()
+        patience_s = _FIRST_TRY_S
+        while True:
+            try:
+                return ask(min(deadline, time.monotonic() + patience_s))
+            except ClusterUnreachableError:
+                if time.monotonic() + _FIRST_TRY_S / 2 >= deadline:
+                    raise
+            except ClusterAuthenticationError:
+                if time.monotonic() + _FIRST_TRY_S / 2 >= deadline or not self._let_in():
+                    raise
+                patience_s *= 2
+                continue
+            with suppress(KafkaException):
+                self._admin.list_topics(timeout=min(_FIRST_TRY_S, self._seconds(deadline)))
+            patience_s *= 2
+
+    def _let_in(self) -> bool:
+        """Whether any broker takes the login now. Finds out anew who is asked next, too."""
+        try:
+            self._admin.list_topics(timeout=_FIRST_TRY_S / 2)
+        except KafkaException:
+            return False
+        return True
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._timeout_s
+
+    def _seconds(self, deadline: float) -> float:
+        return max(deadline - time.monotonic(), 0.1)
+
+    def _left(self, deadline: float) -> dict[str, float]:
+        return {"request_timeout": self._seconds(deadline)}
+
+    def _explain(self, error: KafkaException | KafkaError, operation: str, resource: str) -> TandemError:
+        self._admin.poll(0)  # lets the client report why its connections fail
+        if isinstance(self._tokens, Tokens) and self._tokens.failure is not None:
+            return self._tokens.failure  # librdkafka only knows that there is no token
+        return admin_errors.explain(
+            admin_errors.error_of(error),
+            operation=operation,
+            resource=resource,
+            servers=self._servers,
+            last_seen=self._heard.last,
+        )
+
+    def _sync(self, operation: str, resource: str, call: Callable[[], _T]) -> _T:
+        self._admin.poll(0)
+        try:
+            return call()
+        except KafkaException as error:
+            raise self._explain(error, operation, resource) from None
+
+    def _call(self, operation: str, resource: str, call: Callable[[], Future[_T]], deadline: float) -> _T:
+        return self._result(operation, resource, self._sync(operation, resource, call), deadline)
+
+    def _result(self, operation: str, resource: str, future: Future[_T], deadline: float) -> _T:
+        try:
+            # The client ends the request at the deadline itself; the second more is for its report.
+            answer = future.result(timeout=self._seconds(deadline) + 1.0)
+        except KafkaException as error:
+            raise self._explain(error, operation, resource) from None
+        except FutureTimeoutError:
+            raise ClusterUnreachableError(
+                f"Could not {operation} {resource}: no answer from {self._servers} within {self._timeout_s:g} s",
+                remedy="check the network and the brokers",
+            ) from None
+        # What the client reported before is over. Not sooner: it may say why it is refused between two calls, and once
+        # in ten seconds only, which is what a call and the pause after it may take together.
+        self._admin.poll(0)
+        self._heard.last = None
+        return answer
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"{pattern!r} is no regular expression: {error}") from None
+
+
+def _spec(at: str | int) -> Any:  # noqa: ANN401 - an OffsetSpec, whose makers have no types
+    if at == LATEST:
+        return OffsetSpec.latest()  # type: ignore[no-untyped-call]  # no types there
+    if at == EARLIEST:
+        return OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # no types there
+    return OffsetSpec.for_timestamp(int(at))
+
+
+def _is_set_on_topic(entry: ConfigEntry) -> bool:
+    source = entry.source  # a number in some releases
+    return ConfigSource(source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
+
+
+def _chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    for at in range(0, len(items), size):
+        yield items[at : at + size]

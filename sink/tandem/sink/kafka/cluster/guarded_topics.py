@@ -1,0 +1,145 @@
+"""What the pair guards: which topics match, what the chain records of them, how long tombstones are promised."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from tandem.backup_avro.chain.entries import GroupOffset, Topic, number_setting, policies_in
+from tandem.sink.kafka.cluster.unique_keys import unique
+
+DELETE_RETENTION = "delete.retention.ms"
+DEFAULT_DELETE_RETENTION_MS = 86_400_000
+ANY_GROUP = "*"
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFilter:
+    """Names, patterns (whole names match) and exceptions. Tandem's own topics are never guarded by a pattern."""
+
+    include: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+
+    def matches(self, name: str) -> bool:
+        """Whether the topic is guarded."""
+        if name in self.include:
+            return True
+        if name in self.own or name.startswith("__") or any(re.fullmatch(pattern, name) for pattern in self.exclude):
+            return False
+        return any(re.fullmatch(pattern, name) for pattern in self.patterns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied:
+    """A guarded topic of which the cluster does not tell all, because a right is missing. `why` names the right.
+
+    `topic` is it without its configuration, which alone may not be seen; None if nothing may be, not even its id.
+    """
+
+    name: str
+    why: str
+    topic: Topic | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardedTopics:
+    """What the cluster says of the guarded topics: those that exist, and those of which it does not tell all.
+
+    One that is denied may exist or not, so it is never taken for deleted: what was known of it stays true.
+    """
+
+    topics: tuple[Topic, ...]
+    denied: tuple[Denied, ...] = ()
+
+    @property
+    def trouble(self) -> str | None:
+        """Which rights are missing, for the first few topics; None if none is."""
+        if not self.denied:
+            return None
+        more = f"; and {len(self.denied) - _NAMED} more topics" if len(self.denied) > _NAMED else ""
+        return "; ".join(one.why for one in self.denied[:_NAMED]) + more
+
+    def with_known(self, known: Mapping[str, Topic]) -> dict[str, Topic]:
+        """Return, by id, the topics, and of those that are denied what was `known`, by id as well.
+
+        What was removed already is not among them, nor what has another id now.
+        """
+        found = unique(((topic.topic_id, topic) for topic in self.topics), "topic id")
+        for one in self.denied:
+            for of, topic in known.items():
+                if topic.removed or topic.name != one.name:
+                    continue
+                if one.topic is None:
+                    found[of] = topic
+                elif one.topic.topic_id == of:
+                    found[of] = replace(one.topic, config=topic.config)
+        return found
+
+
+class Cluster(Protocol):
+    """The admin view of the cluster that a pipeline needs. Raises TransientError and PermanentError."""
+
+    def guarded(self) -> GuardedTopics:
+        """Return the guarded topics that exist now, with their configuration, and those that are denied.
+
+        Raises ClusterDeniedError if all of them are.
+        """
+        ...
+
+    def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Return the present topic id of each name that exists and may be described."""
+        ...
+
+    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
+        """Return the committed offsets of all consumer groups on these topics; None for a group that can't be read.
+
+        `ANY_GROUP` with None says that there may be groups which could not even be listed.
+        """
+        ...
+
+
+_LONG_MAX = str(2**63 - 1)
+_HOLD = {"min.compaction.lag.ms": _LONG_MAX, "retention.ms": "-1", "retention.bytes": "-1"}
+HELD_KEYS = frozenset(
+    {
+        *_HOLD,
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.difference.max.ms",
+    }
+)
+"""What `tandem restore --append` sets on a topic for as long as it adds to it, and puts back afterwards."""
+
+
+def own_config(config: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """Return what a topic's config is without the settings of a restore that adds to it; `known` is from before that.
+
+    Recorded as they are, they would be what a later restore sets for good: nothing is compacted or deleted any more.
+    """
+    if any(config.get(key) != value for key, value in _HOLD.items()):
+        return dict(config)
+    own = {key: value for key, value in config.items() if key not in HELD_KEYS}
+    return own | {key: known[key] for key in HELD_KEYS & known.keys()}
+
+
+def expires(config: Mapping[str, str]) -> bool:
+    """Whether a topic's policy deletes records by age or size, so that the start of its log moves."""
+    return "delete" in policies_in(config)
+
+
+def tombstones_promised_s(config: Mapping[str, str]) -> float | None:
+    """Return `delete.retention.ms` of a compacted topic in seconds, None for a topic that only deletes.
+
+    0 where it is negative, which brokers take for a time that has passed, or no number: nothing is promised.
+    """
+    if "compact" not in policies_in(config, unsaid="compact"):
+        return None
+    promised = number_setting(config, DELETE_RETENTION, unsaid=DEFAULT_DELETE_RETENTION_MS, unclear=0)
+    return max(0, promised) / 1000

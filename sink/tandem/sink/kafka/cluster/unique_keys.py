@@ -1,0 +1,24 @@
+"""Maps of what a cluster answers: a key that comes twice is an error, never the last one's; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from tandem.sink.kafka.errors.cluster_errors import ClusterAnswerError
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def unique(pairs: Iterable[tuple[_Key, _Value]], what: str, where: str = "") -> dict[_Key, _Value]:
+    """Return the pairs as a map. Raises ClusterAnswerError, which says `what` the key is, for one that comes twice."""
+    found: dict[_Key, _Value] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ClusterAnswerError(
+                f"the Kafka cluster names {what} {key}{where} twice in one answer",
+                remedy="it is asked again; if this stays, see what answers at kafka.bootstrap.servers",
+            )
+        found[key] = value
+    return found

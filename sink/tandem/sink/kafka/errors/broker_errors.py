@@ -1,0 +1,44 @@
+"""Which error code of a broker is behind an error of kafka-python."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import kafka.errors as kafka_errors
+
+from tandem.sink.kafka.errors.error_codes import ErrorCode, Meaning
+
+_NUMBER: Final = re.compile(r"\[Error (-?\d+)\]")
+_CLASS: Final = re.compile(r"kafka\.errors\.(\w+)")
+
+
+def code_of(error: BaseException | None) -> ErrorCode | None:
+    """Return the broker's code; None if the reason is not an answer of a broker (a time limit, a lost connection).
+
+    The transaction manager of kafka-python hides the codes that it does not expect in the text, or among the
+    arguments, of a plain KafkaError.
+    """
+    number = getattr(error, "errno", None)
+    if isinstance(error, kafka_errors.BrokerResponseError) and isinstance(number, int):
+        return ErrorCode.of(number)
+    if error is None or type(error) is not kafka_errors.KafkaError:
+        return None
+    inner = [code for code in (code_of(arg) for arg in error.args if isinstance(arg, BaseException)) if code]
+    text = str(error)
+    inner += [ErrorCode.of(int(found)) for found in _NUMBER.findall(text)]
+    inner += [code for code in (_of_class(name) for name in _CLASS.findall(text)) if code]
+    # Where one partition of a request was refused, the others say only that nothing was attempted.
+    decisive = [code for code in inner if code is not ErrorCode.OPERATION_NOT_ATTEMPTED]
+    return next(iter([*decisive, *inner]), None)
+
+
+def meaning_of(error: BaseException | None) -> Meaning | None:
+    """Return what the broker's code means; None as for `code_of`."""
+    code = code_of(error)
+    return None if code is None else code.meaning
+
+
+def _of_class(name: str) -> ErrorCode | None:
+    number = getattr(getattr(kafka_errors, name, None), "errno", None)
+    return ErrorCode.of(number) if isinstance(number, int) and number else None

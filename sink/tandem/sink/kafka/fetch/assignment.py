@@ -1,0 +1,345 @@
+"""What is to be read and how far reading has come: the fetcher's state without its network; pure.
+
+Time is an argument (`now`, monotonic seconds). Whatever changes a partition puts it in the right request by `place`:
+a partition is in the session of its leader if and only if it may be asked for right now.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from tandem.sink.kafka.errors.cluster_errors import ClusterAnswerError
+from tandem.sink.kafka.fetch.empty_answers import EmptyAnswers
+from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from tandem.sink.kafka.fetch.sessions import Ask, FetchSession
+
+Event: TypeAlias = Fetched | AtHead | FetchFault
+
+_LEADERSHIP: Final = frozenset({FaultKind.LEADER_MOVED, FaultKind.EPOCH_RAISED, FaultKind.LEADER_LOST})
+
+
+def backoff(failures: int, *, first: float = 0.05, most: float = 2.0) -> float:
+    """Return the seconds to wait after so many failures in a row."""
+    return float(min(first * 2.0 ** min(failures, 16), most))
+
+
+@dataclass(slots=True, kw_only=True)
+class Partition:
+    """One assigned partition.
+
+    `offset` is the next one to read, `last_epoch` the leader epoch of the record before it (-1: not known). `serial`
+    changes with each assign and seek: an answer to an older one is void; `life` is its value at the assign. `end` and
+    `high_watermark` are those last told by `leader` (-1: nothing told yet). `known_leader` led, in `known_epoch`, when
+    whoever reads asked for it.
+    """
+
+    tp: TopicPartition
+    offset: int
+    last_epoch: int
+    serial: int
+    topic_id: UUID | None
+    life: int = field(init=False)
+    leader: int = -1
+    leader_epoch: int = -1
+    known_leader: int = -1
+    known_epoch: int = -1
+    end: int = -1
+    high_watermark: int = -1
+
+    paused: bool = False
+    held: bool = False  # its records were handed out; waits for advance
+    resting: bool = False  # after a fault that only a seek ends
+    missing: bool = False  # the topic is not there
+    unchecked: bool = False  # the position must be compared with the leader's epochs first (KIP-320)
+    retry_at: float = 0.0  # 0: not waiting
+
+    failures: int = 0
+    suspect_since: float | None = None  # when the topic was first not found
+    placed: int | None = None  # the broker whose session has it
+    told: set[FaultKind] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Begin a life."""
+        self.life = self.serial
+
+    @property
+    def readable(self) -> bool:
+        """Whether it may be asked for, given a leader."""
+        return not (self.paused or self.held or self.resting or self.missing or self.unchecked or self.retry_at)
+
+    def __str__(self) -> str:
+        return f"{self.tp.topic}-{self.tp.partition}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Broker:
+    """One broker that leads assigned partitions: its session, and the one request that may be on its way."""
+
+    node: int
+    session: FetchSession = field(default_factory=FetchSession)
+    in_flight: bool = False
+    validating: bool = False
+    buffered: bool = False  # records of its last response have not been handed out yet
+    asked: int = 0  # bytes that its request may bring, or that its response brought
+    busy: bool = False  # its last response brought half of what it was asked for, or more
+    held: set[TopicPartition] = field(default_factory=set)
+    wait: float = 0.0  # seconds the next request may take while partitions are held
+    unclear: dict[TopicPartition, float] = field(default_factory=dict)  # since when, see answers
+    empty: EmptyAnswers = field(default_factory=EmptyAnswers)
+    probed: bool = False  # the last request was one for unclear partitions
+    suspects: deque[TopicPartition] = field(default_factory=deque)  # to be asked for alone, see `oversize`
+    retry_at: float = 0.0
+    failures: int = 0
+    hasty: int = 0  # answers in a row that brought no records, and came long before they had to
+    told: bool = False
+
+
+class Assignment:
+    """All assigned partitions, their brokers, and the events that wait to be handed out."""
+
+    def __init__(self, *, partition_max_bytes: int) -> None:
+        self._partition_max_bytes = partition_max_bytes
+        self.parts: dict[TopicPartition, Partition] = {}
+        self.by_topic: defaultdict[str, dict[TopicPartition, Partition]] = defaultdict(dict)
+        self.names: dict[UUID, str] = {}
+        self.brokers: dict[int, Broker] = {}
+        self.unchecked: set[TopicPartition] = set()
+        self.metadata_at = 0.0  # when leaders are looked up next
+        self._events: list[tuple[TopicPartition | None, int, Event]] = []
+        self._moved: set[TopicPartition] = set()  # sought or gone since the waiting events were made
+        self._retries: list[tuple[float, TopicPartition, int]] = []
+        self._serial = 0
+
+    # By the caller
+
+    def assign(self, tp: TopicPartition, offset: int, last_epoch: int, topic_id: UUID | None) -> Partition:
+        """Add a partition, in place of an earlier assignment of it. Raises ClusterAnswerError, see `name`."""
+        self.unassign(tp)
+        if topic_id is not None:
+            self.name(topic_id, tp.topic)
+        self._serial += 1
+        part = Partition(tp=tp, offset=offset, last_epoch=last_epoch, serial=self._serial, topic_id=topic_id)
+        self.parts[tp] = part
+        self.by_topic[tp.topic][tp] = part
+        return part
+
+    def name(self, topic_id: UUID, topic: str) -> None:
+        """Take answers about this id for answers about `topic`. Raises ClusterAnswerError if they are another's."""
+        other = self.names.get(topic_id, topic)
+        if other != topic and other in self.by_topic:
+            raise ClusterAnswerError(
+                f"topics {other} and {topic} have one id: what is fetched by it can't be told apart",
+                remedy="see what answers at kafka.bootstrap.servers",
+            )
+        self.names[topic_id] = topic
+
+    def unassign(self, tp: TopicPartition) -> None:
+        """Remove a partition and what waits of it; nothing happens if it is not assigned."""
+        part = self.parts.pop(tp, None)
+        if part is None:
+            return
+        part.resting = True
+        self._moved.add(tp)
+        self.let_go(part)
+        self.place(part)
+        topic = self.by_topic[tp.topic]
+        del topic[tp]
+        if not topic:
+            del self.by_topic[tp.topic]
+
+    def seek(self, part: Partition, offset: int, last_epoch: int) -> None:
+        """Go elsewhere; ends faults."""
+        self._serial += 1
+        part.serial = self._serial
+        part.offset, part.last_epoch = offset, last_epoch
+        part.resting = part.unchecked = False
+        part.failures, part.retry_at = 0, 0.0
+        part.told.clear()
+        self._moved.add(part.tp)
+        self.let_go(part)
+        self.place(part)
+
+    def advance(self, part: Partition, offset: int, last_epoch: int) -> None:
+        """Go forward by what was read."""
+        if offset < part.offset:
+            raise ValueError(f"{part} can't advance from {part.offset} back to {offset}; seek does that")
+        part.offset = offset
+        if last_epoch >= 0:
+            part.last_epoch = last_epoch
+        self.let_go(part)
+        self.place(part)
+
+    def pause(self, part: Partition, *, paused: bool) -> None:
+        """Leave it out of requests, or take it in again."""
+        part.paused = paused
+        self.place(part)
+
+    def take_events(self) -> list[Event]:
+        """Return the events that are still true, and forget them."""
+        taken = []
+        for tp, serial, waiting in self._events:
+            event = waiting
+            if tp is not None:
+                part = self.parts.get(tp)
+                if part is None or serial != _valid_for(part, event):
+                    continue
+                if part.paused and isinstance(event, Fetched):
+                    self.let_go(part)  # fetched again after resume
+                    continue
+            elif isinstance(event, AtHead) and not self._moved.isdisjoint(event.partitions):
+                left = {tp: end for tp, end in event.partitions.items() if tp not in self._moved}
+                event = replace(event, partitions=MappingProxyType(left))
+            taken.append(event)
+        self._events.clear()
+        self._moved.clear()
+        for broker in self.brokers.values():
+            broker.buffered = False
+        return taken
+
+    # By what the network brings
+
+    @property
+    def has_events(self) -> bool:
+        """Whether something waits to be handed out."""
+        return bool(self._events)
+
+    def add(self, event: Event, part: Partition | None = None) -> None:
+        """Have `event` handed out; it falls away if `part` is sought or unassigned before.
+
+        Who leads is told once, and true wherever the partition is read: that falls away only if it is unassigned.
+        """
+        self._events.append((None, 0, event) if part is None else (part.tp, _valid_for(part, event), event))
+
+    def tell(self, part: Partition, kind: FaultKind, detail: str, now: float, **more: Any) -> None:  # noqa: ANN401 - fields of FetchFault
+        """Add a fault, once per incident."""
+        if kind in part.told:
+            return
+        if kind not in _LEADERSHIP:
+            part.told.add(kind)
+        self.add(
+            FetchFault(
+                topic=part.tp.topic,
+                partition=part.tp.partition,
+                kind=kind,
+                detail=detail,
+                at=now,
+                offset=part.offset,
+                **more,
+            ),
+            part,
+        )
+
+    def lost(self, broker: Broker, now: float) -> None:
+        """Tell of each partition that this broker leads that it may have another log when it answers again."""
+        for part in self.parts.values():
+            if part.leader == broker.node:
+                self.tell(part, FaultKind.LEADER_LOST, f"the connection to broker {broker.node} ended", now)
+
+    def tell_all(self, detail: str, now: float) -> None:
+        """Add a transient fault about a broker or the cluster."""
+        self.add(FetchFault(topic="", partition=-1, kind=FaultKind.TRANSIENT, detail=detail, at=now))
+
+    def broker(self, node: int) -> Broker:
+        """Return the broker with this id."""
+        broker = self.brokers.get(node)
+        if broker is None:
+            broker = self.brokers[node] = Broker(node=node)
+        return broker
+
+    def place(self, part: Partition) -> None:
+        """Put `part` into the session of its leader, or take it out, as its state has it."""
+        target = part.leader if part.leader >= 0 and part.readable else None
+        if part.placed is not None and part.placed != target:
+            self.brokers[part.placed].session.drop(part.tp)
+        part.placed = target
+        if target is not None:
+            self.broker(target).session.want(
+                part.tp,
+                Ask(
+                    partition=part.tp.partition,
+                    current_leader_epoch=part.leader_epoch,
+                    fetch_offset=part.offset,
+                    last_fetched_epoch=part.last_epoch,
+                    partition_max_bytes=self._partition_max_bytes,
+                    topic_id=part.topic_id,
+                    serial=part.serial,
+                ),
+            )
+
+    def hold(self, part: Partition, broker: Broker) -> None:
+        """Leave `part` out of requests until its records were used."""
+        part.held = True
+        broker.held.add(part.tp)
+        self.place(part)
+
+    def let_go(self, part: Partition) -> None:
+        """End `hold`."""
+        if part.held:
+            part.held = False
+            for broker in self.brokers.values():
+                if part.tp in broker.held:
+                    broker.held.discard(part.tp)
+                    broker.wait = 0.0
+
+    def retry(self, part: Partition, at: float) -> None:
+        """Leave `part` out of requests until `at`."""
+        part.retry_at = at
+        heapq.heappush(self._retries, (at, part.tp, part.serial))
+        self.place(part)
+
+    def wake(self, now: float) -> None:
+        """Take those in again whose time has come."""
+        while self._retries and self._retries[0][0] <= now:
+            due, tp, serial = heapq.heappop(self._retries)
+            part = self.parts.get(tp)
+            if part is not None and part.serial == serial and part.retry_at == due:
+                part.retry_at = 0.0
+                self.place(part)
+
+    @property
+    def next_retry(self) -> float | None:
+        """When `wake` has something to do."""
+        return self._retries[0][0] if self._retries else None
+
+    def rest(self, part: Partition) -> None:
+        """Leave `part` out of requests until a seek."""
+        part.resting = True
+        part.unchecked = False
+        self.place(part)
+
+    def check(self, part: Partition) -> None:
+        """Leave `part` out of requests until its position was compared with the leader's epochs."""
+        part.unchecked = True
+        self.unchecked.add(part.tp)
+        self.place(part)
+
+    def checked(self, part: Partition) -> None:
+        """End `check`."""
+        part.unchecked = False
+        self.place(part)
+
+    def to_check(self) -> Mapping[int, list[Partition]]:
+        """Return the partitions to be checked now, by leader."""
+        due: defaultdict[int, list[Partition]] = defaultdict(list)
+        for tp in list(self.unchecked):
+            part = self.parts.get(tp)
+            if part is None or not part.unchecked:
+                self.unchecked.discard(tp)
+            elif part.leader >= 0 and not (part.retry_at or part.missing or part.paused):
+                due[part.leader].append(part)
+        return due
+
+    def want_metadata(self, at: float) -> None:
+        """Have leaders looked up at `at` at the latest."""
+        self.metadata_at = min(self.metadata_at, at)
+
+
+def _valid_for(part: Partition, event: Event) -> int:
+    """Return the number of the partition that an event is true for: when it is another one, the event is void."""
+    return part.life if isinstance(event, FetchFault) and event.kind in _LEADERSHIP else part.serial

@@ -1,0 +1,570 @@
+"""The raw fetcher: keeps one fetch request per broker on its way and hands out what comes back, undecoded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+import kafka.errors as kafka_errors
+
+from tandem.backup_avro.chain.entries import RecordHash
+from tandem.backup_avro.errors import TandemError
+from tandem.sink import clock
+from tandem.sink.kafka.auth import client_config
+from tandem.sink.kafka.cluster import topic_ids as topic_id
+from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
+from tandem.sink.kafka.errors.error_codes import ErrorCode, Meaning
+from tandem.sink.kafka.fetch import leaders as leadership
+from tandem.sink.kafka.fetch.answer_shares import bytes_to_ask
+from tandem.sink.kafka.fetch.assignment import Assignment, Broker, Event, Partition, backoff
+from tandem.sink.kafka.fetch.events import FaultKind, LogBounds, Place, TopicPartition
+from tandem.sink.kafka.fetch.oversize_answers import answer_too_large, next_suspect
+from tandem.sink.kafka.fetch.responses import Answers, diverged, due_probe
+from tandem.sink.kafka.fetch.sessions import Plan
+from tandem.sink.kafka.fetch.slow_brokers import SLOW, Slowness
+from tandem.sink.kafka.lookup.log_ends import Lookups
+from tandem.sink.kafka.wire import connections, protocol
+
+_T = TypeVar("_T")
+
+# Seconds.
+_SHORTEST_WAIT = 0.005
+_MOST_BACKOFF = 5.0
+_BETWEEN_METADATA = 0.1
+_RANGE_CHECK = 5.0
+_FAILURES_TO_REBOOTSTRAP = 8
+
+
+class RawFetcher:
+    """Fetches undecoded record batches of assigned partitions, always from their leaders.
+
+    For one thread: all methods, `close` too, are called from the thread that calls `poll`. Network traffic happens
+    inside `poll` and the look-ups only; between two calls, one response per broker may pile up in the socket. Poll at
+    least every few seconds, or requests time out. Several fetchers in a process are independent of each other.
+
+    Memory: per broker at most one response waits to be handed out, and none is asked for meanwhile. All of them
+    together bring about four times `FetchLimits.max_bytes` (`shares`), however many brokers there are, or one record
+    batch each if that is larger. What was handed out is the caller's.
+
+    A partition whose records were handed out is not asked for again before `advance` (or `seek`) tells how far they
+    were used. Call `advance` as soon as the next offset is known (`batches.end_of` finds it without decoding) and
+    `poll(0)` before long work: the next response then travels during the work.
+    """
+
+    def __init__(
+        self,
+        props: Mapping[str, client_config.Value],
+        *,
+        read_committed: bool,
+        limits: client_config.FetchLimits | None = None,
+    ) -> None:
+        """`limits` win over those in `props`. Raises ConfigError; connects with the first `poll` or look-up."""
+        self._servers = client_config.servers_of(props)
+        self._limits = limits or client_config.fetch_limits(props)
+        self._read_committed = read_committed
+        config = client_config.for_kafka_python(props)
+        self._most_received = max(self._limits.receive_bytes, self._limits.max_bytes * 2)
+        config["receive_message_max_bytes"] = self._most_received
+        self._metadata_max_age = config.get("metadata_max_age_ms", 300_000) / 1000
+        self._net, self._manager = connections.open_connections(config, servers=self._servers)
+        self._assignment = Assignment(partition_max_bytes=self._limits.partition_max_bytes)
+        self._answers = Answers(self._assignment, read_committed=read_committed, on_out_of_range=self._find_range)
+        self._lookups = Lookups(
+            self._net,
+            self._manager,
+            servers=self._servers,
+            read_committed=read_committed,
+            on_views=lambda views: leadership.take_views(self._assignment, views, clock.now()),
+        )
+        self._slowness = Slowness()
+        self._metadata_last = -1e9
+        self._metadata_running = False
+        self._metadata_failures = 0
+        self._bootstrap: Any = None
+        self._bootstrap_at = 0.0
+        self._told_unreachable = False
+        self._fatal: TandemError | None = None
+        self._bug: Exception | None = None
+        self._closed = False
+
+    # What to read
+
+    def assign(
+        self,
+        tp: tuple[str, int],
+        offset: int,
+        last_epoch: int = -1,
+        *,
+        topic_id: UUID | str | None = None,
+        led_by: tuple[int, int] | None = None,
+    ) -> None:
+        """Start to read `tp` at `offset`; `last_epoch` is the leader epoch of the record before it, -1 if not known.
+
+        With `topic_id` another topic of the same name is never read; without it the id first seen is taken. `led_by` is
+        the leader that whoever reads knows of, and its epoch: if another one led since, a LEADER_MOVED tells of it.
+        """
+        now = clock.now()
+        part = self._assignment.assign(TopicPartition(*tp), offset, last_epoch, _uuid(topic_id))
+        if led_by is not None:
+            part.known_leader, part.known_epoch = led_by
+        view = self._lookups.views.get(part.tp.topic)
+        if view is not None and not view.error_code:
+            leadership.take_view(self._assignment, part, view, now)
+        if part.leader < 0:
+            self._assignment.want_metadata(now)
+
+    def unassign(self, tp: tuple[str, int]) -> None:
+        """Stop reading `tp`; what it had waiting is dropped. Nothing happens if it is not assigned."""
+        self._assignment.unassign(TopicPartition(*tp))
+        if tp[0] not in self._assignment.by_topic:
+            self._lookups.views.pop(tp[0], None)
+
+    def seek(self, tp: tuple[str, int], offset: int, last_epoch: int = -1) -> None:
+        """Read `tp` from `offset` on. Ends OUT_OF_RANGE and DIVERGED; what it had waiting is dropped."""
+        self._assignment.seek(self._part(tp), offset, last_epoch)
+
+    def advance(self, tp: tuple[str, int], offset: int, last_epoch: int = -1) -> None:
+        """Tell that `tp` has been read up to `offset`; `last_epoch` as in `assign`, -1 leaves it as it was."""
+        self._assignment.advance(self._part(tp), offset, last_epoch)
+
+    def pause(self, tp: tuple[str, int]) -> None:
+        """Leave `tp` out of requests until `resume`; data that waits to be handed out is fetched again then."""
+        self._assignment.pause(self._part(tp), paused=True)
+
+    def resume(self, tp: tuple[str, int]) -> None:
+        """End a `pause`."""
+        self._assignment.pause(self._part(tp), paused=False)
+
+    def positions(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Return (offset, last epoch) of all assigned partitions."""
+        return {tp: (part.offset, part.last_epoch) for tp, part in self._assignment.parts.items()}
+
+    # What came
+
+    def poll(self, timeout_s: float) -> list[Event]:
+        """Return what came, waiting at most `timeout_s` for something; an empty list if nothing did.
+
+        Raises ClusterAuthenticationError when all brokers refuse the connection for good reasons; the fetcher stays
+        usable and tries again with the next poll. All else, one broker that refuses it too, is told by FetchFaults and
+        heals by itself. Looking up a host name may take longer than `timeout_s`.
+        """
+        self._check_open()
+        deadline = clock.now() + timeout_s
+        self._work()
+        self._net.poll(timeout_ms=0)
+        while True:
+            self._work()
+            now = clock.now()
+            if self._assignment.has_events or self._fatal or self._bug or now >= deadline:
+                break
+            self._net.poll(timeout_ms=(min(deadline, self._next_timer(now)) - now) * 1000)
+        self._raise_bug()
+        events = self._assignment.take_events()
+        if events:
+            self._work()  # the next requests leave before the caller starts to work
+            return events
+        self._raise_fatal()
+        return []
+
+    # Look-ups
+
+    def bounds(
+        self, tps: Iterable[tuple[str, int]], *, timeout_s: float = 30.0
+    ) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
+        """Return {partition: its bounds} and, of those that no leader answers for or that are denied, {partition: why}.
+
+        Raises ClusterAuthenticationError if all brokers refuse, and as `end_offsets` when `timeout_s` runs out.
+        """
+        return self._run(self._lookups.bounds, [TopicPartition(*tp) for tp in tps], timeout_s=timeout_s)
+
+    def known_ends(
+        self, tps: Iterable[tuple[str, int]], *, timeout_s: float = 2.0
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return as `end_offsets`, without the partitions that no leader answers for. Raises as `bounds`."""
+        missing: dict[TopicPartition, str] = {}
+        return self._run(
+            lambda asked, deadline: self._lookups.ends(asked, deadline, missing),
+            [TopicPartition(*tp) for tp in tps],
+            timeout_s=timeout_s,
+        )
+
+    def end_offsets(
+        self, tps: Iterable[tuple[str, int]], *, timeout_s: float = 10.0
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return {partition: (end offset, epoch)}; the end is the last stable offset under read_committed.
+
+        The epoch is that of the record before the end, whether or not compaction has left it (`lineage`); -1 if the
+        cluster tells none. Raises UnknownTopicError, ClusterDeniedError, ClusterAuthenticationError, and
+        ClusterUnreachableError or ClusterTransientError when `timeout_s` runs out.
+        """
+        return self._run(self._lookups.ends, [TopicPartition(*tp) for tp in tps], timeout_s=timeout_s)
+
+    def start_offsets(
+        self, tps: Iterable[tuple[str, int]], *, timeout_s: float = 30.0
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return {partition: (log start offset, leader epoch of the first record or -1)}. Raises as `end_offsets`."""
+        return self._run(
+            self._lookups.offsets, [TopicPartition(*tp) for tp in tps], protocol.EARLIEST, timeout_s=timeout_s
+        )
+
+    def leaders(
+        self, tps: Iterable[tuple[str, int]], *, timeout_s: float = 30.0
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return {partition: (leader id, leader epoch)} as of now. Raises as `end_offsets`."""
+        return self._run(self._lookups.leaders, [TopicPartition(*tp) for tp in tps], timeout_s=timeout_s)
+
+    def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int], *, timeout_s: float = 30.0
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return, as the leaders know it now, {partition: (largest epoch up to the one asked for, its end)} (KIP-320).
+
+        -1 for both where a leader knows nothing of the kind. Raises as `end_offsets`.
+        """
+        return self._run(self._lookups.epoch_ends_of, dict(epochs), timeout_s=timeout_s)
+
+    def record_hashes(
+        self, places: Mapping[TopicPartition, Place], *, timeout_s: float = 10.0
+    ) -> dict[TopicPartition, RecordHash | None]:
+        """Return what the leaders have at these offsets, without the partitions that no leader answers for.
+
+        It is the last record at or below the offset in the same record batch, aborted or not; None where nothing is
+        left there, or it can't be decoded. Raises as `bounds`.
+        """
+        missing: dict[TopicPartition, str] = {}
+        return self._run(
+            lambda asked, deadline: self._lookups.record_hashes(asked, deadline, missing),
+            dict(places),
+            timeout_s=timeout_s,
+        )
+
+    def close(self) -> None:
+        """Drop all connections. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._manager.close()
+            self._net.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Inside
+
+    def _part(self, tp: tuple[str, int]) -> Partition:
+        try:
+            return self._assignment.parts[TopicPartition(*tp)]
+        except KeyError:
+            raise ValueError(f"{tp} is not assigned") from None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("the fetcher is closed")
+
+    def _raise_bug(self) -> None:
+        bug, self._bug = self._bug, None
+        if bug is not None:
+            raise bug
+
+    def _raise_fatal(self) -> None:
+        fatal, self._fatal = self._fatal, None
+        if fatal is not None:
+            raise fatal
+
+    def _guarded(self, step: Callable[..., None]) -> Callable[..., None]:
+        """Wrap a callback: kafka-python logs what a callback raises and goes on, but a bug must surface in poll."""
+
+        def run(*args: Any) -> None:  # noqa: ANN401 - passed through
+            if self._closed:
+                return
+            try:
+                step(*args)
+            except Exception as error:  # noqa: BLE001 - raised again by poll
+                self._bug = error
+
+        return run
+
+    def _spawn(self, work: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+        def failed(error: BaseException) -> None:
+            if isinstance(error, Exception):
+                self._bug = error
+
+        self._manager.call_soon(work, *args).add_errback(self._guarded(failed))
+
+    # Work: what is due is started; nothing here waits
+
+    def _work(self) -> None:
+        now = clock.now()
+        if not self._bootstrapped(now):
+            return
+        assignment = self._assignment
+        assignment.wake(now)
+        for node in self._slowness.look(now):
+            assignment.tell_all(
+                f"broker {node} lets a fetch wait for more than {SLOW:.0f} s: it, or the way to it, is slow", now
+            )
+        if (
+            assignment.by_topic
+            and not self._metadata_running
+            and now >= max(assignment.metadata_at, self._metadata_last + _BETWEEN_METADATA)
+        ):
+            self._ask_for_leaders(now)
+        for broker in assignment.brokers.values():
+            if _may_send(broker) and now >= broker.retry_at:
+                self._send(broker, now)
+        for node, parts in assignment.to_check().items():
+            broker = assignment.broker(node)
+            if not broker.validating and now >= broker.retry_at:
+                broker.validating = True
+                self._spawn(self._validate, broker, parts)
+
+    def _next_timer(self, now: float) -> float:
+        timers = [now + 1.0]
+        if not self._manager.bootstrapped:
+            timers.append(self._bootstrap_at)
+        elif self._assignment.by_topic and not self._metadata_running:
+            timers.append(max(self._assignment.metadata_at, self._metadata_last + _BETWEEN_METADATA))
+        retry = self._assignment.next_retry
+        if retry is not None:
+            timers.append(retry)
+        timers.extend(broker.retry_at for broker in self._assignment.brokers.values() if _may_send(broker))
+        return max(min(timers), now + 0.001)
+
+    def _bootstrapped(self, now: float) -> bool:
+        if self._manager.bootstrapped:
+            self._told_unreachable = False
+            return True
+        if self._bootstrap is not None and not self._bootstrap.is_done:
+            error, self._manager.last_error = self._manager.last_error, None
+            if error is not None:
+                self._note()
+                typed = connections.explain(error, self._servers)
+                # If one refuses, another of the configured servers may not.
+                mendable = not isinstance(typed, ClusterAuthenticationError)
+                if mendable and self._fatal is None and not self._told_unreachable:
+                    self._told_unreachable = True
+                    self._assignment.tell_all(str(typed), now)
+        elif now >= self._bootstrap_at:
+            self._bootstrap_at = now + 1.0
+            self._bootstrap = self._manager.bootstrap_async()
+        return False
+
+    def _note(self) -> None:
+        """Remember it if by now nobody takes the login: only a person can mend that."""
+        self._fatal = self._manager.refused_by_all()
+
+    # Leaders
+
+    def _ask_for_leaders(self, now: float) -> None:
+        self._metadata_running = True
+        self._assignment.metadata_at = now + self._metadata_max_age
+        future = self._manager.call_soon(self._lookups.refresh, list(self._assignment.by_topic))
+        future.add_callback(self._guarded(self._leaders_came))
+        future.add_errback(self._guarded(self._leaders_failed))
+
+    def _leaders_came(self, _: object) -> None:
+        self._metadata_running = False
+        self._metadata_last = clock.now()
+        self._metadata_failures = 0
+
+    def _leaders_failed(self, error: BaseException) -> None:
+        if not isinstance(error, kafka_errors.KafkaError):
+            raise error
+        now = clock.now()
+        self._metadata_running = False
+        self._metadata_last = now
+        self._metadata_failures += 1
+        self._assignment.want_metadata(now + backoff(self._metadata_failures, first=0.1, most=_MOST_BACKOFF))
+        self._note()
+        if self._metadata_failures % _FAILURES_TO_REBOOTSTRAP == 0:
+            # All brokers that we knew may have moved; start from the configured servers again (KIP-899).
+            self._bootstrap = self._manager.bootstrap_async()
+
+    # Fetching
+
+    def _send(self, broker: Broker, now: float) -> None:
+        probe = next_suspect(broker)
+        if not probe and not broker.probed:
+            probe = due_probe(broker, now, most_bytes=self._limits.max_bytes)
+        broker.probed = bool(probe)
+        longest = self._limits.max_wait_ms / 1000
+        wait = longest
+        if probe:
+            plan = Plan(session_id=0, epoch=-1, send=probe, forget=(), by_id=all(ask.topic_id for _, ask in probe))
+            wait = 0.0
+        else:
+            plan = broker.session.next_request()
+            self._answers.asked(broker, plan)
+            if broker.held:
+                # Their next request must not wait behind a long poll of the others.
+                wait = min(broker.wait, longest)
+                broker.wait = max(broker.wait * 2, _SHORTEST_WAIT)
+            due = broker.empty.next_due
+            if due is not None:  # nor must the question whether a log is empty
+                wait = min(wait, max(due - now, _SHORTEST_WAIT))
+        broker.asked = bytes_to_ask(broker, self._assignment.brokers.values(), most=self._limits.max_bytes)
+        request = protocol.fetch_request(
+            plan,
+            max_wait_ms=int(wait * 1000),
+            max_bytes=broker.asked,
+            read_committed=self._read_committed,
+        )
+        broker.in_flight = True
+        self._slowness.sent(broker.node, now)
+        try:
+            future = self._manager.send(request, node_id=broker.node)
+        except kafka_errors.KafkaError as error:
+            self._fetch_failed(broker, error)
+            return
+        probed = dict(probe) or None
+
+        def came(response: Any) -> None:  # noqa: ANN401 - kafka-python has no types
+            received = clock.now()
+            broker.in_flight = False
+            self._slowness.ended(broker.node, received)
+            self._answers.take(broker, response, requested_at=now, received_at=received, probed=probed, patience_s=wait)
+
+        future.add_callback(self._guarded(came))
+        future.add_errback(self._guarded(lambda error: self._fetch_failed(broker, error, probed)))
+
+    def _fetch_failed(
+        self, broker: Broker, error: BaseException, probed: Collection[TopicPartition] | None = None
+    ) -> None:
+        now = clock.now()
+        if isinstance(error, kafka_errors.InvalidReceiveError):
+            self._frame_too_large(broker, probed or broker.session.sent, now)
+            return
+        broker.in_flight = False
+        self._slowness.ended(broker.node, now)
+        broker.session.broken()
+        jitter = random.uniform(0.8, 1.2)  # noqa: S311 - no secret
+        pause = backoff(broker.failures, most=_MOST_BACKOFF) * jitter
+        broker.retry_at = now + max(self._manager.connection_delay(broker.node), pause)
+        broker.failures += 1
+        self._assignment.lost(broker, now)
+        self._note()
+        if broker.failures > 1 and not broker.told:
+            broker.told = True
+            why = self._manager.refusal(broker.node) or str(error) or type(error).__name__
+            self._assignment.tell_all(f"broker {broker.node} can't be read from: {why}", now)
+        self._assignment.want_metadata(now)
+
+    def _frame_too_large(self, broker: Broker, asked: Collection[TopicPartition], now: float) -> None:
+        broker.in_flight = False
+        self._slowness.ended(broker.node, now)
+        broker.session.broken()
+        broker.retry_at = now + self._manager.connection_delay(broker.node)
+        answer_too_large(self._assignment, broker, asked, most=self._most_received, now=now)
+
+    def _find_range(self, part: Partition) -> None:
+        self._spawn(self._tell_out_of_range, part, part.serial)
+
+    async def _tell_out_of_range(self, part: Partition, serial: int) -> None:
+        start: int | None = None
+        end: int | None = None
+        deadline = clock.now() + _RANGE_CHECK
+        try:
+            start = (await self._lookups.offsets([part.tp], protocol.EARLIEST, deadline))[part.tp][0]
+            end = (await self._lookups.offsets([part.tp], protocol.LATEST, deadline))[part.tp][0]
+        except TandemError:
+            pass  # the fault is told without them
+        inside = start is not None and end is not None and start <= part.offset <= end
+        # A broker also answers so where it can't tell the end of the position's epoch: it knows of no epochs, as of
+        # logs in a message format before 0.11, or only of lower ones, since its disks were put back to an older state.
+        knows = inside and part.last_epoch >= 0 and await self._knows_epochs(part)
+        if part.serial == serial and part.resting and part.tp in self._assignment.parts:
+            if knows:
+                diverged(self._assignment, part, -1, -1, clock.now())
+                return
+            where = "" if start is None or end is None else f", which is [{start}, {end})"
+            detail = f"broker {part.leader} answers that position {part.offset} of {part} is outside the log{where}"
+            if inside and part.last_epoch >= 0:
+                detail += ", and knows no leader epochs of it: its message format may be older than 0.11"
+            self._assignment.tell(part, FaultKind.OUT_OF_RANGE, detail, clock.now(), log_start=start, log_end=end)
+
+    async def _knows_epochs(self, part: Partition) -> bool:
+        """Whether the leader knows where any epoch of the log begins."""
+        try:
+            answers = await self._lookups.epoch_ends(part.leader, [(part.tp, part.leader_epoch, 0)])
+        except kafka_errors.KafkaError:
+            self._note()
+            return False
+        return any(not code and end >= 0 for _, code, _, end in answers)
+
+    async def _validate(self, broker: Broker, parts: list[Partition]) -> None:
+        """Ask the leader where the epoch of the last record read ends (KIP-320)."""
+        assignment = self._assignment
+        asked = {part.tp: (part.serial, part.offset, part.last_epoch) for part in parts}
+        asks = [(part.tp, part.leader_epoch, part.last_epoch) for part in parts]
+        try:
+            answers = await self._lookups.epoch_ends(broker.node, asks)
+        except kafka_errors.KafkaError:
+            self._note()
+            answers = [(part.tp, ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1) for part in parts]
+        finally:
+            broker.validating = False
+        now = clock.now()
+        for tp, code, epoch, end in answers:
+            part = assignment.parts.get(tp)
+            if part is None or (part.serial, part.offset, part.last_epoch) != asked.get(tp):
+                continue
+            if ErrorCode.of(code).meaning is Meaning.DENIED:
+                leadership.denied(assignment, part, now)
+            elif code:
+                assignment.retry(part, now + backoff(part.failures))
+                part.failures += 1
+                assignment.want_metadata(now)
+            elif epoch < 0 or end < 0:
+                diverged(assignment, part, -1, -1, now)
+            elif epoch < part.last_epoch or end < part.offset:
+                diverged(assignment, part, epoch, end, now)
+            else:
+                assignment.checked(part)
+
+    # Look-ups
+
+    def _run(
+        self,
+        work: Callable[..., Coroutine[Any, Any, _T]],
+        *args: object,
+        timeout_s: float,
+    ) -> _T:
+        """Run a look-up on the loop, with fetching going on, until it is done or the time is up."""
+        self._check_open()
+        deadline = clock.now() + timeout_s
+        future: Any = None
+        while True:
+            self._work()
+            self._raise_bug()
+            self._raise_fatal()
+            now = clock.now()
+            if future is None and self._manager.bootstrapped:
+                future = self._manager.call_soon(work, *args, deadline)
+            if future is not None and future.is_done:
+                if future.exception is not None:
+                    raise future.exception
+                found: _T = future.value
+                return found
+            if now >= deadline:
+                break
+            self._net.poll(timeout_ms=(min(deadline, self._next_timer(now)) - now) * 1000)
+        if future is not None:
+            raise self._lookups.timed_out()
+        error = self._manager.worst_error
+        if error is not None:
+            raise connections.explain(error, self._servers)
+        raise ClusterUnreachableError(
+            f"No Kafka broker answered at {self._servers} within {timeout_s:g} s",
+            remedy="check bootstrap.servers and the network, and that the brokers run",
+        )
+
+
+def _may_send(broker: Broker) -> bool:
+    return not (broker.in_flight or broker.buffered) and len(broker.session) > 0
+
+
+def _uuid(given: UUID | str | None) -> UUID | None:
+    return topic_id.as_uuid(given) if isinstance(given, str) else given

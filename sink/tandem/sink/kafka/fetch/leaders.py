@@ -1,0 +1,127 @@
+"""What the cluster's metadata means for assigned partitions: who leads, what is gone, what is another topic; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from tandem.sink.kafka.cluster import topic_ids
+from tandem.sink.kafka.errors.error_codes import ErrorCode, Meaning, name_of
+from tandem.sink.kafka.fetch.assignment import Assignment, Partition, backoff
+from tandem.sink.kafka.fetch.events import FaultKind
+from tandem.sink.kafka.wire import protocol
+
+# Seconds.
+MISSING_RETRY = 5.0  # a topic that is not there is looked for at this interval
+DENIED_RETRY = 30.0
+CONFIRM_MISSING = 0.4  # "unknown topic" is believed when two looks this far apart say so: brokers lag behind
+STALE_RETRY = 1.0
+
+TELL_AFTER = 4  # failures in a row before a partition's trouble is worth a word
+
+
+def take_views(assignment: Assignment, views: Iterable[protocol.TopicView], now: float) -> None:
+    """Take in what a broker says about topics."""
+    for view in views:
+        for part in list(assignment.by_topic.get(view.name, {}).values()):
+            take_view(assignment, part, view, now)
+
+
+def take_view(assignment: Assignment, part: Partition, view: protocol.TopicView, now: float) -> None:
+    """Take in what a broker says about the topic of one partition."""
+    if ErrorCode.of(view.error_code).meaning is Meaning.DENIED:
+        denied(assignment, part, now)
+        assignment.want_metadata(now + DENIED_RETRY)
+        return
+    gone = _gone(part, view)
+    if gone:
+        _suspect(assignment, part, gone, view.topic_id, now)
+        return
+    if view.error_code:
+        _not_yet(assignment, part, name_of(view.error_code), now)
+        return
+    part.suspect_since = None
+    if part.topic_id is None and view.topic_id is not None:
+        assignment.name(view.topic_id, part.tp.topic)
+        part.topic_id = view.topic_id
+    if part.missing:
+        part.missing = False
+        part.told.discard(FaultKind.UNKNOWN_TOPIC)
+    leader, epoch = view.partitions[part.tp.partition]
+    if leader < 0:
+        _not_yet(assignment, part, "it has no leader", now)
+    else:
+        led_by(assignment, part, leader, epoch, now)
+    assignment.place(part)
+
+
+def _not_yet(assignment: Assignment, part: Partition, why: str, now: float) -> None:
+    assignment.want_metadata(now + backoff(part.failures, first=0.1))
+    if part.failures >= TELL_AFTER:
+        assignment.tell(part, FaultKind.TRANSIENT, f"the cluster can't say who leads {part}: {why}", now)
+    part.failures += 1
+
+
+def _gone(part: Partition, view: protocol.TopicView) -> str:
+    if ErrorCode.of(view.error_code).meaning is Meaning.UNKNOWN_TOPIC:
+        return f"topic {part.tp.topic} does not exist"
+    if view.error_code:
+        return ""
+    if part.topic_id is not None and view.topic_id is not None and part.topic_id != view.topic_id:
+        return f"topic {part.tp.topic} is another one of the same name now"
+    if part.tp.partition not in view.partitions:
+        return f"topic {part.tp.topic} has no partition {part.tp.partition}"
+    return ""
+
+
+def _suspect(assignment: Assignment, part: Partition, detail: str, new_id: UUID | None, now: float) -> None:
+    if part.missing:
+        assignment.want_metadata(now + MISSING_RETRY)
+        return
+    if part.suspect_since is None:
+        part.suspect_since = now
+    if now - part.suspect_since < CONFIRM_MISSING:
+        assignment.want_metadata(now + CONFIRM_MISSING)
+        return
+    part.missing = True
+    another = None if new_id is None or new_id == part.topic_id else topic_ids.as_text(new_id)
+    assignment.tell(part, FaultKind.UNKNOWN_TOPIC, detail, now, topic_id=another)
+    assignment.place(part)
+    assignment.want_metadata(now + MISSING_RETRY)
+
+
+def denied(assignment: Assignment, part: Partition, now: float) -> None:
+    """Take in that the principal may not read the topic."""
+    detail = f"not allowed to read topic {part.tp.topic}: it takes READ and DESCRIBE"
+    assignment.tell(part, FaultKind.UNAUTHORIZED, detail, now)
+    assignment.retry(part, now + DENIED_RETRY)
+
+
+def led_by(assignment: Assignment, part: Partition, leader: int, epoch: int, now: float) -> None:
+    """Take in who leads; an epoch below the known one is an older view and changes nothing. Does not place."""
+    if 0 <= epoch < part.leader_epoch:
+        assignment.want_metadata(now + STALE_RETRY)
+        return
+    former, former_epoch = part.leader, part.leader_epoch
+    # The first view of a partition may be older than what whoever reads it was told: the next ones will not be.
+    if former < 0 and not 0 <= epoch < part.known_epoch:
+        former, former_epoch = part.known_leader, part.known_epoch
+    # Each leader has an epoch of its own: two epochs later another broker may have led in between.
+    returned = leader == former and epoch > former_epoch + 1 and former_epoch >= 0
+    moved = leader != former or returned
+    if former >= 0 and (moved or epoch > former_epoch >= 0):
+        assignment.tell(
+            part,
+            FaultKind.LEADER_MOVED if moved else FaultKind.EPOCH_RAISED,
+            f"the leader of {part} moved from broker {former} to {leader}, epoch {epoch}"
+            if moved
+            else f"broker {leader} leads {part} in epoch {epoch} now",
+            now,
+            old_leader=former,
+            new_leader=leader,
+            old_epoch=former_epoch,
+            new_epoch=epoch,
+        )
+    if moved:
+        part.end = part.high_watermark = -1
+    part.leader, part.leader_epoch = leader, epoch

@@ -1,0 +1,56 @@
+"""Answers that are larger than a frame may be: which partition makes them so. Pure.
+
+A response exceeds its limit by one record batch at most, the first one of the first partition that has any (KIP-74). If
+it exceeds `receive.message.max.bytes` as well, the connection is closed, and with it go the answers for all partitions
+of that broker: again and again, as the next request says the same. So each partition of such a request is asked for
+alone, until the one is found that can't be read. It rests, and the others are read on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from tandem.sink.kafka.fetch.assignment import Assignment, Broker, Partition, backoff
+from tandem.sink.kafka.fetch.events import FaultKind, TopicPartition
+from tandem.sink.kafka.fetch.sessions import Ask
+
+_FIRST_REST: Final = 30.0
+_LONGEST_REST: Final = 600.0
+
+
+def next_suspect(broker: Broker) -> tuple[tuple[TopicPartition, Ask], ...]:
+    """Return the partition that is to be asked for alone now, with how; nothing if none is."""
+    while broker.suspects:
+        tp = broker.suspects.popleft()
+        ask = broker.session.wanted(tp)
+        if ask is not None:
+            return ((tp, ask),)
+    return ()
+
+
+def answer_too_large(
+    assignment: Assignment, broker: Broker, asked: Collection[TopicPartition], *, most: int, now: float
+) -> None:
+    """Take in that the answer to a request for `asked` has more bytes than the `most` that a frame may have."""
+    found = [part for tp in asked if (part := assignment.parts.get(tp)) is not None]
+    if len(asked) > 1:
+        broker.suspects.clear()
+        broker.suspects.extend(part.tp for part in sorted(found, key=_innocence))
+        return
+    for part in found:
+        broker.suspects.clear()
+        detail = (
+            f"what comes next in {part}, from offset {part.offset} on, does not fit receive.message.max.bytes "
+            f"({most:,}): raise that in `kafka`, and the memory of the process by as much"
+        )
+        assignment.tell(part, FaultKind.TOO_LARGE, detail, now)
+        assignment.retry(part, now + backoff(part.failures, first=_FIRST_REST, most=_LONGEST_REST))
+        part.failures += 1
+
+
+def _innocence(part: Partition) -> int:
+    """The likeliest one first: one that was it before, then those that have something to read, as far as is known."""
+    if FaultKind.TOO_LARGE in part.told:
+        return 0
+    return 2 if 0 <= part.end <= part.offset else 1

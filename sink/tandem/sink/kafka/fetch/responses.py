@@ -1,0 +1,261 @@
+"""What a fetch response means for the assigned partitions; pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tandem.sink.kafka.errors.error_codes import ErrorCode, Meaning, name_of
+from tandem.sink.kafka.fetch.assignment import Assignment, Broker, Partition, backoff
+from tandem.sink.kafka.fetch.empty_answers import EmptyRange
+from tandem.sink.kafka.fetch.events import AtHead, Evidence, FaultKind, Fetched, TopicPartition
+from tandem.sink.kafka.fetch.leaders import TELL_AFTER, denied, led_by
+from tandem.sink.kafka.fetch.sessions import Ask, Plan
+from tandem.sink.kafka.fetch.slow_brokers import Quotas
+from tandem.sink.kafka.wire import protocol
+
+UNCLEAR = 1.0  # seconds that nothing may be known about a partition before it is asked for on its own
+_PROBED_AT_ONCE = 50
+_SHORTEST_PAUSE = 0.005
+
+
+class Answers:
+    """Reads fetch responses into an Assignment. `on_out_of_range` is called for each partition with that fault."""
+
+    def __init__(
+        self, assignment: Assignment, *, read_committed: bool, on_out_of_range: Callable[[Partition], None]
+    ) -> None:
+        self._assignment = assignment
+        self._read_committed = read_committed
+        self._on_out_of_range = on_out_of_range
+        self._quotas = Quotas()
+
+    def asked(self, broker: Broker, plan: Plan) -> None:
+        """Note what a request of the session asks for at the end that was last told."""
+        for tp, ask in plan.send:
+            part = self._assignment.parts[tp]
+            if 0 <= part.end <= ask.fetch_offset:
+                broker.session.at_head(tp, part.end, in_txn=part.end < part.high_watermark)
+
+    def take(
+        self,
+        broker: Broker,
+        response: Any,  # noqa: ANN401 - kafka-python has no types
+        *,
+        requested_at: float,
+        received_at: float,
+        probed: Mapping[TopicPartition, Ask] | None,
+        patience_s: float = 0.0,
+    ) -> None:
+        """Take in a response; `probed` are the asks if they were made outside the session.
+
+        `patience_s` is how long the broker might have waited for records.
+        """
+        session = broker.session
+        throttle = (response.throttle_time_ms or 0) / 1000
+        broker.retry_at = received_at + throttle if throttle else 0.0
+        if self._quotas.answered(broker.node, throttle, received_at):
+            self._assignment.tell_all(
+                f"broker {broker.node} holds fetches back, because they take more than a quota allows: raise "
+                "consumer_byte_rate or request_percentage of this user or client id, or lower scan.rate_limit",
+                received_at,
+            )
+        if response.error_code:
+            if probed is None:
+                session.refused(response.error_code)
+                self._assignment.lost(broker, received_at)
+            broker.retry_at = max(broker.retry_at, received_at + backoff(broker.failures))
+            broker.failures += 1
+            return
+        broker.failures = 0
+        broker.told = False
+        listed = list(protocol.fetch_parts(response, self._assignment.names))
+        answered = {tp for tp, _ in listed}
+        size = sum(len(data.records) for _, data in listed if data.records)
+        broker.busy, broker.asked = size * 2 >= broker.asked, size
+        if size or 0 < patience_s / 2 <= received_at - requested_at:
+            broker.hasty = 0
+        elif patience_s > 0:
+            # As where all that lay before the end of a log in another segment was compacted away, or before a proxy
+            # that lets nobody wait: asking on at once would keep both sides busy with nothing.
+            pause = min(backoff(broker.hasty, first=_SHORTEST_PAUSE), patience_s)
+            broker.retry_at = max(broker.retry_at, received_at + pause)
+            broker.hasty += 1
+        sound = session.accepted(response.session_id, answered) if probed is None else True
+        # No limit can have kept records out of a response that has none (KIP-74).
+        complete = size == 0 and not throttle
+        asked = session.sent if probed is None else probed
+        for tp, data in listed:
+            ask = asked.get(tp)
+            part = self._assignment.parts.get(tp)
+            if ask is None or part is None:
+                continue
+            if not part.readable or part.serial != ask.serial or part.offset != ask.fetch_offset:
+                # The broker has told its watermark, and leaves the partition out of the next answer if that one is full
+                # of others: with the end from before, that would say that nothing was appended.
+                part.end = part.high_watermark = -1
+                continue
+            if data.error_code:
+                session.not_at_head(tp)
+                self._part_failed(part, data, received_at)
+            else:
+                alone = probed is not None and len(probed) == 1
+                self._part_came(part, broker, data, requested_at, received_at, complete=complete, alone=alone)
+        if not sound:
+            broker.retry_at = max(broker.retry_at, received_at + backoff(0))
+        elif probed is None and not throttle:
+            self._settle(broker, answered, requested_at, received_at, complete=complete)
+
+    def _settle(
+        self,
+        broker: Broker,
+        answered: set[TopicPartition],
+        requested_at: float,
+        received_at: float,
+        *,
+        complete: bool,
+    ) -> None:
+        """Work out what a response of the session means for the partitions that it leaves out.
+
+        Those about which it proves nothing (`fetch_session` tells when) are asked for in a request of their own,
+        outside the session, once that has lasted a while: it lists them all, and busy ones squeeze none of them out.
+        So are those below the high watermark, proof or not: their end may move without being told.
+        """
+        session = broker.session
+        unclear: set[TopicPartition] = set()
+        for tp, _ in session.left_out(answered):
+            part = self._assignment.parts[tp]
+            if not complete or part.end < 0:
+                unclear.add(tp)
+            elif part.offset < part.end:
+                self._empty(part, broker, received_at, alone=False)
+            else:
+                session.at_head(tp, part.end, in_txn=part.end < part.high_watermark)
+        in_txn = session.left_out_in_txn(answered)
+        broker.unclear = {tp: broker.unclear.get(tp, received_at) for tp in unclear | in_txn}
+        at_head = session.proven_at_head(() if complete else in_txn)
+        if at_head:
+            self._assignment.add(
+                AtHead(leader_id=broker.node, partitions=at_head, requested_at=requested_at, received_at=received_at)
+            )
+
+    def _part_came(
+        self,
+        part: Partition,
+        broker: Broker,
+        data: Any,  # noqa: ANN401 - kafka-python has no types
+        requested_at: float,
+        received_at: float,
+        *,
+        complete: bool,
+        alone: bool,
+    ) -> None:
+        diverging = data.diverging_epoch
+        if diverging is not None and diverging.end_offset >= 0:
+            diverged(self._assignment, part, diverging.epoch, diverging.end_offset, received_at)
+            return
+        part.failures = 0
+        part.told -= {FaultKind.TRANSIENT, FaultKind.UNAUTHORIZED, FaultKind.TOO_LARGE}
+        records = data.records or b""
+        high_watermark = data.high_watermark
+        stable = data.last_stable_offset if data.last_stable_offset >= 0 else high_watermark
+        end = stable if self._read_committed else high_watermark
+        redirected = data.preferred_read_replica is not None and data.preferred_read_replica >= 0
+        part.end, part.high_watermark = end, high_watermark
+        evidence = None
+        if records or part.offset >= end:
+            broker.empty.forget(part.tp)
+        elif complete and not redirected:
+            evidence = self._empty(part, broker, received_at, alone=alone)
+        self._assignment.add(
+            Fetched(
+                topic=part.tp.topic,
+                partition=part.tp.partition,
+                fetch_offset=part.offset,
+                records=records,
+                high_watermark=high_watermark,
+                last_stable_offset=stable,
+                log_start_offset=data.log_start_offset,
+                end_offset=end,
+                aborted=tuple((txn.producer_id, txn.first_offset) for txn in data.aborted_transactions or ()),
+                leader_id=broker.node,
+                leader_epoch=part.leader_epoch,
+                requested_at=requested_at,
+                received_at=received_at,
+                evidence=evidence,
+            ),
+            part,
+        )
+        if records:
+            broker.buffered = True
+            self._assignment.hold(part, broker)
+        elif part.offset >= end and not redirected:
+            broker.session.at_head(part.tp, end, in_txn=end < high_watermark)
+        else:
+            broker.session.not_at_head(part.tp)
+        if redirected:
+            detail = (
+                f"broker {broker.node} sends readers of {part} to a follower, which may have been cleaned otherwise"
+            )
+            self._assignment.tell(part, FaultKind.TRANSIENT, detail, received_at)
+
+    @staticmethod
+    def _empty(part: Partition, broker: Broker, now: float, *, alone: bool) -> Evidence | None:
+        place = EmptyRange(serial=part.serial, offset=part.offset, end=part.end, leader_epoch=part.leader_epoch)
+        return broker.empty.add(part.tp, place, asked_alone=alone, now=now)
+
+    def _part_failed(self, part: Partition, data: Any, now: float) -> None:  # noqa: ANN401 - kafka-python has no types
+        assignment = self._assignment
+        code = data.error_code
+        if ErrorCode.of(code).meaning is Meaning.POSITION:
+            assignment.rest(part)
+            self._on_out_of_range(part)
+            return
+        if ErrorCode.of(code).meaning is Meaning.DENIED:
+            denied(assignment, part, now)
+            return
+        hint = data.current_leader
+        if hint is not None and hint.leader_epoch > part.leader_epoch and hint.leader_id >= 0:
+            led_by(assignment, part, hint.leader_id, hint.leader_epoch, now)
+        if code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH) and part.last_epoch >= 0:
+            assignment.check(part)
+        if part.failures >= TELL_AFTER:
+            detail = f"broker {part.leader} answers {name_of(code)} for {part}"
+            assignment.tell(part, FaultKind.TRANSIENT, detail, now)
+        assignment.retry(part, now + backoff(part.failures))
+        part.failures += 1
+        assignment.want_metadata(now)
+
+
+def due_probe(broker: Broker, now: float, *, most_bytes: int = 0) -> tuple[tuple[TopicPartition, Ask], ...]:
+    """Return the partitions that should be asked for outside the session now.
+
+    That is one whose answers bring nothing below its end, alone and with room for `most_bytes`; else the longest
+    unclear ones, none of them twice within UNCLEAR.
+    """
+    while (claimed := broker.empty.take_due(now)) is not None:
+        tp, place = claimed
+        ask = broker.session.wanted(tp)
+        if ask is not None and (ask.serial, ask.fetch_offset) == (place.serial, place.offset):
+            return ((tp, replace(ask, partition_max_bytes=max(ask.partition_max_bytes, most_bytes))),)
+        broker.empty.forget(tp)
+    asks = []
+    unclear = ((since, tp) for tp, since in broker.unclear.items() if now - since >= UNCLEAR)
+    for _, tp in heapq.nsmallest(_PROBED_AT_ONCE, unclear):
+        ask = broker.session.wanted(tp)
+        if ask is None:
+            del broker.unclear[tp]
+        else:
+            broker.unclear[tp] = now
+            asks.append((tp, ask))
+    return tuple(asks)
+
+
+def diverged(assignment: Assignment, part: Partition, epoch: int, offset: int, now: float) -> None:
+    """Take in that the log was cut below the position: at `offset`, the end of `epoch`; -1 each if not known."""
+    assignment.rest(part)
+    where = f"at offset {offset}, epoch {epoch}" if offset >= 0 else "at an unknown offset"
+    detail = f"the log of {part} was cut {where}, below the position {part.offset} of epoch {part.last_epoch}"
+    assignment.tell(part, FaultKind.DIVERGED, detail, now, diverging_epoch=epoch, diverging_offset=offset)

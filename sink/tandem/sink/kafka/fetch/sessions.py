@@ -1,0 +1,223 @@
+"""Incremental fetch sessions (KIP-227) of one broker, pure: what the next request says, what a response proves.
+
+kafka-python's `FetchSessionHandler` compares all partitions before each request; here the cost of a request is in what
+changed since the last, so that ten thousand idle partitions cost next to nothing.
+
+**What an omitted partition proves.** In an incremental response the broker leaves a partition out if and only if it has
+no records for it, no error, no diverging epoch, and neither high watermark nor log start differ from what it last told
+in this session (`FetchSession.CachedPartition.maybeUpdateResponseData` in Kafka). It does *not* compare the last stable
+offset, and records may be missing because the response is full. So take a partition that was in the request with its
+fetch offset at the end that the broker last told:
+
+* end = high watermark: the watermark is the same still, so nothing was appended (and replicated) up to the moment the
+  broker looked. At head, whatever else is in the response.
+* `read_committed`, end = last stable offset < high watermark (a transaction is open): the stable offset moves only
+  together with the watermark, except that a reader may see the new watermark an instant before the new stable offset;
+  then the next request gets records, unless the response is full. So here the omission counts only if the response
+  carries no records at all, because then nothing can have been squeezed out (the first record batch of a response is
+  sent whatever its size, KIP-74). What it proves is that nothing is readable, not that the stable offset is the same
+  still: if all of a transaction that ended is compacted away before the next request, nothing is ever listed for it,
+  and the newer end has to be asked for outside the session (`answers.due_probe`).
+
+A partition that is not at the told end, but left out of (or empty in) a response without any records, may have nothing
+readable up to that end: what was there has been compacted away. One such response is no proof: see `empty_answers`.
+
+A throttled response (KIP-219) is empty and says nothing. A partition just added is never omitted: the broker starts its
+memory of it with no watermark. A full (non-incremental) response lists everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from uuid import UUID
+
+from tandem.sink.kafka.errors.error_codes import ErrorCode
+from tandem.sink.kafka.fetch.events import TopicPartition
+
+_NO_SESSION = 0
+_NEW = 0  # epoch of a full request that asks for a session
+_MAX_EPOCH = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What a fetch request says about one partition; the first six names are those of the protocol.
+
+    `serial` tells one assignment or seek of a partition from the next, so that late answers are recognised.
+    """
+
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    partition_max_bytes: int
+    log_start_offset: int = -1
+    topic_id: UUID | None
+    serial: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The session's part of one fetch request. `by_id`: all topics are known by id (fetch version 13 and up)."""
+
+    session_id: int
+    epoch: int
+    send: tuple[tuple[TopicPartition, Ask], ...]
+    forget: tuple[tuple[TopicPartition, UUID | None], ...]
+    by_id: bool
+
+
+class FetchSession:
+    """State of one session. `next_request` and `accepted`/`refused`/`broken` alternate strictly.
+
+    Invariant: between a request and its answer, `sent` is exactly what the broker holds for this session.
+    """
+
+    def __init__(self) -> None:
+        self._id = _NO_SESSION
+        self._epoch = _NEW
+        self._by_id = False
+        self._wanted: dict[TopicPartition, Ask] = {}
+        self._without_id: set[TopicPartition] = set()
+        self._changed: set[TopicPartition] = set()
+        self._head: dict[TopicPartition, int] = {}
+        self._head_in_txn: set[TopicPartition] = set()
+        self._head_seen: Mapping[TopicPartition, int] | None = None
+        self._behind: set[TopicPartition] = set()
+        self.sent: dict[TopicPartition, Ask] = {}
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def want(self, tp: TopicPartition, ask: Ask) -> None:
+        """Have `tp` in the next request, in this way."""
+        if self._wanted.get(tp) == ask:
+            return
+        self._wanted[tp] = ask
+        self._changed.add(tp)
+        self._behind.add(tp)
+        if ask.topic_id is None:
+            self._without_id.add(tp)
+        else:
+            self._without_id.discard(tp)
+        self.not_at_head(tp)
+
+    def drop(self, tp: TopicPartition) -> None:
+        """Leave `tp` out of the next request."""
+        if self._wanted.pop(tp, None) is not None:
+            self._changed.add(tp)
+            self._without_id.discard(tp)
+            self.not_at_head(tp)
+            self._behind.discard(tp)
+
+    @property
+    def incremental(self) -> bool:
+        """The next request continues a session."""
+        return self._epoch != _NEW
+
+    def next_request(self) -> Plan:
+        """Return what the next request has to say and take it as sent."""
+        by_id = not self._without_id
+        changed_id = any(
+            self.sent[tp].topic_id != self._wanted[tp].topic_id
+            for tp in self._changed
+            if tp in self.sent and tp in self._wanted
+        )
+        if self.incremental and (by_id != self._by_id or changed_id):
+            self._epoch = _NEW  # names and ids do not mix in one session: close it and open another (KIP-516)
+        self._by_id = by_id
+        if not self.incremental:
+            self.sent = dict(self._wanted)
+            self._changed.clear()
+            return Plan(session_id=self._id, epoch=_NEW, send=tuple(self._wanted.items()), forget=(), by_id=by_id)
+        send, forget = [], []
+        for tp in self._changed:
+            wanted, sent = self._wanted.get(tp), self.sent.get(tp)
+            if wanted is None:
+                if sent is not None:
+                    forget.append((tp, sent.topic_id))
+                    del self.sent[tp]
+            elif wanted != sent:
+                send.append((tp, wanted))
+                self.sent[tp] = wanted
+        self._changed.clear()
+        return Plan(session_id=self._id, epoch=self._epoch, send=tuple(send), forget=tuple(forget), by_id=by_id)
+
+    def accepted(self, session_id: int, answered: Collection[TopicPartition]) -> bool:
+        """Take a response without a top-level error; return whether what it leaves out counts as unchanged."""
+        was_incremental = self.incremental
+        if was_incremental:
+            stray = any(tp not in self.sent for tp in answered)
+        else:
+            stray = len(answered) != len(self.sent) or any(tp not in self.sent for tp in answered)
+        if stray:
+            self._epoch = _NEW
+            return False
+        if session_id <= _NO_SESSION:
+            self._id, self._epoch = _NO_SESSION, _NEW
+        elif was_incremental:
+            self._epoch = 1 if self._epoch == _MAX_EPOCH else self._epoch + 1
+        else:
+            self._id, self._epoch = session_id, 1
+        return True
+
+    def refused(self, error_code: int) -> None:
+        """Take a response with a top-level error: the session is gone, or is closed with the next request."""
+        if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+            self._id = _NO_SESSION
+        self._epoch = _NEW
+
+    def broken(self) -> None:
+        """No response came: start anew, closing what may still be there."""
+        self._epoch = _NEW
+
+    def at_head(self, tp: TopicPartition, end: int, *, in_txn: bool) -> None:
+        """Note that the ask for `tp` is at `end`, the end last told; `in_txn`: below the high watermark."""
+        if tp not in self._wanted:
+            return
+        self._behind.discard(tp)
+        if self._head.get(tp) != end:
+            self._head[tp] = end
+            self._head_seen = None
+        if in_txn:
+            self._head_in_txn.add(tp)
+        else:
+            self._head_in_txn.discard(tp)
+
+    def not_at_head(self, tp: TopicPartition) -> None:
+        """Note that nothing is known about `tp` being at head."""
+        if self._head.pop(tp, None) is not None:
+            self._head_seen = None
+            self._head_in_txn.discard(tp)
+        if tp in self._wanted:
+            self._behind.add(tp)
+
+    def left_out_in_txn(self, answered: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those at head below the high watermark that the last response leaves out.
+
+        With records in it the response proves nothing about them, and in any case their end may be a newer one.
+        """
+        return self._head_in_txn.difference(answered)
+
+    def proven_at_head(self, doubtful: Collection[TopicPartition] = ()) -> Mapping[TopicPartition, int]:
+        """Return the partitions that the last response proves to be at head, with their ends as last told.
+
+        What it says about the partitions that it lists was noted before; `doubtful` are left out.
+        """
+        if self._head_seen is None:
+            self._head_seen = MappingProxyType(dict(self._head))
+        if not doubtful:
+            return self._head_seen
+        return MappingProxyType({tp: end for tp, end in self._head.items() if tp not in doubtful})
+
+    def left_out(self, answered: Collection[TopicPartition]) -> list[tuple[TopicPartition, Ask]]:
+        """Return what the last request asked for as it is wanted now, was not at head, and got no answer."""
+        return [
+            (tp, ask) for tp in self._behind if tp not in answered and (ask := self._wanted[tp]) == self.sent.get(tp)
+        ]
+
+    def wanted(self, tp: TopicPartition) -> Ask | None:
+        """Return how `tp` is to be asked for next, None if not at all."""
+        return self._wanted.get(tp)

@@ -1,0 +1,382 @@
+"""Look-ups that a fetcher makes on its own connections: topic metadata, log starts and ends, ends of leader epochs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import kafka.errors as kafka_errors
+
+from tandem.backup_avro.chain.entries import RecordHash
+from tandem.backup_avro.errors import TandemError
+from tandem.sink import clock
+from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, UnknownTopicError
+from tandem.sink.kafka.errors.error_codes import ErrorCode, Meaning, name_of
+from tandem.sink.kafka.fetch.events import LogBounds, Place, TopicPartition
+from tandem.sink.kafka.lookup.leader_epochs import Descent
+from tandem.sink.kafka.lookup.record_lookup import SIZES, Asked
+from tandem.sink.kafka.wire import connections, protocol
+
+# Seconds.
+_PAUSE = 0.1  # between two tries
+_LOOK = 0.01  # between two looks whether brokers have answered
+_SILENT = 10.0  # after which a broker that has not answered is gone on without
+_UNKNOWN_TRIES = 6
+_SHORT_TRIES = 4
+"""After so many, a look-up that takes what there is goes on without the partitions that nobody answers for."""
+
+
+class Lookups:
+    """Coroutines on kafka-python's event loop; `deadline` is by `sink.clock`. For the fetcher's thread only.
+
+    Each waits until all partitions are answered for, and raises at the deadline. With `missing` it waits for a moment
+    only: what is left out is in there, with why. That is not known, which is not the same as empty. So are partitions
+    of a topic that may not be read. A broker that refuses the login leads none, for as long as another one takes it.
+    """
+
+    def __init__(
+        self,
+        net: Any,  # noqa: ANN401 - kafka-python has no types
+        manager: connections.Connections,
+        *,
+        servers: str,
+        read_committed: bool,
+        on_views: Callable[[list[protocol.TopicView]], None],
+    ) -> None:
+        """`on_views` is called with what each metadata response says."""
+        self._net = net
+        self._manager = manager
+        self._servers = servers
+        self._read_committed = read_committed
+        self._problem = ""
+        self.views: dict[str, protocol.TopicView] = {}
+        self._on_views = on_views
+
+    async def refresh(self, topics: Sequence[str]) -> None:
+        """Ask a broker for these topics and take in what it says. Raises what kafka-python raises."""
+        response = await self._manager.send(protocol.metadata_request(topics))
+        views = protocol.topic_views(response)
+        self._manager.cluster.update_metadata(response)  # where brokers are
+        for view in views:
+            self.views[view.name] = view
+        self._on_views(views)
+
+    async def bounds(
+        self, tps: Sequence[TopicPartition], deadline: float
+    ) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
+        """Return what is known of each partition, and why nothing is of the others."""
+        missing: dict[TopicPartition, str] = {}
+        ends = await self.ends(tps, deadline, missing)
+        starts = await self.offsets(list(ends), protocol.EARLIEST, deadline, missing)
+        leaders = await self.leaders(list(starts), deadline, missing)
+        found = {
+            tp: LogBounds(
+                start=starts[tp][0], end=ends[tp][0], end_epoch=ends[tp][1], leader=leader, leader_epoch=epoch
+            )
+            for tp, (leader, epoch) in leaders.items()
+        }
+        return found, missing
+
+    async def leaders(
+        self, tps: Sequence[TopicPartition], deadline: float, missing: dict[TopicPartition, str] | None = None
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return {partition: (leader, epoch)}. Raises UnknownTopicError, ClusterDeniedError, ClusterTransientError."""
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        why: dict[TopicPartition, str] = {}
+        tries = 0
+        while left := set(tps) - found.keys():
+            if tries:
+                if self._goes_on_without(left, tries, why, missing):
+                    break
+                await self._pause(deadline)
+            tries += 1
+            if not await self._try_refresh({tp.topic for tp in tps}):
+                continue
+            # As of one metadata response: who led before may have moved while the others were waited for.
+            found = {}
+            for tp in tps:
+                leader = self._leader(tp, why, missing, final=tries >= _UNKNOWN_TRIES)
+                if leader is not None:
+                    found[tp] = leader
+        return found
+
+    async def offsets(
+        self,
+        tps: Sequence[TopicPartition],
+        timestamp: int,
+        deadline: float,
+        missing: dict[TopicPartition, str] | None = None,
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return {partition: (offset, epoch)} at `timestamp` (wire.LATEST, wire.EARLIEST). Raises as `leaders`."""
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        why: dict[TopicPartition, str] = {}
+        left = set(tps)
+        began = clock.now()
+        tries = 0
+        while left:
+            if tries:
+                silent = clock.now() >= began + _SILENT
+                if self._goes_on_without(left, _SHORT_TRIES if silent else tries, why, missing):
+                    break
+                await self._pause(deadline)
+            tries += 1
+            unknown = {tp.topic for tp in left if tp.topic not in self.views}
+            stale = {tp.topic for tp in left} if tries > 1 else unknown
+            if stale and not await self._try_refresh(stale):
+                continue
+            by_node: defaultdict[int, list[tuple[TopicPartition, int]]] = defaultdict(list)
+            for tp in left:
+                leader = self._leader(tp, why, missing, final=tries >= _UNKNOWN_TRIES)
+                if leader is not None:
+                    by_node[leader[0]].append((tp, leader[1]))
+            patience = deadline if missing is None else min(deadline, began + _SILENT)
+            for tp, offset, epoch in await self._listed(by_node, timestamp, why, missing, patience):
+                found[tp] = (offset, epoch)
+                left.discard(tp)
+        return found
+
+    async def ends(
+        self, tps: Sequence[TopicPartition], deadline: float, missing: dict[TopicPartition, str] | None = None
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return {partition: (end, epoch of the record before it)}, see `lineage`. Raises as `leaders`."""
+        listed = await self.offsets(tps, protocol.LATEST, deadline, missing)
+        descents = {tp: Descent(offset=offset, leader_epoch=epoch) for tp, (offset, epoch) in listed.items()}
+        found = {tp: descent.trivial for tp, descent in descents.items()}
+        while left := {tp: descents[tp].question for tp, epoch in found.items() if epoch is None}:
+            answers = await self.epoch_ends_of(left, deadline, missing)
+            for tp in left:
+                if tp in answers:
+                    found[tp] = descents[tp].answered(*answers[tp])
+                else:
+                    del found[tp]
+        return {tp: (listed[tp][0], epoch) for tp, epoch in found.items() if epoch is not None}
+
+    async def epoch_ends_of(
+        self,
+        epochs: Mapping[TopicPartition, int],
+        deadline: float,
+        missing: dict[TopicPartition, str] | None = None,
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Ask the leaders: {partition: (largest known epoch up to the one asked for, its end)} (KIP-320).
+
+        -1 for both where the leader knows nothing of the kind. Raises as `leaders`.
+        """
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        why: dict[TopicPartition, str] = {}
+        tries = 0
+        while len(found) < len(epochs):
+            left = [tp for tp in epochs if tp not in found]
+            if tries:
+                if self._goes_on_without(left, tries, why, missing):
+                    break
+                await self._pause(deadline)
+            tries += 1
+            if not await self._try_refresh({tp.topic for tp in left}):
+                continue
+            by_node: defaultdict[int, list[tuple[TopicPartition, int, int]]] = defaultdict(list)
+            for tp in left:
+                leader = self._leader(tp, why, missing, final=tries >= _UNKNOWN_TRIES)
+                if leader is not None:
+                    by_node[leader[0]].append((tp, leader[1], epochs[tp]))
+            for node, asks in by_node.items():
+                try:
+                    answers = await self.epoch_ends(node, asks)
+                except kafka_errors.KafkaError as error:
+                    self._note(error, node)
+                    why.update((tp, self._problem) for tp, _, _ in asks)
+                    continue
+                for tp, code, epoch, end in answers:
+                    if not code:
+                        found[tp] = (epoch, end)
+                    elif ErrorCode.of(code).meaning is Meaning.DENIED:
+                        self._denied(tp, why, missing)
+                    else:
+                        self._no_answer(tp, name_of(code), why)
+        return found
+
+    async def record_hashes(
+        self,
+        places: Mapping[TopicPartition, Place],
+        deadline: float,
+        missing: dict[TopicPartition, str],
+    ) -> dict[TopicPartition, RecordHash | None]:
+        """Return what the leaders have at these offsets, see `lanes.Source.record_hashes`. Raises as `leaders`."""
+        asked = Asked(places)
+        why: dict[TopicPartition, str] = {}
+        tries = 0
+        while left := asked.left:
+            if tries:
+                if self._goes_on_without(left, tries - len(SIZES), why, missing):
+                    break
+                await self._pause(deadline)
+            tries += 1
+            if not await self._try_refresh({tp.topic for tp in left}):
+                continue
+            by_node: defaultdict[int, list[tuple[TopicPartition, int]]] = defaultdict(list)
+            for tp in left:
+                leader = self._leader(tp, why, missing, final=False)
+                if leader is not None and not asked.is_of(tp, self.views[tp.topic]):
+                    self._no_answer(tp, "another topic has its name", why)
+                elif leader is not None:
+                    by_node[leader[0]].append((tp, leader[1]))
+            for node, leaders in by_node.items():
+                await self._look_up(asked, node, leaders, why)
+        return asked.found
+
+    async def _look_up(
+        self, asked: Asked, node: int, leaders: Sequence[tuple[TopicPartition, int]], why: dict[TopicPartition, str]
+    ) -> None:
+        names = {view.topic_id: view.name for view in self.views.values() if view.topic_id is not None}
+        try:
+            for request in asked.requests(leaders, self.views):
+                response = await self._manager.send(request, node_id=node)
+                for tp, data in protocol.fetch_parts(response, names):
+                    problem = asked.take(tp, data)
+                    if problem is not None:
+                        self._no_answer(tp, problem, why)
+        except kafka_errors.KafkaError as error:
+            self._note(error, node)
+            why.update((tp, self._problem) for tp, _ in leaders)
+
+    async def _listed(
+        self,
+        by_node: dict[int, list[tuple[TopicPartition, int]]],
+        timestamp: int,
+        why: dict[TopicPartition, str],
+        missing: dict[TopicPartition, str] | None,
+        patience: float,
+    ) -> list[tuple[TopicPartition, int, int]]:
+        futures = []
+        for node, asks in by_node.items():
+            request = protocol.list_offsets_request(asks, timestamp=timestamp, read_committed=self._read_committed)
+            try:
+                futures.append((self._manager.send(request, node_id=node), node, asks))
+            except kafka_errors.KafkaError as error:
+                self._note(error, node)
+                why.update((tp, self._problem) for tp, _ in asks)
+        found = []
+        # Not one after the other: what others have answered counts beside a broker that hangs.
+        while clock.now() < patience and not all(future.is_done for future, _, _ in futures):
+            await self._net.sleep(_LOOK)
+        for future, node, asks in futures:
+            if not future.is_done:
+                self._problem = f"broker {node} does not answer"
+                why.update((tp, self._problem) for tp, _ in asks)
+                continue
+            try:
+                response = await future
+            except kafka_errors.KafkaError as error:
+                self._note(error, node)
+                why.update((tp, self._problem) for tp, _ in asks)
+                continue
+            for tp, code, offset, epoch in protocol.listed_offsets(response):
+                if not code and offset >= 0:
+                    found.append((tp, offset, epoch))
+                elif ErrorCode.of(code).meaning is Meaning.DENIED:
+                    self._denied(tp, why, missing)
+                else:
+                    self._no_answer(tp, name_of(code), why)
+        return found
+
+    async def epoch_ends(
+        self, node: int, asks: Sequence[tuple[TopicPartition, int, int]]
+    ) -> list[tuple[TopicPartition, int, int, int]]:
+        """Ask `node` where epochs end: (partition, error code, epoch, end). Raises what kafka-python raises."""
+        response = await self._manager.send(protocol.epoch_ends_request(asks), node_id=node)
+        return list(protocol.epoch_ends(response))
+
+    def timed_out(self) -> TandemError:
+        """Return the error for a look-up that did not end in time."""
+        problem = f": {self._problem}" if self._problem else ""
+        return ClusterTransientError(
+            f"The Kafka cluster at {self._servers} could not be asked in time{problem}",
+            remedy="it may work when tried again; if not, look at the brokers' logs",
+        )
+
+    async def _try_refresh(self, topics: Iterable[str]) -> bool:
+        try:
+            await self.refresh(sorted(topics))
+        except kafka_errors.KafkaError as error:
+            self._note(error)
+            return False
+        return True
+
+    def _goes_on_without(
+        self,
+        left: Iterable[TopicPartition],
+        tries: int,
+        why: Mapping[TopicPartition, str],
+        missing: dict[TopicPartition, str] | None,
+    ) -> bool:
+        """Whether `left` was waited for long enough; then they are in `missing`."""
+        if missing is None or tries < _SHORT_TRIES:
+            return False
+        missing.update((tp, why.get(tp) or self._problem or "no answer") for tp in left)
+        return True
+
+    def _no_answer(self, tp: TopicPartition, reason: str, why: dict[TopicPartition, str]) -> None:
+        why[tp] = reason
+        self._problem = f"{reason} for {tp.topic}-{tp.partition}"
+
+    def _denied(
+        self, tp: TopicPartition, why: dict[TopicPartition, str], missing: dict[TopicPartition, str] | None
+    ) -> None:
+        error = denied(tp.topic)
+        if missing is None:
+            raise error
+        self._no_answer(tp, str(error), why)
+
+    def _leader(
+        self,
+        tp: TopicPartition,
+        why: dict[TopicPartition, str],
+        missing: dict[TopicPartition, str] | None,
+        *,
+        final: bool,
+    ) -> tuple[int, int] | None:
+        view = self.views.get(tp.topic)
+        if view is None:
+            return None
+        if ErrorCode.of(view.error_code).meaning is Meaning.DENIED:
+            self._denied(tp, why, missing)
+            return None
+        unknown = ErrorCode.of(view.error_code).meaning is Meaning.UNKNOWN_TOPIC
+        if unknown or (not view.error_code and tp.partition not in view.partitions):
+            if final:
+                raise UnknownTopicError(
+                    f"Kafka topic {tp.topic} has no partition {tp.partition}"
+                    if not unknown
+                    else f"Kafka topic {tp.topic} does not exist at {self._servers}",
+                    remedy="check the name, or create it",
+                )
+            self._no_answer(tp, "unknown partition", why)
+            return None
+        if view.error_code:
+            self._no_answer(tp, name_of(view.error_code), why)
+            return None
+        leader = view.partitions[tp.partition]
+        if leader[0] < 0:
+            self._no_answer(tp, "no leader", why)
+            return None
+        return leader
+
+    async def _pause(self, deadline: float) -> None:
+        if clock.now() + _PAUSE >= deadline:
+            raise self.timed_out()
+        await self._net.sleep(_PAUSE)
+
+    def _note(self, error: BaseException, node: int | None = None) -> None:
+        """Remember what went wrong with `node`, None: with whichever was asked. Raises if nobody takes the login."""
+        refused = self._manager.refused_by_all()
+        if refused is not None:
+            raise refused from None
+        refusal = self._manager.refusal(node)
+        self._problem = refusal or str(error) or type(error).__name__
+
+
+def denied(topic: str) -> ClusterDeniedError:
+    """Return the error for a topic that the principal may not read."""
+    return ClusterDeniedError(
+        f"Not allowed to read Kafka topic {topic}", remedy="grant READ and DESCRIBE on the topic to the principal"
+    )

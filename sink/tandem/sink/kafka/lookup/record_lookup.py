@@ -1,0 +1,106 @@
+"""Looking records up at single offsets: sizes of the requests, and what a response shows of each partition; pure.
+
+A broker sends nothing of a partition whose first record batch is larger than what was asked for (KIP-74), but for the
+first one of a response. So a little is asked for at first, then ever more of those that have brought nothing yet.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import islice
+from typing import Any, Final
+
+from tandem.backup_avro.chain.entries import RecordHash
+from tandem.backup_avro.errors import DamagedError
+from tandem.sink.kafka.cluster import topic_ids
+from tandem.sink.kafka.errors.error_codes import ErrorCode, name_of
+from tandem.sink.kafka.fetch.events import Place, TopicPartition
+from tandem.sink.kafka.fetch.sessions import Ask, Plan
+from tandem.sink.kafka.wire import protocol
+from tandem.sink.transcode.choice import best_transcoder
+from tandem.sink.transcode.record_hash import last_record
+
+SIZES: Final = (16 << 10, 512 << 10, 16 << 20)
+_RESPONSE_BYTES: Final = 16 << 20
+_BATCH_HEAD: Final = struct.Struct(">qi")
+
+
+class Asked:
+    """What is looked up, and what was found so far."""
+
+    def __init__(self, places: Mapping[TopicPartition, Place]) -> None:
+        self._places = places
+        self._size = dict.fromkeys(places, 0)
+        self.found: dict[TopicPartition, RecordHash | None] = {}
+
+    @property
+    def left(self) -> list[TopicPartition]:
+        """The partitions that nothing is known of."""
+        return [tp for tp in self._places if tp not in self.found]
+
+    def is_of(self, tp: TopicPartition, view: protocol.TopicView) -> bool:
+        """Whether a topic of that name is the life of it that is meant; a cluster without ids can't tell."""
+        return view.topic_id is None or topic_ids.as_text(view.topic_id) == self._places[tp].topic_id
+
+    def requests(
+        self, leaders: Iterable[tuple[TopicPartition, int]], views: Mapping[str, protocol.TopicView]
+    ) -> Iterator[Any]:
+        """Build requests to one broker for (partition, leader epoch); each answer is no larger than a few fetches."""
+        by_size: dict[int, list[tuple[TopicPartition, Ask]]] = {}
+        for tp, epoch in leaders:
+            ask = Ask(
+                partition=tp.partition,
+                current_leader_epoch=epoch,
+                fetch_offset=self._places[tp].offset,
+                last_fetched_epoch=-1,
+                partition_max_bytes=SIZES[self._size[tp]],
+                topic_id=views[tp.topic].topic_id,
+                serial=0,
+            )
+            by_size.setdefault(ask.partition_max_bytes, []).append((tp, ask))
+        for size, asks in by_size.items():
+            rest = iter(asks)
+            while some := tuple(islice(rest, _RESPONSE_BYTES // size)):
+                by_id = all(ask.topic_id is not None for _, ask in some)
+                plan = Plan(session_id=0, epoch=-1, send=some, forget=(), by_id=by_id)
+                yield protocol.fetch_request(plan, max_wait_ms=0, max_bytes=_RESPONSE_BYTES, read_committed=False)
+
+    def take(self, tp: TopicPartition, data: Any) -> str | None:  # noqa: ANN401 - kafka-python has no types
+        """Take what a response says of a partition; return what went wrong, if it has to be asked again."""
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self.found[tp] = None
+            return None
+        if data.error_code != ErrorCode.NONE:
+            return name_of(data.error_code)
+        records = memoryview(data.records or b"")
+        head = _BATCH_HEAD.size
+        if len(records) >= head and _BATCH_HEAD.unpack_from(records)[1] <= len(records) - head:
+            self.found[tp] = self._decoded(tp, records)
+        elif data.high_watermark <= self._places[tp].offset or self._size[tp] + 1 == len(SIZES):
+            self.found[tp] = None
+        else:
+            self._size[tp] += 1
+        return None
+
+    def _decoded(self, tp: TopicPartition, records: memoryview) -> RecordHash | None:
+        """Return the last record up to the offset, of the first batch alone. Of a damaged one nothing is known."""
+        size = _BATCH_HEAD.size + _BATCH_HEAD.unpack_from(records)[1]
+        try:
+            result = self._transcoder.transcode(
+                bytes(records[:size]),
+                topic=tp.topic,
+                partition=tp.partition,
+                start=0,
+                until=self._places[tp].offset + 1,
+                aborted=(),
+                read_committed=False,
+            )
+        except DamagedError:
+            return None
+        return last_record(result.segments)
+
+    @cached_property
+    def _transcoder(self) -> Any:  # noqa: ANN401
+        return best_transcoder()

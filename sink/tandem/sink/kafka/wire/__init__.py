@@ -1,0 +1,4 @@
+"""kafka-python's connections and protocol messages, and the bounds of record batches.
+
+The only modules that touch the inner classes of that library; contract tests hold them.
+"""

@@ -1,0 +1,480 @@
+"""Connections to brokers: kafka-python's event loop and connection manager, with a reader for large responses.
+
+kafka-python reads sockets 4 KiB at a time and copies what it read three times before it decodes it. Fetch responses are
+megabytes, so the transport here reads straight into a buffer of the frame's size and hands the whole frame to the
+decoder. Frames are `size (int32) + body` (Kafka protocol guide, "Protocol Primitives").
+
+Inner parts of kafka-python that are used, held by tests/contract/test_kafka_python_connection.py:
+`KafkaConnectionManager` (`_build_transport`, `_connect`, `bootstrapped`, `config`, `cluster`, `get_connection`, which
+asks `maybe_raise_auth_failure` first),
+`KafkaTCPTransport` and `KafkaSSLTransport` (`_read_from_sock`, `write`, `abort`, `_sock`, `_net`, `_read`, `_closed`,
+`_writing`, `_write_buffer`, `_protocol`, `last_read`, `last_write`), `KafkaConnection` (`init_future`, `parser`,
+`data_received`), `KafkaProtocol` (`receive_bytes`, `_process_response`, `_validate_frame_size`, `in_flight_requests`),
+the decoder that `FetchResponse._struct` generates for a version.
+"""
+
+from __future__ import annotations
+
+import functools
+import ssl
+import struct
+import time
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.net.inet import create_connection
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.protocol.consumer import FetchResponse
+
+from tandem.backup_avro.errors import PermanentError, TandemError
+from tandem.sink.kafka.auth import tls
+from tandem.sink.kafka.auth.tokens import Tokens
+from tandem.sink.kafka.errors.broker_errors import meaning_of
+from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
+from tandem.sink.kafka.errors.error_codes import Meaning
+
+_SIZE = struct.Struct(">i")
+_WORTH_KEEPING = 128 << 10
+_WORTH_A_VIEW = 4096
+_WIDE = 4
+_MOST_KEPT = 4
+_QUIET = 64
+"""So many small frames in a row, half a minute of an idle tail, and the memory of large ones is not kept any longer."""
+_BOOTSTRAP_TRIES = 3
+_AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Frame:
+    """One whole response in a buffer of its own, with as much of a file's ways as the decoder wants; no copies."""
+
+    __slots__ = ("_at", "_view")
+
+    def __init__(self, body: memoryview) -> None:
+        self._view = body
+        self._at = 0
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def read(self, size: int | None = None) -> memoryview:
+        """Return the next `size` bytes, or the rest, as a view."""
+        start = self._at
+        self._at = len(self._view) if size is None else min(start + size, len(self._view))
+        return self._view[start : self._at]
+
+    def seek(self, at: int) -> None:
+        """Go to byte `at`."""
+        self._at = at
+
+    def tell(self) -> int:
+        """Where the next read starts."""
+        return self._at
+
+
+class Buffers:
+    """Memory for frames, used again when nobody looks at it any more.
+
+    A megabyte that the system hands out anew costs as much time as receiving it: every page is cleared when it is
+    touched. Whether a view of a buffer is still held somewhere is what `bytearray` itself knows: it does not grow then.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[bytearray] = []
+        self._small = 0
+
+    def take(self, size: int) -> memoryview:
+        """Return `size` bytes whose content is of no interest."""
+        if size < _WORTH_KEEPING:
+            self._small += 1
+            if self._small % _QUIET == 0:
+                self._kept = [buffer for buffer in self._kept if not _is_free(buffer)]
+            return memoryview(bytearray(size))
+        self._small = 0
+        for buffer in self._kept:
+            if size <= len(buffer) <= size * _WIDE and _is_free(buffer):
+                return memoryview(buffer)[:size]
+        self._kept = [buffer for buffer in self._kept if not _is_free(buffer)][-_MOST_KEPT + 1 :]
+        buffer = bytearray(size + size // 8)
+        buffer.append(0)  # makes room for one more, so that it need not move for that again
+        self._kept.append(buffer)
+        return memoryview(buffer)[:size]
+
+
+def _is_free(buffer: bytearray) -> bool:
+    try:
+        buffer.append(0)
+    except BufferError:
+        return False
+    del buffer[-1]
+    return True
+
+
+def _decode_frame(parser: Any, frame: Frame) -> list[Any]:  # noqa: ANN401 - kafka-python has no types
+    """Stand-in for `KafkaProtocol.receive_bytes` for frames that come whole."""
+    response = parser.in_flight_requests[0].get_response_class() if parser.in_flight_requests else None
+    if response is not None and response.API_KEY == FetchResponse.API_KEY:
+        _keep_views(response)
+    return [parser._process_response(frame)]  # noqa: SLF001 - see the module's docstring
+
+
+@functools.cache
+def _keep_views(response: Any) -> None:  # noqa: ANN401 - a versioned FetchResponse
+    """Have a version's decoder hand out records as views of the frame: it calls `bytes` on what it cuts out."""
+    version = response._class_version  # noqa: SLF001 - see the module's docstring
+    flexible = response.flexible_version_q(version)
+    decode = response._struct.compiled_decode_from(  # noqa: SLF001 - likewise
+        version, compact=flexible, tagged=flexible, data_class=response[None]
+    )
+    decode.__globals__["bytes"] = _view
+
+
+def _view(piece: memoryview) -> bytes | memoryview:
+    return piece if len(piece) >= _WORTH_A_VIEW else bytes(piece)
+
+
+def _lost(why: str) -> Exception:
+    error: Exception = kafka_errors.KafkaConnectionError(why)
+    return error
+
+
+class _WholeFrames:
+    """Mixin over a kafka-python transport: reads whole frames, and writes at once when the socket takes it."""
+
+    _sock: Any
+    _net: Any
+    _protocol: Any
+    _read: bool
+    _closed: bool
+    _writing: bool
+    _write_buffer: Any
+    last_read: float
+    last_write: float
+
+    def __init__(self, *args: Any, buffers: Buffers, **kwargs: Any) -> None:  # noqa: ANN401 - passed through
+        super().__init__(*args, **kwargs)
+        self._in_body = False
+        self._filled = 0
+        self._target = memoryview(bytearray(_SIZE.size))
+        self._buffers = buffers
+
+    async def _read_from_sock(self) -> None:
+        while self._read and not self._closed:
+            await self._net.wait_read(self._sock)
+            error = self._read_what_is_there()
+            if error is not None:
+                self.abort(error=error)  # type: ignore[attr-defined]  # of the transport
+                return
+
+    def _read_what_is_there(self) -> Exception | None:
+        try:
+            while self._read and not self._closed:
+                got = self._sock.recv_into(self._target[self._filled :])
+                if not got:
+                    return _lost("the broker closed the connection")
+                self._filled += got
+                if self._filled < len(self._target):
+                    continue
+                if self._target_is_full() and not self._decrypted():
+                    break  # let whoever waits for this response run before what follows it, such as a hang-up
+        except _AGAIN:
+            pass
+        except kafka_errors.KafkaProtocolError as error:
+            protocol_error: Exception = error
+            return protocol_error
+        except OSError as error:
+            lost = _lost(f"cannot read from the broker: {error}")
+            lost.__cause__ = error
+            return lost
+        self.last_read = time.monotonic()
+        return None
+
+    def _decrypted(self) -> int:
+        """Bytes that the socket object holds itself, of which the selector knows nothing."""
+        return 0
+
+    def _target_is_full(self) -> bool:
+        """Go on to the next target; return whether a response was handed on."""
+        connection = self._protocol
+        parser = connection.parser
+        full = self._target
+        if self._in_body:
+            self._target = memoryview(bytearray(_SIZE.size))
+            self._in_body = False
+            self._filled = 0
+            if "receive_bytes" not in vars(parser):
+                parser.receive_bytes = functools.partial(_decode_frame, parser)
+            self.last_read = time.monotonic()
+            connection.data_received(Frame(full))
+            return True
+        (size,) = _SIZE.unpack(full)
+        parser._validate_frame_size(size)  # noqa: SLF001 - see the module's docstring
+        self._target = self._buffers.take(size)
+        self._in_body = True
+        self._filled = 0
+        return False
+
+    def write(self, data: Any) -> None:  # noqa: ANN401 - any buffer
+        """Send at once what the socket takes, so that a request needs no round of the event loop to leave."""
+        if self._sock is not None and not self._closed and not self._writing and not self._write_buffer:
+            try:
+                sent = self._sock.send(data)
+            except _AGAIN:
+                sent = 0
+            except OSError:
+                sent = 0  # the buffered write meets the same error and reports it in its own way
+            else:
+                self.last_write = time.monotonic()
+            if sent == len(data):
+                return
+            data = memoryview(data)[sent:]
+        super().write(data)  # type: ignore[misc]  # of the transport
+
+
+class _Plain(_WholeFrames, KafkaTCPTransport):  # type: ignore[misc]  # untyped base
+    pass
+
+
+class _Tls(_WholeFrames, KafkaSSLTransport):  # type: ignore[misc]  # untyped base
+    def _decrypted(self) -> int:
+        return int(self._sock.pending()) if self._sock is not None else 0
+
+    async def handshake_until(self, timeout_at: float | None) -> None:
+        """Do the TLS handshake; a silent peer ends it at `timeout_at` (kafka-python's own would wait for ever)."""
+        while True:
+            try:
+                self._sock.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._net.wait_read(self._sock, timeout_at)
+            except ssl.SSLWantWriteError:
+                await self._net.wait_write(self._sock, timeout_at)
+            else:
+                return
+
+
+class _Told(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
+    """kafka-python's connection manager with the transports above, told of each attempt to connect how it ended."""
+
+    def __init__(self, net: Any, **config: Any) -> None:  # noqa: ANN401 - kafka-python has no types
+        self._tls = tls.take(config)
+        self._buffers = Buffers()  # of all brokers: what is kept for each would be as much again for each
+        super().__init__(net, **config)
+        if self.ssl_enabled:
+            tls.context_of(self._tls)  # a wrong path is told at once, not with the first connection
+
+    async def _connect(self, node: Any, conn: Any, **kwargs: Any) -> None:  # noqa: ANN401 - kafka-python has no types
+        conn.init_future.add_callback(functools.partial(self._succeeded, node.node_id))
+        conn.init_future.add_errback(functools.partial(self._failed, node.node_id))
+        await super()._connect(node, conn, **kwargs)
+
+    def _succeeded(self, node_id: int | str, _: object) -> None:
+        """A connection to a node is up."""
+
+    def _failed(self, node_id: int | str, error: BaseException) -> None:
+        """Connecting to a node ended so."""
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:  # noqa: ANN401 - no types
+        sock = await create_connection(
+            self._net,
+            node.host,
+            node.port,
+            self.config["socket_options"],
+            proxy_url=self.config["proxy_url"],
+            timeout_at=timeout_at,
+        )
+        if not self.ssl_enabled:
+            return _Plain(self._net, sock, host=node.host, buffers=self._buffers)
+        try:
+            transport = _Tls(
+                self._net, sock, host=node.host, ssl_context=tls.context_of(self._tls), buffers=self._buffers
+            )
+        except Exception as error:
+            sock.close()
+            raise kafka_errors.KafkaConnectionError(str(error)) from error
+        try:
+            await transport.handshake_until(timeout_at)
+        except Exception as error:
+            transport.close()
+            message = f"TLS handshake with {node.host}:{node.port} failed: {error}"
+            raise kafka_errors.KafkaConnectionError(message) from error
+        return transport
+
+
+class Outright(_Told):
+    """For kafka-python's producer and admin client: what only a person can mend ends their start at once.
+
+    By itself that client tries on until its time is over, and then only says that it is.
+    """
+
+    def __init__(self, net: Any, **config: Any) -> None:  # noqa: ANN401 - kafka-python has no types
+        self._refusals: dict[int | str, BaseException] = {}
+        super().__init__(net, **config)
+
+    def _succeeded(self, node_id: int | str, _: object) -> None:
+        self._refusals.pop(node_id, None)
+
+    def _failed(self, node_id: int | str, error: BaseException) -> None:
+        if isinstance(explain(error, ""), PermanentError):
+            self._refusals[node_id] = error
+
+    def maybe_raise_auth_failure(self, node_id: int | str) -> None:
+        """Raise why the last connection to that node was refused; asked before each new one."""
+        refusal = self._refusals.get(node_id)
+        if refusal is not None:
+            raise refusal
+
+
+class Connections(_Told):
+    """For the fetcher: remembers why connecting failed, and leaves it to whoever asks what to do about it.
+
+    A broker that refuses the login is tried again like one that is down. What is wrong is with that broker, as long as
+    any other takes the login: an expired certificate, credentials that have not come to it yet.
+    """
+
+    def __init__(self, net: Any, *, servers: str, **config: Any) -> None:  # noqa: ANN401 - kafka-python has no types
+        """`servers` are the bootstrap servers as the user wrote them."""
+        self._servers = servers
+        self.last_error: BaseException | None = None  # why the last attempt failed; whoever reads it may reset it
+        self.worst_error: BaseException | None = None  # the same, but only a connection resets it
+        self._failures: dict[int | str, tuple[BaseException, int]] = {}  # by node: the last one, how many in a row
+        super().__init__(net, **config)
+        # A backup must never create what it is asked to read.
+        self.cluster.config["allow_auto_create_topics"] = False
+
+    def _succeeded(self, node_id: int | str, _: object) -> None:
+        self._failures.pop(node_id, None)
+        self.last_error = self.worst_error = None
+
+    def _failed(self, node_id: int | str, error: BaseException) -> None:
+        if not self.closed:
+            self.last_error = self.worst_error = error
+            self._failures[node_id] = (error, self._failures.get(node_id, (error, 0))[1] + 1)
+
+    def maybe_raise_auth_failure(self, node_id: int | str) -> None:
+        """Raise nothing: kafka-python would never try a broker again that has refused the credentials."""
+
+    def refused_by_all(self) -> ClusterAuthenticationError | None:
+        """Return why nobody lets us in, which only a person can mend; None as long as anybody does, or may.
+
+        Of the brokers that are known all have to refuse. Before any is, nobody answers at the configured servers in
+        several tries, since one address may lead to one broker now and to another one then, and one refuses.
+        """
+        if self.bootstrapped:
+            asked = [node.node_id for node in self.cluster.brokers()]
+        else:
+            asked = [node.node_id for node in self.cluster.bootstrap_brokers()]
+        failed = [self._failures[node] for node in asked if node in self._failures]
+        refusals = [refusal for refusal in (_refusal(error, self._servers) for error, _ in failed) if refusal]
+        if self.bootstrapped:
+            final = len(refusals) == len(asked)
+        else:
+            final = len(failed) == len(asked) and sum(count for _, count in failed) >= _BOOTSTRAP_TRIES
+        return refusals[0] if refusals and final else None
+
+    def refusal(self, node_id: int | str | None) -> str | None:
+        """Return why one broker did not let us in at the last attempt, and what to do; None if it did not refuse."""
+        if node_id is None or node_id not in self._failures:
+            return None
+        node = self.cluster.broker_metadata(node_id)
+        where = "its address" if node is None else f"{node.host}:{node.port}"
+        typed = _refusal(self._failures[node_id][0], where)
+        if typed is None:
+            return None
+        return (
+            f"broker {node_id} does not let us in: {typed.args[0]} (another broker does, or may: renew this one's "
+            "certificate, or see in its log why it refuses)"
+        )
+
+
+class _Bearer(AbstractTokenProvider):  # type: ignore[misc]  # untyped base
+    """Hands tokens to kafka-python, in whose errors ours are the causes."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__()
+        self._tokens = tokens
+
+    def token(self) -> str:
+        """Return a good token; the loop waits meanwhile."""
+        try:
+            return self._tokens.current()[0].value
+        except PermanentError as error:
+            raise kafka_errors.SaslAuthenticationFailedError(str(error)) from error
+        except TandemError as error:
+            raise kafka_errors.KafkaConnectionError(str(error)) from error
+
+    def extensions(self) -> dict[str, str]:
+        """Return what goes with the token."""
+        return self._tokens.extensions
+
+
+def with_login(config: dict[str, Any]) -> dict[str, Any]:
+    """Return `config` with what kafka-python wants in the place of `Tokens`."""
+    tokens = config.get("sasl_oauth_token_provider")
+    return config if tokens is None else config | {"sasl_oauth_token_provider": _Bearer(tokens)}
+
+
+def open_connections(config: dict[str, Any], *, servers: str) -> tuple[Any, Connections]:
+    """Return (event loop, connection manager) for `client_config.for_kafka_python(...)`; nothing is connected yet.
+
+    `servers` are the bootstrap servers as the user wrote them, for messages.
+
+    Both belong to the one thread that runs the loop. Raises ConfigError for certificates that can't be used.
+    """
+    # Decoding a large response may take longer than the loop's idea of a slow step.
+    net = NetworkSelector(client_id=config.get("client_id", "tandem"), slow_task_threshold_secs=0)
+    return net, Connections(net, servers=servers, **with_login(config))
+
+
+def _refusal(error: BaseException, servers: str) -> ClusterAuthenticationError | None:
+    typed = explain(error, servers)
+    return typed if isinstance(typed, ClusterAuthenticationError) else None
+
+
+# A broker that restarts does this too; no reason to give up for good.
+_HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+_OF_MECHANISM = "sasl.username, sasl.password or sasl.oauthbearer.*"
+_REFUSED = frozenset({Meaning.AUTHENTICATION, Meaning.DENIED})
+
+
+def explain(error: BaseException, servers: str) -> TandemError:
+    """Turn why a connection failed into a typed error; no secret of the configuration appears in kafka-python's texts.
+
+    `servers` are the bootstrap servers as the user wrote them.
+    """
+    if meaning_of(error) in _REFUSED and not isinstance(error.__cause__, TandemError):
+        return ClusterAuthenticationError(
+            f"The Kafka brokers at {servers} refuse the credentials: {error}",
+            remedy=f"check sasl.mechanism, {_OF_MECHANISM} and security.protocol",
+        )
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, TandemError):
+            return cause  # ours: no token, no certificate
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return ClusterAuthenticationError(
+                f"The certificate of the Kafka brokers at {servers} is not trusted: {cause.verify_message}",
+                remedy="set ssl.ca.location to the file of the certificate authority that signed it",
+            )
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, _HUNG_UP):
+            return ClusterAuthenticationError(
+                f"TLS with the Kafka brokers at {servers} failed: {cause.reason or cause}",
+                remedy="check security.protocol, the port, and ssl.certificate.location if brokers ask for one",
+            )
+        cause = cause.__cause__ or cause.__context__ or _wrapped_in(cause)
+    if isinstance(error, kafka_errors.InvalidReceiveError):
+        return ClusterUnreachableError(
+            f"What answers at {servers} does not speak Kafka in this way: {error}",
+            remedy="check the port and security.protocol: a TLS listener answers plain requests like this",
+        )
+    return ClusterUnreachableError(
+        f"No Kafka broker answers at {servers}: {str(error) or type(error).__name__}",
+        remedy="check bootstrap.servers and the network, that the brokers run, and security.protocol",
+    )
+
+
+def _wrapped_in(error: BaseException) -> BaseException | None:
+    # kafka-python's transports pass on an error of the socket as the argument of their own.
+    inner = error.args[0] if error.args else None
+    return inner if isinstance(inner, BaseException) else None

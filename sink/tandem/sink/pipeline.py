@@ -1,0 +1,653 @@
+"""The pipeline of one generation: Kafka -fetch-> record batches -transcode-> segments -roll-> objects -commit-> chain.
+
+One thread reads both lanes: the tail, never paused, and the base, newest chunk first. The committer's thread uploads
+and appends; a third one asks the cluster for topics and consumer groups, so that a slow broker never holds up the tail;
+others look where the logs of new partitions begin and end; a fourth merges small objects.
+Memory is bounded: a full budget stops the fetch.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+
+import structlog
+
+from tandem.backup_avro.chain.entries import Base, PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.record.container import Codec
+from tandem.backup_avro.selection.last_records import LastRecord, last_records
+from tandem.sink import clock
+from tandem.sink.encryption.key_ring import keys_of
+from tandem.sink.encryption.record_keys import RecordKeys
+from tandem.sink.kafka.cluster.guarded_topics import DELETE_RETENTION, Cluster, expires, tombstones_promised_s
+from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.meters import NOBODY, Meters
+from tandem.sink.read.backpressure import PATIENCE_S, Brake
+from tandem.sink.read.new_partitions import Newcomer, Newcomers
+from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, Track, away_s, shorter_promise
+from tandem.sink.read.reader_context import Board, ScanLane, Source
+from tandem.sink.read.reading_progress import PartitionReading, reading_of
+from tandem.sink.read.scan.local_ranges import BaseLane
+from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.read.scan.spark_ranges import OfferLane
+from tandem.sink.read.scan.worker_ranges import Sizes, WorkerLane, Workforce
+from tandem.sink.read.survey import Survey, Surveyor
+from tandem.sink.read.tail import TailLane, held_back
+from tandem.sink.read.tombstone_guarantee import promise_of
+from tandem.sink.resource_limits import scarcity
+from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
+from tandem.sink.store.object_store import ObjectStore
+from tandem.sink.transcode.segment import OUTPUT_LIMIT, Transcoder
+from tandem.sink.write.commit import Committed, Committer, Task
+from tandem.sink.write.commit_draft import Drafter
+from tandem.sink.write.confirm import Loss
+from tandem.sink.write.merge import Merger
+from tandem.sink.write.merge_plan import MergeRules
+from tandem.sink.write.object_buffer import Roller
+from tandem.sink.write.topics_aside import TopicsAside
+
+_LOG = structlog.get_logger()
+_IDLE_POLL_S = 0.2
+_SCAN_POLL_S = 0.05
+_PROOF_INTERVAL_S = 1.0
+_NOT_READ = "not read"
+_DENIED = "denied"
+_UNJUDGED = "not judged"
+_ASIDE = "set aside"
+_NAMED = 5
+_HELD_FLUSHES = 5
+"""Flush intervals that an open transaction may hold records back. They come that much later into the backup."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelinePolicy:
+    """Times in seconds, sizes in bytes, `scan_rate` in bytes per second."""
+
+    flush_interval_s: float = 60.0
+    max_objects: int = 64
+    object_size: int = 64 << 20
+    block_size: int = 256 << 10
+    codec: str = "zstandard"
+    compression_level: int | None = None
+    """Applies to generations of `codec`; one that was opened with another keeps that one's own level."""
+    memory_budget: int = 160 << 20
+    compressors: int = 2
+    chunk_ceiling_s: float = 60.0
+    scan_rate: int | None = None
+    parallel_scans: int = 8
+    survey_interval_s: float = 10.0
+    groups_interval_s: float | None = 300.0
+    offers_patience_s: float | None = None
+    """How long bases wait for a catch-up job; None: they are read here, at once."""
+    merge: MergeRules = field(default_factory=MergeRules)
+
+
+class Phase(StrEnum):
+    """Where a pipeline is."""
+
+    STARTING = "starting"
+    SCANNING = "scanning"
+    READING = "reading"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineReport:
+    """What the controller sees of a pipeline. Counts are since the process began; lags in records.
+
+    `held` are the partitions that an open transaction has held back for longer than is normal.
+    """
+
+    generation: int
+    phase: Phase
+    partitions: int
+    base_remaining: int
+    lag_records: int
+    records: int
+    bytes: int
+    commits: int
+    last_commit: float | None
+    trouble: tuple[str, ...]
+    held: tuple[TopicPartition, ...]
+    error: Exception | None
+    unread: int = 0
+    """Guarded partitions that no leader answers for, that are denied, or that were set aside."""
+    held_bytes: int = 0
+    """Bytes in memory between fetch and store, about."""
+    memory_budget: int = 0
+    waited_s: float = 0.0
+    """Seconds in which nothing was fetched because the budget was full."""
+
+
+class Pipeline:
+    """Reads and commits for one generation until it is drained or fails. All public methods are thread-safe.
+
+    `committed` is called after each commit, from the pipeline's thread. With `workers`, they read large bases. `copies`
+    returns the pair's generations as they were last seen, which nobody changes any more.
+    """
+
+    def __init__(
+        self,
+        *,
+        writer: ChainWriter,
+        store: ObjectStore,
+        cluster: Cluster,
+        open_source: Callable[[], Source],
+        transcoder: Transcoder,
+        policy: PipelinePolicy,
+        abort: threading.Event,
+        workers: Workforce | None = None,
+        committed: Callable[[], None] = lambda: None,
+        copies: Callable[[], Sequence[Generation]] = lambda: (),
+        meters: Meters = NOBODY,
+    ) -> None:
+        opening = writer.state.opening
+        assert opening is not None
+        self._writer = writer
+        self._open_source = open_source
+        record_keys = RecordKeys(keys_of(store))
+        self._newcomers = Newcomers(open_source, recorded=writer.state.positions.get, record_keys=record_keys)
+        self._aside = TopicsAside()
+        self._committed = committed
+        self._workers = workers
+        self._level = policy.compression_level if policy.codec == opening.codec else None
+        self._policy = policy
+        self._generation = writer.state.number
+        self._drain = threading.Event()
+        self._compressors = ThreadPoolExecutor(policy.compressors, thread_name_prefix="compress")
+        self._surveyor = Surveyor(
+            cluster=cluster,
+            interval_s=policy.survey_interval_s,
+            groups_interval_s=policy.groups_interval_s,
+            meters=meters,
+        )
+        self._board = Board(
+            floor=_last_told(writer.state),
+            store=store,
+            roller=Roller(
+                codec=Codec(opening.codec),
+                sync=bytes.fromhex(opening.sync),
+                block_size=policy.block_size,
+                level=self._level,
+                pool=self._compressors,
+            ),
+            transcoder=transcoder,
+            read_committed=opening.isolation_level == "read_committed",
+            hurry_survey=self._surveyor.hurry,
+            record_keys=record_keys,
+            lasting=self._lasting,
+            meters=meters,
+        )
+        self._copies = copies
+        self._drafter = Drafter(
+            self._board, writer.state, max_objects=policy.max_objects, flush_interval_s=policy.flush_interval_s
+        )
+        self._committer = Committer(
+            writer=writer, store=store, cluster=cluster, stop=abort, name=f"commit-{self._generation}", meters=meters
+        )
+        self._merger = Merger(
+            writer=writer, store=store, committer=self._committer, rules=policy.merge, name=f"merge-{self._generation}"
+        )
+        self._thread = threading.Thread(target=self._run, name=f"pipeline-{self._generation}", daemon=True)
+        self._lanes: tuple[TailLane, ScanLane] | None = None
+        self._in_flight = 0
+        self._brake = Brake(policy.memory_budget)
+        self._flushed = time.monotonic()
+        self._looked = -math.inf
+        self._bytes = self._commits = 0
+        self._unbegun = self._unstored = 0
+        self._clocks_disagree = False
+        self._last_commit: float | None = None
+        self._phase = Phase.STARTING
+        self._error: Exception | None = None
+
+    @property
+    def generation(self) -> int:
+        """The generation's number."""
+        return self._generation
+
+    @property
+    def writer(self) -> ChainWriter:
+        """The writer of the generation's chain; for others once the pipeline is drained."""
+        return self._writer
+
+    def start(self) -> None:
+        """Start the threads. If one of them can't be, the pipeline has failed, and what is wrong is raised."""
+        try:
+            self._committer.start()
+            self._surveyor.start()
+            self._merger.start()
+            self._thread.start()
+        except Exception as error:
+            self._surveyor.stop()
+            self._merger.stop()
+            self._committer.stop()
+            self._error = error
+            raise
+
+    def drain(self) -> None:
+        """Stop fetching, commit what was read, end."""
+        self._drain.set()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end after `drain`; return whether it came in time."""
+        if self._thread.is_alive():  # it may never have been started
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def request(self, task: Task) -> None:
+        """Have `task` append to the chain between commits."""
+        self._committer.request(task)
+
+    @property
+    def error(self) -> Exception | None:
+        """What ended it, if anything did."""
+        return self._error or self._committer.error
+
+    @property
+    def phase(self) -> Phase:
+        """What it does now; FAILED once there is an error."""
+        return self._phase if self.error is None else Phase.FAILED
+
+    @property
+    def lost(self) -> tuple[Loss, ...]:
+        """Objects of the generation that merging found to be missing or damaged."""
+        return self._merger.lost
+
+    def report(self) -> PipelineReport:
+        """Return a picture of now."""
+        tracks = list(self._board.tracks.values())
+        error, now = self.error, clock.now()
+        damaged = dict(self._board.damaged)
+        trouble = [*self._storing_trouble(now), *self._aside_trouble(damaged)]
+        first = {_ASIDE, *damaged}
+        trouble += [text for subject, text in list(self._board.trouble.items()) if subject not in first]
+        if self._surveyor.trouble is not None:
+            trouble.append(self._surveyor.trouble)
+        if self._merger.trouble is not None:
+            trouble.append(f"objects that were replaced can't be deleted: {self._merger.trouble}")
+        if self.drained:  # what held it up then does so no more, and is not looked at any more
+            trouble = []
+        trouble += [f"{item.key} {what}" for item, what in self.lost[:1]]
+        return PipelineReport(
+            generation=self._generation,
+            phase=Phase.FAILED if error is not None else self._phase,
+            partitions=len(tracks),
+            base_remaining=sum(track.scan.remaining for track in tracks),
+            lag_records=sum(track.lag for track in tracks),
+            records=self._board.records,
+            bytes=self._bytes,
+            commits=self._commits,
+            last_commit=self._last_commit,
+            trouble=tuple(trouble),
+            held=() if self.drained else held_back(self._board),
+            error=error,
+            unread=self._newcomers.missing + self._unbegun + self._unstored + len(set(damaged.values())),
+            held_bytes=self._held,
+            memory_budget=self._policy.memory_budget,
+            waited_s=self._brake.waited_s(now),
+        )
+
+    @property
+    def _held(self) -> int:
+        """Bytes between fetch and store, about."""
+        return self._board.roller.bytes + self._in_flight
+
+    def _storing_trouble(self, now: float) -> Iterator[str]:
+        refused = self._committer.trouble
+        if refused is not None:
+            yield f"what was read is not stored yet: {refused}"
+        if self._brake.stands_s(now) >= PATIENCE_S:
+            yield f"nothing is read, because memory.budget ({self._brake.budget:,} bytes) is full of what is not stored"
+
+    def _aside_trouble(self, damaged: Mapping[object, TopicPartition]) -> Iterator[str]:
+        """Yield what holds single topics and partitions up, first of all troubles: a heartbeat has room for few."""
+        aside = self._board.trouble.get(_ASIDE)
+        if aside is not None:
+            yield aside
+        found = sorted((tp, text) for of, tp in damaged.items() if (text := self._board.trouble.get(of)) is not None)
+        if found:
+            more = f"; and {len(found) - _NAMED} more partitions" if len(found) > _NAMED else ""
+            yield "; ".join(text for _, text in found[:_NAMED]) + more
+
+    @property
+    def drained(self) -> bool:
+        """Whether it has committed all and ended, as it was told to."""
+        return self._phase is Phase.DRAINED
+
+    def readings(self) -> list[PartitionReading]:
+        """Return how far each partition is. Asks nobody: from what the last responses said."""
+        lanes = self._lanes
+        hanging = frozenset[TopicPartition]() if lanes is None else lanes[0].hanging()
+        now = clock.now()
+        return [reading_of(tp, track, now=now, hanging=hanging) for tp, track in list(self._board.tracks.items())]
+
+    def _run(self) -> None:
+        sources: list[Source] = []
+        try:
+            sources.append(self._open_source())
+            sources.append(self._open_source())
+            patience_s = _HELD_FLUSHES * self._policy.flush_interval_s
+            tail = TailLane(self._board, sources[0], patience_s=patience_s)
+            base = self._scan_lane(sources[1])
+            self._lanes = (tail, base)
+            self._read(sources[1], tail, base)
+            self._finish()
+        except Exception as error:  # noqa: BLE001 (the controller decides what a failed pipeline means)
+            lacking = scarcity(error)
+            remedy = {} if lacking is None else {"remedy": lacking.remedy}
+            _LOG.error(
+                "pipeline failed", generation=self._generation, error=str(error), kind=type(error).__name__, **remedy
+            )
+            # What is under way may still be appended. Whoever starts anew from the chain must not do so before that.
+            self._committer.finish(timeout=None)
+            self._error = error
+        finally:
+            if self._lanes is not None:
+                self._lanes[1].stop()
+            self._surveyor.stop()
+            self._merger.stop()
+            self._committer.finish(timeout=0.0)
+            self._compressors.shutdown(wait=False)
+            for source in sources:
+                source.close()
+
+    def _scan_lane(self, source: Source) -> ScanLane:
+        policy, state = self._policy, self._writer.state
+        if policy.offers_patience_s is None:
+            return self._own_lane(source)
+        return OfferLane(self._board, state, own=partial(self._own_lane, source), patience_s=policy.offers_patience_s)
+
+    def _own_lane(self, source: Source) -> ScanLane:
+        policy, workers = self._policy, self._workers
+        if workers is None:
+            return BaseLane(self._board, source, parallel=policy.parallel_scans, rate=policy.scan_rate)
+        rate = None if policy.scan_rate is None else max(1, policy.scan_rate // (workers.count + 1))
+        return WorkerLane(
+            self._board,
+            BaseLane(self._board, source, parallel=policy.parallel_scans, rate=rate),
+            self._writer.state,
+            workers=workers,
+            sizes=Sizes(
+                object_size=policy.object_size,
+                block_size=policy.block_size,
+                compression_level=self._level,
+                rate=rate,
+            ),
+        )
+
+    def _read(self, source: Source, tail: TailLane, base: ScanLane) -> None:
+        while not self._drain.is_set():
+            self._collect()
+            survey = self._surveyor.take()
+            if survey is not None:
+                self._survey(survey)
+            if not self._board.tracks:
+                source.poll(0.0)  # so that the base's is connected, too, before there is anything to read
+            self._welcome(tail, base)
+            if not self._brake.full(self._held, now=clock.now()):
+                # Where the store is what is slow there is next to no room at every step, and what is left is fetched
+                # again each time: so much is always read as a usual response expands to.
+                self._board.room = max(OUTPUT_LIMIT, self._policy.memory_budget - self._held)
+                tail.step(0.0 if base.busy else _IDLE_POLL_S if self._board.tracks else _SCAN_POLL_S)
+                for tp, leader, epoch in tail.moved:
+                    base.leader_moved(tp, leader, epoch)
+                tail.moved.clear()
+                base.step(_SCAN_POLL_S)
+            else:
+                time.sleep(_SCAN_POLL_S)
+            self._tell_waiting()
+            if self._board.tracks:
+                self._phase = Phase.SCANNING if base.busy else Phase.READING
+            if not (self._newcomers.waiting or len(self._aside)):  # a mark says where all logs ended
+                self._drafter.mark()
+            if self._flush_due():
+                self._flush()
+
+    def _tell_waiting(self) -> None:
+        waited_s = self._brake.news(clock.now())
+        if waited_s is not None:
+            _LOG.info(
+                "memory.budget is full, reading waits until the store has taken what was read",
+                generation=self._generation,
+                budget=self._brake.budget,
+                waited_s=round(waited_s, 1),
+                remedy="if that is too slow: a larger memory.budget, a faster way to the store",
+            )
+
+    def _finish(self) -> None:
+        self._phase = Phase.DRAINING
+        self._merger.stop()
+        self._settle()
+        if not self._is_unsure():  # else whoever goes on reads it again
+            self._flush()
+        self._settle()
+        self._brake.full(0, now=clock.now())
+        self._phase = Phase.DRAINED
+
+    def _settle(self) -> None:
+        while self._committer.busy:
+            time.sleep(0.01)
+            self._collect()
+        self._collect()
+
+    def _collect(self) -> None:
+        for done in self._committer.outcomes():
+            self._in_flight = 0
+            self._commits += 1
+            self._last_commit = time.monotonic()
+            self._bytes += done.bytes
+            _LOG.debug("committed", seq=done.entry.seq, kind=done.entry.kind.value, seconds=round(done.seconds, 3))
+            self._note_refused(done)
+            for topic_id in done.lost_topics:
+                # What was read of it is not in the chain. Should it still be there, reading goes on from the chain.
+                self._forget(topic_id)
+                self._drafter.untold(topic_id)
+                self._surveyor.hurry()
+            self._merger.committed()
+            self._committed()
+        if self._committer.error is not None:
+            raise self._committer.error
+
+    def _note_refused(self, done: Committed) -> None:
+        """Set aside the topics that the store takes nothing of, and forget those that it has taken something of."""
+        names = {topic.topic_id: topic.name for topic in self._drafter.guarded}
+        for topic_id, why in done.refused.items():
+            self._aside.set_aside(topic_id, name=names.get(topic_id, topic_id), why=why, now=clock.now())
+        self._aside.committed({part.key.topic_id for item in done.entry.objects for part in item.parts})
+        self._tell_aside()
+
+    def _tell_aside(self) -> None:
+        trouble = self._aside.trouble
+        if trouble is None:
+            self._board.well(_ASIDE)
+        else:
+            self._board.say(_ASIDE, trouble)
+        self._unstored = sum(topic.partitions for topic in self._drafter.guarded if topic.topic_id in self._aside)
+
+    def _flush_due(self) -> bool:
+        return not self._committer.busy and self._flush_wanted() and not self._is_unsure()
+
+    def _flush_wanted(self) -> bool:
+        if not self._board.tracks:  # nothing is guarded any more; that a topic went is still to be said
+            return self._drafter.news()
+        roller = self._board.roller
+        if roller.largest >= self._policy.object_size or roller.bytes >= self._policy.memory_budget // 2:
+            return True
+        # A step comes with each response, and all partitions are looked at for what follows.
+        now, often_s = time.monotonic(), min(_PROOF_INTERVAL_S, self._policy.flush_interval_s)
+        waited = now - self._flushed
+        if now - self._looked < often_s:
+            return False
+        self._looked = now
+        if waited >= self._policy.flush_interval_s and self._drafter.news():
+            return True
+        # The proof of having read all through need not wait for a flush interval: the peer waits for it.
+        if waited >= often_s and self._drafter.proof_due():
+            return True
+        return waited >= self._drafter.confirm_interval_s()
+
+    def _is_unsure(self) -> bool:
+        """Whether a commit has to wait: the process was suspended, or nobody may or can describe a topic."""
+        if not self._drafter.unsure():
+            self._board.well(_UNJUDGED)
+            return False
+        self._surveyor.hurry()
+        self._board.say(_UNJUDGED, "nothing is committed: records came late, and delete.retention.ms is not known now")
+        return True
+
+    def _flush(self) -> None:
+        self._flushed = time.monotonic()
+        draft = self._drafter.draft()
+        if draft is not None:
+            self._in_flight = draft.bytes
+            self._committer.submit(draft)
+
+    def _survey(self, survey: Survey) -> None:
+        for topic in self._drafter.survey(survey):
+            _LOG.warning("topic is gone, its backup is kept", topic=topic.name, topic_id=topic.topic_id)
+            self._forget(topic.topic_id)
+        begun = {topic.name for topic in self._drafter.guarded}
+        denied = [one.topic for one in survey.found.denied if one.name not in begun]
+        self._unbegun = sum(1 if topic is None else topic.partitions for topic in denied)  # it has one at least
+        trouble = survey.found.trouble
+        if trouble is None:
+            self._board.well(_DENIED)
+        else:
+            self._board.say(_DENIED, trouble)
+        for track in self._board.tracks.values():  # its topic's configuration may be another one now
+            promise = promise_of(track.base_held_to_s, self._policy.chunk_ceiling_s)
+            track.scan.limit_s, track.scan.best_effort = promise["limit_s"], promise["best_effort"]
+        self._aside.keep({topic.topic_id for topic in self._drafter.guarded})
+        self._tell_aside()
+        now = clock.now()
+        self._newcomers.want(
+            {
+                TopicPartition(topic.name, n): topic
+                for topic in self._drafter.guarded
+                if not self._aside.rests(topic.topic_id, now)
+                for n in range(topic.partitions)
+                if TopicPartition(topic.name, n) not in self._board.tracks
+            }
+        )
+
+    def _welcome(self, tail: TailLane, base: ScanLane) -> None:
+        """Read the partitions whose logs are known now."""
+        for tp, newcomer in self._newcomers.step(clock.now()).items():
+            track = self._track(tp, newcomer)
+            self._board.tracks[tp] = track
+            tail.add(tp, track)
+            if not track.scan.base.complete:
+                base.add(tp)
+        trouble = self._newcomers.trouble
+        if trouble is None:
+            self._board.well(_NOT_READ)
+        else:
+            self._board.say(_NOT_READ, trouble)
+
+    def _forget(self, topic_id: str) -> None:
+        assert self._lanes is not None
+        self._newcomers.forget(topic_id)
+        for tp, track in list(self._board.tracks.items()):
+            if track.key.topic_id == topic_id:
+                self._board.roller.drop(track.key)
+                self._board.adopted.pop(track.key, None)
+                for lane in self._lanes:
+                    lane.remove(tp)
+                del self._board.tracks[tp]
+
+    def _track(self, tp: TopicPartition, newcomer: Newcomer) -> Track:
+        topic, bounds, asked = newcomer.topic, newcomer.bounds, newcomer.asked
+        key = PartitionKey(topic.topic_id, tp.partition)
+        state = self._writer.state
+        retention_s = tombstones_promised_s(topic.config)
+        before = state.positions.get(key)
+        known = topic if before is None else state.topics.get(topic.topic_id, topic)
+        held_to_s = shorter_promise(tombstones_promised_s(known.config), retention_s)
+        promise = promise_of(held_to_s, self._policy.chunk_ceiling_s)
+        if retention_s is not None and retention_s < SHORTEST_RETENTION_S:
+            _LOG.warning(
+                "delete.retention.ms is too short to prove that no deleted key comes back: best effort",
+                topic=topic.name,
+                delete_retention_ms=topic.config.get(DELETE_RETENTION),
+                remedy=f"set it to at least {SHORTEST_RETENTION_S:.0f} s",
+            )
+        if before is None:
+            return Track(
+                key=key,
+                topic=tp.topic,
+                offset=bounds.end,
+                epoch=bounds.end_epoch,
+                log_start=bounds.start,
+                head_at=self._board.at(asked),
+                head_mono=asked,
+                head_offset=bounds.end,
+                scan=BaseScan(
+                    Base(
+                        start=min(bounds.start, bounds.end),
+                        end=bounds.end,
+                        leader=bounds.leader,
+                        epoch=bounds.leader_epoch,
+                    ),
+                    **promise,
+                ),
+                retention_s=retention_s,
+                expires=expires(topic.config),
+                known=newcomer.hashes,
+            )
+        track = Track(
+            key=key,
+            topic=tp.topic,
+            offset=before.offset,
+            epoch=before.epoch,
+            log_start=before.log_start,
+            head_at=state.head_at(key),
+            head_mono=asked - self._away_s(key),
+            head_offset=before.offset,
+            scan=BaseScan(before.base, **promise),
+            retention_s=held_to_s,
+            expires=expires(topic.config),
+            skew=state.skew(key),
+            recorded=before,
+            known=before.hashes or newcomer.hashes,
+        )
+        track.promise(retention_s, now=asked)
+        if not before.base.complete and not track.scan.led_by(bounds.leader, bounds.leader_epoch):
+            track.scan.start_again(leader=bounds.leader, epoch=bounds.leader_epoch, start=bounds.start)
+        return track
+
+    def _lasting(self, track: Track) -> Sequence[LastRecord]:
+        held_to_s = shorter_promise(track.held_to_s, track.base_held_to_s)
+        return last_records(self._copies(), {track.key: held_to_s})[track.key]
+
+    def _away_s(self, key: PartitionKey) -> float:
+        """Return how long ago a partition was last at head in an earlier life."""
+        state = self._writer.state
+        head_at, store_ms = state.head_at(key), now_ms(self._board.store)
+        local_ms = clock.local_ms()
+        by_store_s = away_s(head_at=head_at, skew=None, store_ms=store_ms, local_ms=local_ms)
+        longest_s = away_s(head_at=head_at, skew=state.skew(key), store_ms=store_ms, local_ms=local_ms)
+        if longest_s > by_store_s and not self._clocks_disagree:
+            self._clocks_disagree = True
+            _LOG.warning(
+                "the store's clock or this machine's was set while nobody read: the longer time away counts",
+                generation=self._generation,
+                by_store_s=round(by_store_s, 1),
+                by_machine_s=round(longest_s, 1),
+                remedy="keep the clocks of machines and store synchronised",
+            )
+        return longest_s
+
+
+def _last_told(state: Generation) -> int:
+    """Return the last moment that the chain tells of: a writer is ahead of the store's clock if that was set back."""
+    return max([state.at, *(state.head_at(key) for key in state.positions)])

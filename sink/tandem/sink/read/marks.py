@@ -1,0 +1,72 @@
+"""Marks: where all logs ended about once a second, so that a restore can stop between two commits. Pure.
+
+A mark is taken only while every partition that is read was at head a moment ago. It names the ends that moved, and a
+commit carries the marks since the one before it. Where many partitions are busy it comes more seldom, so that a commit
+never carries more than about `_MOST` offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from tandem.backup_avro.chain.entries import Mark, PartitionKey
+from tandem.sink.read.partition_progress import Track
+
+_INTERVAL_MS: Final = 1000
+_FRESH_MS: Final = 2000
+"""How long ago a partition may have been at head last; idle ones are seen there twice a second."""
+
+_MOST: Final = 20_000
+
+
+class Marks:
+    """Collects the marks of one commit after the other. Times are ms by the store's clock."""
+
+    def __init__(self, *, flush_interval_s: float) -> None:
+        self._flush_ms = flush_interval_s * 1000
+        self._due = 0
+        self._ends: dict[PartitionKey, int] = {}
+        self._marks: list[Mark] = []
+        self._thinned = 1
+
+    def due(self, now: int) -> bool:
+        """Whether it is time for the next one."""
+        return now >= self._due
+
+    def take(self, now: int, tracks: Collection[Track]) -> None:
+        """Note where the logs end, if that is known of all of them and any has moved."""
+        self._due = now + _INTERVAL_MS
+        read = [track for track in tracks if not track.frozen]
+        if any(track.head_at < now - _FRESH_MS for track in read):
+            return
+        moved = {track.key: track.head_offset for track in read if track.head_offset > self._end(track)}
+        if moved:
+            self._marks.append(Mark(at=now, offsets=moved))
+            self._ends |= moved
+            self._due = now + max(_INTERVAL_MS, round(self._flush_ms * len(moved) / _MOST)) * self._thinned
+            if sum(len(mark.offsets) for mark in self._marks) > _MOST:
+                self._thin()
+
+    def _thin(self) -> None:
+        """Leave out every second mark: a commit that waits for the store for hours has as many as any other."""
+        earlier = self._marks[:-1:2]  # of an odd number the last one has no partner, and stays
+        later = self._marks[1::2]
+        paired = [
+            Mark(at=late.at, offsets={**early.offsets, **late.offsets})
+            for early, late in zip(earlier, later, strict=True)
+        ]
+        self._marks = paired + self._marks[2 * len(paired) :]
+        self._thinned *= 2
+
+    def _end(self, track: Track) -> int:
+        """Return what was said last: by a mark, else by the last commit."""
+        committed = track.began[0] if track.recorded is None else track.recorded.offset
+        return max(committed, self._ends.get(track.key, 0))
+
+    def cut(self) -> tuple[Mark, ...]:
+        """Return the marks since the last call; they go into the commit whose positions were recorded just now."""
+        if self._thinned > 1:  # the wait that was for this commit is no reason to wait now
+            self._thinned, self._due = 1, 0
+        marks, self._marks, self._ends = tuple(self._marks), [], {}
+        return marks

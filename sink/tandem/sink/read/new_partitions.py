@@ -1,0 +1,181 @@
+"""Partitions that are guarded and not read yet: where their logs begin and end is asked in threads of their own.
+
+A partition without a leader, or brokers that are slow, hold up neither the tail nor the other partitions. What nobody
+answers for is not known, so it is not read, and never taken for empty.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tandem.backup_avro.chain.entries import PartitionKey, Position, RecordHash, Topic
+from tandem.backup_avro.errors import TransientError
+from tandem.sink import clock
+from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
+from tandem.sink.kafka.fetch.assignment import backoff
+from tandem.sink.kafka.fetch.events import LogBounds, Place, TopicPartition
+from tandem.sink.read.reader_context import Source
+from tandem.sink.resource_limits import scarcity
+
+_FIRST_REST_S = 0.5
+_LONGEST_REST_S = 5.0
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newcomer:
+    """A partition that can be read now. `asked` is when its bounds were asked for, in seconds by `sink.clock`.
+
+    `hashes` is of a record below where reading begins, for a partition of which the chain knows none.
+    """
+
+    topic: Topic
+    bounds: LogBounds
+    asked: float
+    hashes: tuple[RecordHash, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Look:
+    """One look-up, and what came of it."""
+
+    topics: Mapping[TopicPartition, Topic]
+    asked: float
+    found: Mapping[TopicPartition, LogBounds] = field(default_factory=dict)
+    missing: Mapping[TopicPartition, str] = field(default_factory=dict)
+    hashes: Mapping[TopicPartition, tuple[RecordHash, ...]] = field(default_factory=dict)
+    error: Exception | None = None
+
+
+class Newcomers:
+    """Finds out about partitions over a connection of its own for each look-up; one look-up at a time.
+
+    What is new is asked about at once, what nobody answered for again after a rest. For the pipeline's thread.
+    `recorded` returns the position of a partition that was read before, for any thread.
+    """
+
+    def __init__(
+        self,
+        open_source: Callable[[], Source],
+        *,
+        recorded: Callable[[PartitionKey], Position | None] = lambda _: None,
+        record_keys: RecordKeys = PLAIN,
+    ) -> None:
+        self._open_source = open_source
+        self._recorded = recorded
+        self._record_keys = record_keys
+        self._wanted: dict[TopicPartition, Topic] = {}
+        self._missing: dict[TopicPartition, str] = {}
+        self._asking = False
+        self._again = 0.0
+        self._failures = 0
+        self._done: deque[_Look] = deque()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are partitions that are not read yet."""
+        return bool(self._wanted)
+
+    @property
+    def missing(self) -> int:
+        """How many partitions nobody answered for when they were last asked about."""
+        return len(self._missing)
+
+    @property
+    def trouble(self) -> str | None:
+        """Which partitions can't be read, the first few with why; None if nothing stands in the way of any."""
+        if not self._missing:
+            return None
+        first = heapq.nsmallest(_NAMED, self._missing.items())
+        named = ", ".join(f"{tp.topic}-{tp.partition} ({why})" for tp, why in first)
+        more = f" and {len(self._missing) - _NAMED} more" if len(self._missing) > _NAMED else ""
+        return f"partitions are not read, because no leader answers for them: {named}{more}"
+
+    def want(self, wanted: Mapping[TopicPartition, Topic]) -> None:
+        """Take the guarded partitions that are not read, all of them, as of the newest survey."""
+        self._wanted = dict(wanted)
+        self._missing = {tp: why for tp, why in self._missing.items() if tp in wanted}
+
+    def forget(self, topic_id: str) -> None:
+        """Want no partition of a topic any more."""
+        self.want({tp: topic for tp, topic in self._wanted.items() if topic.topic_id != topic_id})
+
+    def step(self, now: float) -> dict[TopicPartition, Newcomer]:
+        """Begin what is due, and return those that can be read now, each once. `now` is by `sink.clock`.
+
+        Raises what only a person can mend: permanent errors of the brokers.
+        """
+        came: dict[TopicPartition, Newcomer] = {}
+        while self._done:
+            came |= self._take(self._done.popleft(), now)
+        ask = {} if self._asking else self._due(now)
+        if ask:
+            self._asking = True
+            look = _Look(topics=ask, asked=now)
+            threading.Thread(target=self._look, args=(look,), name="newcomers", daemon=True).start()
+        return came
+
+    def _due(self, now: float) -> dict[TopicPartition, Topic]:
+        rested = now >= self._again
+        return {tp: topic for tp, topic in self._wanted.items() if rested or tp not in self._missing}
+
+    def _look(self, look: _Look) -> None:
+        try:
+            source = self._open_source()
+            try:
+                look.asked = clock.now()
+                look.found, look.missing = source.bounds(list(look.topics))
+                self._know_again(look, source)
+            finally:
+                source.close()
+        except Exception as error:  # noqa: BLE001 (raised again in the pipeline's thread)
+            look.error = error
+        self._done.append(look)
+
+    def _know_again(self, look: _Look, source: Source) -> None:
+        """Note a record of each log of which the chain knows none."""
+        places = {}
+        for tp, bounds in look.found.items():
+            key = PartitionKey(look.topics[tp].topic_id, tp.partition)
+            before = self._recorded(key)
+            end = bounds.end if before is None else before.offset
+            if end > 0 and not (before is not None and before.hashes):
+                places[tp] = Place(key.topic_id, end - 1)
+        newest = source.record_hashes(places) if places else {}
+        kept = {tp: self._record_keys.of(one) for tp, one in newest.items()}
+        look.hashes = {tp: (one,) for tp, one in kept.items() if one is not None}
+        silent = places.keys() - newest.keys()
+        look.missing = {**look.missing, **dict.fromkeys(silent, "no leader tells what its log holds")}
+        look.found = {tp: bounds for tp, bounds in look.found.items() if tp not in silent}
+
+    def _take(self, look: _Look, now: float) -> dict[TopicPartition, Newcomer]:
+        self._asking = False
+        missing = look.missing
+        if isinstance(look.error, TransientError) or (look.error is not None and scarcity(look.error) is not None):
+            missing = dict.fromkeys(look.topics, str(look.error))
+        elif look.error is not None:
+            raise look.error
+        # Looked up by name: a topic of another id has come to it, or it is guarded no longer.
+        same = {tp for tp, topic in look.topics.items() if tp in self._wanted and self._same(tp, topic)}
+        for tp in same:
+            self._missing.pop(tp, None)
+        self._missing |= {tp: why for tp, why in missing.items() if tp in same}
+        self._failures = self._failures + 1 if missing else 0
+        self._again = now + backoff(self._failures, first=_FIRST_REST_S, most=_LONGEST_REST_S)
+        return {
+            tp: Newcomer(
+                topic=self._wanted.pop(tp),
+                bounds=bounds,
+                asked=look.asked,
+                hashes=look.hashes.get(tp, ()),
+            )
+            for tp, bounds in look.found.items()
+            if tp in same
+        }
+
+    def _same(self, tp: TopicPartition, topic: Topic) -> bool:
+        return self._wanted[tp].topic_id == topic.topic_id

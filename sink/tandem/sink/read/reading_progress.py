@@ -1,0 +1,116 @@
+"""How far the tail of a generation is, by topic and by partition, as plain values for whoever shows or measures it.
+
+Pure. Sums and worst cases by topic, because a pair may guard ten thousand partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.read.partition_progress import Track
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReading:
+    """One partition. Offsets, and seconds.
+
+    `position` is the next offset to read, `end` where a reader of the pair's isolation level gets to, and `high` the
+    high watermark, both as of the last response; `base_remaining` is what the first reading still has to do.
+    `behind_s` is the time since the position was last known to be the log's end. `margin_s` is how much longer that
+    may go on before tombstones may be missed, negative once it was too long, and `margin_share` the part of the whole
+    time that is left; both None if the topic is not compacted. `hanging`: a transaction holds it back for too long.
+    """
+
+    topic: str
+    partition: int
+    position: int
+    end: int
+    high: int
+    base_remaining: int
+    behind_s: float
+    margin_s: float | None
+    margin_share: float | None
+    hanging: bool
+
+    @property
+    def lag(self) -> int:
+        """Offsets from the position to the high watermark."""
+        return self.high - self.position
+
+    @property
+    def held(self) -> int:
+        """Offsets that open transactions keep from being read."""
+        return self.high - self.end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Several partitions together: sums of offsets, the longest `behind_s`, the smallest margins, counts."""
+
+    partitions: int = 0
+    position: int = 0
+    end: int = 0
+    high: int = 0
+    base_remaining: int = 0
+    behind_s: float = 0.0
+    margin_s: float | None = None
+    margin_share: float | None = None
+    hanging: int = 0
+
+    @property
+    def lag(self) -> int:
+        """Offsets from the positions to the high watermarks."""
+        return self.high - self.position
+
+    @property
+    def held(self) -> int:
+        """Offsets that open transactions keep from being read."""
+        return self.high - self.end
+
+
+def reading_of(
+    tp: TopicPartition, track: Track, *, now: float, hanging: Collection[TopicPartition]
+) -> PartitionReading:
+    """Return how far a partition is. Before the first response its ends are taken to be where it stands."""
+    high = max(track.high_watermark, track.offset)
+    # A reader never goes beyond what it may read, so an end below the position is one from before it moved on.
+    end = high if track.end_offset < 0 else min(high, max(track.end_offset, track.offset))
+    limit, margin = track.gap_limit_s, track.margin_s(now)
+    return PartitionReading(
+        topic=tp.topic,
+        partition=tp.partition,
+        position=track.offset,
+        end=end,
+        high=high,
+        base_remaining=track.scan.remaining,
+        behind_s=max(0.0, now - track.head_mono),
+        margin_s=margin,
+        margin_share=None if limit is None or margin is None else margin / limit,
+        hanging=tp in hanging,
+    )
+
+
+def together(readings: Iterable[PartitionReading]) -> Reading:
+    """Add readings up."""
+    found = list(readings)
+    return Reading(
+        partitions=len(found),
+        position=sum(one.position for one in found),
+        end=sum(one.end for one in found),
+        high=sum(one.high for one in found),
+        base_remaining=sum(one.base_remaining for one in found),
+        behind_s=max((one.behind_s for one in found), default=0.0),
+        margin_s=min((one.margin_s for one in found if one.margin_s is not None), default=None),
+        margin_share=min((one.margin_share for one in found if one.margin_share is not None), default=None),
+        hanging=sum(one.hanging for one in found),
+    )
+
+
+def by_topic(readings: Iterable[PartitionReading]) -> dict[str, Reading]:
+    """Add readings up by topic, in the order of their names."""
+    found: dict[str, list[PartitionReading]] = {}
+    for one in readings:
+        found.setdefault(one.topic, []).append(one)
+    return {topic: together(found[topic]) for topic in sorted(found)}

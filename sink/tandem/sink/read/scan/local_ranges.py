@@ -1,0 +1,349 @@
+"""The base lane: what a log held at the claim, newest chunk first, a few partitions at a time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+import structlog
+
+from tandem.backup_avro.errors import DamagedError
+from tandem.sink import clock
+from tandem.sink.kafka.fetch.assignment import backoff
+from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from tandem.sink.read.deferred_responses import Leftovers
+from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, Track
+from tandem.sink.read.reader_context import DAMAGED_RETRY_S, Board, Emptiness, Source, reading
+from tandem.sink.read.scan.plan import Chunk
+
+_LOG = structlog.get_logger()
+_TRIES = 5
+"""Attempts at a chunk, each a quarter of the one before, until it is a trouble."""
+_LONGEST_REST_S = 600.0
+_SILENCE_S = 60.0
+"""Longer than a request may take, so a slow broker's answers come in time."""
+_PATIENCE_S = 5.0
+"""For a partition that is said to be out of reach right now: most are so for a moment."""
+_DOUBTS_S = SHORTEST_RETENTION_S / 4
+"""So long it may be asked whether nothing follows. With a chunk's own limit that is half of what tombstones live."""
+_LONGEST_STEP_S = 1.0
+"""A step that comes later than this was kept from coming: by a full memory budget, say. Nobody waited meanwhile."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Still:
+    """A partition that does not get on: `seconds` since it last did, of the `patience_s` it has if others wait."""
+
+    seconds: float = 0.0
+    patience_s: float = field(default_factory=lambda: _SILENCE_S)
+    why: str = "the brokers send nothing"
+
+
+class BaseLane:
+    """Reads bases. `rate` bounds the bytes fetched per second, None for no bound.
+
+    A partition that can't be read holds up no other: it makes room, and is tried again after a rest, one such at a time
+    as long as others wait. Each attempt has a number that the chain keeps, so the rests double, up to ten minutes.
+    """
+
+    def __init__(self, board: Board, source: Source, *, parallel: int, rate: int | None) -> None:
+        self._board = board
+        self._source = source
+        self._parallel = parallel
+        self._rate = rate
+        self._waiting: deque[TopicPartition] = deque()
+        self._next: dict[TopicPartition, int] = {}
+        self._still: dict[TopicPartition, _Still] = {}
+        self._resting: dict[TopicPartition, float] = {}
+        self._rested: deque[TopicPartition] = deque()
+        self._probed: set[TopicPartition] = set()
+        self._failures: dict[TopicPartition, int] = {}
+        self._unasked: set[TopicPartition] = set()
+        self._leftovers = Leftovers(board)
+        self._allowance = 0.0
+        self._refilled = self._polled = clock.now()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a base is still to be read."""
+        return bool(self._waiting or self._next or self._resting or self._rested)
+
+    def failures(self, tp: TopicPartition) -> int:
+        """Return how many attempts in a row ended because a partition could not be read."""
+        return self._failures.get(tp, 0)
+
+    def add(self, tp: TopicPartition) -> None:
+        """Queue a partition whose base is not done."""
+        self._waiting.append(tp)
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Forget a partition."""
+        for queue in (self._waiting, self._rested):
+            if tp in queue:
+                queue.remove(tp)
+        self._resting.pop(tp, None)
+        self._failures.pop(tp, None)
+        self._board.reads_on(tp, tail=False)
+        for subject in (_slow(tp), reading(tp, tail=False)):
+            self._board.forget(subject)
+        self._leave(tp)
+
+    def step(self, timeout_s: float) -> None:
+        """Start what may start and take what has arrived within `timeout_s`."""
+        self._start()
+        if not self._next:
+            if self._resting:
+                time.sleep(timeout_s)
+            return
+        if not self._allowed():
+            time.sleep(timeout_s)
+            return
+        self._ask()
+        events = self._source.poll(timeout_s)
+        self._count_time()
+        for event in self._leftovers.in_turn(events):
+            if isinstance(event, AtHead):  # nothing to read where a chunk ends below the log's end
+                continue
+            tp = TopicPartition(event.topic, event.partition)
+            if tp not in self._next:
+                continue
+            track = self._board.tracks[tp]
+            if isinstance(event, FetchFault):
+                self._fault(event, tp, track)
+            elif not track.scan.led_by(event.leader_id, event.leader_epoch):
+                self.leader_moved(tp, event.leader_id, event.leader_epoch)
+            elif event.fetch_offset == self._next[tp] and track.scan.chunk is not None:
+                self._allowance -= len(event.records)
+                if self._leftovers.leaves(event):
+                    self._seek(tp, event.fetch_offset)
+                    self._gets_on(tp)
+                else:
+                    self._read(event, tp, track)
+
+    def stop(self) -> None:
+        """Nothing is under way elsewhere."""
+
+    def _start(self) -> None:
+        now = clock.now()
+        for tp in [tp for tp, when in self._resting.items() if when <= now]:
+            del self._resting[tp]
+            self._rested.append(tp)
+        if (self._waiting or self._rested) and len(self._next) >= self._parallel:
+            self._make_room()
+        while (self._waiting or self._rested) and len(self._next) < self._parallel:
+            tp = self._pick()
+            self._next[tp] = 0
+            track = self._board.tracks[tp]
+            self._source.assign(tp, track.scan.base.start, topic_id=track.key.topic_id)
+            self._begin(tp, track)
+
+    def _pick(self) -> TopicPartition:
+        """Take the next one to begin with: if it could not be read before, only one at a time while others wait."""
+        if self._rested and not (self._probed and self._waiting):
+            tp = self._rested.popleft()
+            self._probed.add(tp)
+            return tp
+        return self._waiting.popleft()
+
+    def _make_room(self) -> None:
+        """Others wait: those that don't get on for too long give up their places, the longest of all first."""
+        standing = [(still, tp) for tp, still in self._still.items() if still.seconds >= still.patience_s]
+        for still, tp in sorted(standing, key=lambda item: -item[0].seconds)[: len(self._waiting) + len(self._rested)]:
+            self._board.say(reading(tp, tail=False), f"{tp.topic}-{tp.partition}: {still.why}")
+            self._failed(tp, self._board.tracks[tp])
+
+    def _seek(self, tp: TopicPartition, offset: int) -> None:
+        self._next[tp] = offset
+        self._source.seek(tp, offset)
+
+    def _ask(self) -> None:
+        """Requests for chunks just begun leave with the next poll. What was waited for before is not their time."""
+        now = clock.now()
+        for tp in self._unasked:
+            self._board.tracks[tp].scan.asked(now=now)
+        self._unasked.clear()
+
+    def _allowed(self) -> bool:
+        if self._rate is None:
+            return True
+        now = clock.now()
+        self._allowance = min(float(self._rate), self._allowance + (now - self._refilled) * self._rate)
+        self._refilled = now
+        return self._allowance > 0
+
+    def _begin(self, tp: TopicPartition, track: Track) -> None:
+        chunk = track.scan.begin(now=clock.now(), at=self._board.now())
+        if chunk is None:
+            self._leave(tp)
+            if not self._board.a_range:
+                _LOG.info("base done", topic=tp.topic, partition=tp.partition, end=track.scan.base.end)
+        else:
+            self._seek(tp, chunk.low)
+            self._unasked.add(tp)
+            self._still[tp] = _Still()
+
+    def _leave(self, tp: TopicPartition) -> None:
+        """Fetch a partition no more."""
+        self._unasked.discard(tp)
+        self._leftovers.forget(tp)
+        self._still.pop(tp, None)
+        self._probed.discard(tp)
+        if self._next.pop(tp, None) is not None:
+            self._source.unassign(tp)
+
+    def _gets_on(self, tp: TopicPartition) -> None:
+        self._still[tp] = _Still()
+        self._probed.discard(tp)
+
+    def _count_time(self) -> None:
+        now = clock.now()
+        passed, self._polled = min(now - self._polled, _LONGEST_STEP_S), now
+        for still in self._still.values():
+            still.seconds += passed
+
+    def _read(self, fetched: Fetched, tp: TopicPartition, track: Track) -> None:
+        chunk = track.scan.chunk
+        assert chunk is not None
+        try:
+            result = self._board.take(
+                fetched, key=track.key, scan=chunk.attempt, start=fetched.fetch_offset, until=chunk.high
+            )
+        except DamagedError as error:
+            self._board.say_damaged(tp, error, tail=False)
+            self._failed(tp, track)
+            track.scan.stop_at(fetched.fetch_offset)
+            return
+        if fetched.records:
+            self._board.reads_on(tp, tail=False)
+        if result.next_offset >= chunk.high or self._is_empty_up_to(chunk.high, fetched, track):
+            self._end(tp, track, _read_at(fetched))
+        else:
+            if result.next_offset > fetched.fetch_offset:
+                self._gets_on(tp)
+            self._next[tp] = result.next_offset
+            self._source.advance(tp, result.next_offset)
+
+    def _is_empty_up_to(self, high: int, fetched: Fetched, track: Track) -> bool:
+        """Whether the log holds nothing readable between the position and the end of a chunk."""
+        # A new leader may know less of its own log for a while: behind its end, what was written may still come.
+        if fetched.evidence is None or fetched.end_offset < high:
+            return False
+        seen = Emptiness(
+            start=fetched.fetch_offset,
+            end=fetched.end_offset,
+            requested=fetched.requested_at,
+            received=fetched.received_at,
+            evidence=fetched.evidence,
+        )
+        return self._board.may_skip(track, seen, to=high, tail=False)
+
+    def _end(self, tp: TopicPartition, track: Track, now: float) -> None:
+        chunk = track.scan.chunk
+        assert chunk is not None
+        self._board.well(reading(tp, tail=False))
+        if track.scan.finish(now=now):
+            self._failures.pop(tp, None)
+            self._probed.discard(tp)
+            self._board.trouble.pop(_slow(tp), None)
+        else:
+            self._board.roller.discard(track.key, chunk.attempt)
+            self._too_slow(tp, track, chunk)
+        if tp in self._next:
+            self._begin(tp, track)
+
+    def _too_slow(self, tp: TopicPartition, track: Track, chunk: Chunk) -> None:
+        slow = track.scan.slow_in_a_row
+        if slow >= _TRIES:
+            self._set_aside(tp, track, rest_s=min(track.scan.limit_s * (slow - _TRIES), _LONGEST_REST_S))
+            self._board.say(
+                _slow(tp),
+                f"{tp.topic}-{tp.partition}: what lies below offset {chunk.high} can't be read in the "
+                f"{track.scan.limit_s:g} s that tombstones allow, however small the pieces; raise scan.rate_limit or "
+                "the topic's delete.retention.ms, or see what slows the brokers, the store or this machine down",
+            )
+            return
+        _LOG.warning(
+            "a chunk took longer than tombstones allow, reading it again in pieces",
+            topic=tp.topic,
+            partition=tp.partition,
+            low=chunk.low,
+            high=chunk.high,
+        )
+
+    def _fault(self, fault: FetchFault, tp: TopicPartition, track: Track) -> None:
+        chunk = track.scan.chunk
+        assert chunk is not None
+        why = f"{tp.topic}-{tp.partition}: {fault.detail}"
+        match fault.kind:
+            case FaultKind.OUT_OF_RANGE if fault.log_start is not None and fault.log_start > self._next[tp]:
+                if fault.log_start >= chunk.high:
+                    self._end(tp, track, fault.at)
+                else:
+                    self._seek(tp, fault.log_start)
+            case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
+                self.leader_moved(tp, fault.new_leader, fault.new_epoch)
+            case FaultKind.LEADER_LOST:  # the tail compares what the log has
+                pass
+            case FaultKind.UNKNOWN_TOPIC:
+                self._board.hurry_survey()
+                self._stands(tp, fault, _PATIENCE_S)
+            case FaultKind.TOO_LARGE:
+                self._board.say_damaged(tp, DamagedError(fault.detail), tail=False)
+                self._failed(tp, track)
+            case FaultKind.OUT_OF_RANGE | FaultKind.DIVERGED:
+                self._board.say(reading(tp, tail=False), why)
+                self._failed(tp, track)
+            case FaultKind.UNAUTHORIZED:
+                self._board.say(reading(tp, tail=False), why)
+                self._stands(tp, fault, 0.0)
+                if self._board.a_range:  # whoever reads ranges has others to read
+                    self._failed(tp, track)
+            case _:
+                self._board.say(reading(tp, tail=False), why)
+                self._stands(tp, fault, _PATIENCE_S)
+
+    def _stands(self, tp: TopicPartition, fault: FetchFault, patience_s: float) -> None:
+        self._still[tp] = _Still(seconds=self._still[tp].seconds, patience_s=patience_s, why=fault.detail)
+
+    def _failed(self, tp: TopicPartition, track: Track) -> None:
+        """It can't be read: try again after a rest, the longer the more often that was so."""
+        self._failures[tp] = self._failures.get(tp, 0) + 1
+        rest_s = backoff(self._failures[tp] - 1, first=DAMAGED_RETRY_S, most=_LONGEST_REST_S)
+        self._set_aside(tp, track, rest_s=rest_s)
+
+    def _set_aside(self, tp: TopicPartition, track: Track, *, rest_s: float) -> None:
+        """Let others be read instead of it for a while. What was read of a chunk under way does not count."""
+        if track.scan.chunk is not None:
+            self._board.roller.discard(track.key, track.scan.chunk.attempt)
+            track.scan.give_up()
+        self._leave(tp)
+        self._resting[tp] = clock.now() + rest_s
+
+    def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
+        """Read the base again from the new leader: replicas are cleaned independently, halves of two don't add up."""
+        track = self._board.tracks.get(tp)
+        if track is None or track.scan.base.complete or leader < 0 or track.scan.led_by(leader, epoch):
+            return
+        where = {"topic": tp.topic, "partition": tp.partition, "leader": leader, "epoch": epoch}
+        _LOG.warning("leader moved, reading the base again", **where)
+        for attempt in range(track.scan.base.floor, track.scan.base.attempts + 1):
+            self._board.roller.discard(track.key, attempt)
+        track.scan.start_again(leader=leader, epoch=epoch, start=track.log_start)
+        self._failures.pop(tp, None)
+        if self._resting.pop(tp, None) is not None:
+            self._rested.append(tp)
+        elif tp in self._next:
+            self._begin(tp, track)
+
+
+def _read_at(fetched: Fetched) -> float:
+    """Return when a chunk was read to its end. Asking again whether the rest is empty takes none of its time."""
+    evidence = fetched.evidence
+    if evidence is None or evidence.until - evidence.since > _DOUBTS_S:
+        return fetched.received_at
+    return evidence.since
+
+
+def _slow(tp: TopicPartition) -> tuple[str, TopicPartition]:
+    return ("slow base", tp)

@@ -1,0 +1,355 @@
+"""The base lane of an instance whose bases are read by a catch-up job: takes what is offered into the generation.
+
+What began too long before what lies above it had been read (`sink.read.scan.accept_ranges`) is refused, and the job
+reads it again.
+When a range ended and began is known by two clocks, of which the one that says more counts: the store's, and that of
+this process, which knows since when an offer is there and, from the look before, when it was not. Where ranges were
+taken before, by a process that does not run any more, they ended before the chain's last entry.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import structlog
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Base, PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.range_offer import Offer, check_offer, decode_offer
+from tandem.backup_avro.errors import DamagedError
+from tandem.sink import clock
+from tandem.sink.encryption.key_ring import keys_of
+from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.rates import RatedLog
+from tandem.sink.read.partition_progress import Track
+from tandem.sink.read.reader_context import Board, ScanLane
+from tandem.sink.read.scan.accept_ranges import end_empty, most_overlap_s, start_again, take
+from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.store.object_store import ObjectMissingError, StoreTransientError
+
+_LOG = structlog.get_logger()
+_RATED = RatedLog(_LOG)
+_LOOK_S = 2.0
+_LONGEST_REST_S = 600.0
+_SKEW_MS = 5_000
+"""By how much the times of two processes by one store may differ."""
+_WAITING = "offers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """When the ranges of a base that were taken so far had been read: `at` by the store's clock, `mono` by ours."""
+
+    floor: int
+    at: int
+    mono: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed:
+    """An offer's key and what its name says. It is there since `seen`, and was not at `missing` (both by our clock)."""
+
+    key: str
+    seen: float
+    missing: float | None
+    floor: int
+    leader: int
+    low: int
+    high: int
+
+
+class OfferLane:
+    """Takes offers until all bases are done. After `patience_s` without one the lane `own` reads what is left."""
+
+    def __init__(
+        self,
+        board: Board,
+        state: Generation,
+        *,
+        own: Callable[[], ScanLane],
+        patience_s: float,
+    ) -> None:
+        self._board = board
+        self._state = state
+        self._begun_at = state.at
+        self._folder = layout.offers_prefix(state.claim.pair, state.claim.instance, state.number)
+        self._data = layout.data_prefix(state.claim.pair, state.claim.instance, state.number) + "topics/"
+        self._make_own = own
+        self._patience_s = patience_s
+        self._waiting: set[TopicPartition] = set()
+        self._ended: dict[TopicPartition, _Ended] = {}
+        self._since: dict[str, tuple[float, float | None]] = {}
+        self._looked_at: float | None = None
+        self._refused: list[Offer] = []
+        self._begun_mono = self._look_at = self._moved_at = self._idle_since = clock.now()
+        self._own: ScanLane | None = None
+        self._looking: Iterator[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a base is still to be read."""
+        return bool(self._waiting) if self._own is None else self._own.busy
+
+    def add(self, tp: TopicPartition) -> None:
+        """Wait for the base of a partition."""
+        if self._own is not None:
+            self._own.add(tp)
+            return
+        self._waiting.add(tp)
+        self._end_empty(tp)
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Forget a partition."""
+        self._waiting.discard(tp)
+        self._ended.pop(tp, None)
+        if self._own is not None:
+            self._own.remove(tp)
+
+    def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
+        """Begin the base anew: replicas are cleaned independently, halves of two don't add up."""
+        if self._own is not None:
+            self._own.leader_moved(tp, leader, epoch)
+            return
+        start_again(self._board, tp, leader, epoch)
+
+    def step(self, timeout_s: float) -> None:
+        """Take what has been offered meanwhile. Once there is nothing to take, look ever more rarely for leftovers.
+
+        Each offer takes a request or two, and the tail waits meanwhile: what is not done in time goes on next time.
+        """
+        now = clock.now()
+        if self._looking is None and now >= self._look_at:
+            if self._waiting:
+                self._idle_since = now
+            self._look_at = now + min(max(_LOOK_S, now - self._idle_since), _LONGEST_REST_S)
+            self._looking = self._look()
+        if self._looking is not None:
+            self._go_on(self._looking, until=now + timeout_s)
+        if self._own is not None:
+            self._own.step(timeout_s)
+        elif self._waiting and self._looking is None:
+            time.sleep(timeout_s)
+
+    def stop(self) -> None:
+        """Call off what was begun elsewhere on this lane's behalf."""
+        if self._own is not None:
+            self._own.stop()
+
+    def _go_on(self, looking: Iterator[None], *, until: float) -> None:
+        try:
+            for _ in looking:
+                if clock.now() >= until:
+                    return
+        except StoreTransientError as error:
+            _LOG.warning("cannot look for offers, trying again", error=str(error))
+        self._looking = None
+        self._tell(clock.now())
+
+    def _tell(self, now: float) -> None:
+        if not self._waiting:
+            self._board.trouble.pop(_WAITING, None)
+            return
+        if now - self._moved_at > self._patience_s:
+            self._board.trouble.pop(_WAITING, None)
+            _LOG.warning(
+                "no catch-up job has offered anything for long, reading the bases myself",
+                partitions=len(self._waiting),
+                seconds=round(self._patience_s),
+            )
+            self._own = self._make_own()
+            for tp in sorted(self._waiting):
+                self._own.add(tp)
+            self._waiting.clear()
+            return
+        self._board.trouble[_WAITING] = (
+            f"the bases of {len(self._waiting)} partitions wait for a catch-up job: run `tandem catch-up`"
+        )
+
+    def _look(self) -> Iterator[None]:
+        """Look once, in steps of one offer each. Between two of them anything may become of a partition."""
+        by_key: dict[PartitionKey, list[_Listed]] = {}
+        over: list[str] = []
+        began = clock.now()
+        since: dict[str, tuple[float, float | None]] = {}
+        for info in self._board.store.list(self._folder):
+            found = layout.offer_of(info.key.removeprefix(self._folder))
+            if found is None:
+                continue
+            topic_id, partition, floor, leader, low, high = found
+            key = PartitionKey(topic_id, partition)
+            if self._is_over(key, low):
+                over.append(info.key)
+            else:
+                seen, missing = since[info.key] = self._since.get(info.key, (clock.now(), self._looked_at))
+                listed = _Listed(
+                    key=info.key, seen=seen, missing=missing, floor=floor, leader=leader, low=low, high=high
+                )
+                by_key.setdefault(key, []).append(listed)
+        self._since, self._looked_at = since, began
+        for name in over:
+            self._throw_away(name)
+            yield
+        for offer in [offer for offer in self._refused if self._is_over(offer.key, offer.low)]:
+            self._refused.remove(offer)
+            self._delete_useless(offer)
+            yield
+        for tp in sorted(self._waiting):
+            if tp not in self._waiting:
+                continue
+            track = self._board.tracks[tp]
+            self._refuse_misplaced(track.scan.base, by_key.get(track.key, ()))
+            while tp in self._waiting and self._board.tracks[tp] is track:
+                listed_ = self._next(track.scan, by_key.get(track.key, ()))
+                if listed_ is None or not self._take(tp, track, listed_):
+                    break
+                self._end_empty(tp)
+                yield
+
+    def _read(self, name: str) -> Offer:
+        """Read an offer. Raises the store's errors, and DamagedError if it is not what its name says.
+
+        Likewise if it names an object that has to be encrypted and is not.
+        """
+        offer = decode_offer(self._board.store.get(name), name)
+        check_offer(offer, name)
+        for item in offer.objects:
+            keys_of(self._board.store).refuse_plain(item)
+        return offer
+
+    def _throw_away(self, name: str) -> None:
+        """Delete an offer that is over, and what it names unless that is in the chain."""
+        try:
+            self._delete_useless(self._read(name))
+        except ObjectMissingError:
+            return
+        except DamagedError as error:
+            _RATED.warning("an offer can't be read and is thrown away", key=name, error=str(error))
+        self._board.store.delete([name])
+
+    def _delete_useless(self, offer: Offer) -> None:
+        """Delete what an offer names that is over: whoever holds the chain, and be it another process, can't take it.
+
+        Before that it might: this process may have lost the chain without knowing it. Whatever an offer says, nothing
+        goes but what by its name is of the offer's own range: what a commit under way is to name, or an offer of
+        another range that nobody has looked at yet, lies elsewhere. What is left lying is retention's.
+        """
+        topic = self._state.topics.get(offer.key.topic_id)
+        if topic is None:
+            return
+        # Jobs of older releases write the whole topic, however long it is.
+        names = "|".join(map(re.escape, {topic.name, layout.name_of_topic(topic.name)}))
+        named = re.compile(
+            re.escape(f"{self._data}{topic.name}/partition={offer.key.partition}/")
+            + rf"(?:{names})\+{offer.key.partition}\+"
+            + rf"([0-9]{{20}})\+([0-9]{{20}})\+(?:{layout.NOBODY}-[0-9a-f]{{8}}|[0-9a-f]{{16}})\.avro"
+        )
+        own = [
+            item.key
+            for item in offer.objects
+            for match in [named.fullmatch(item.key)]
+            if match is not None and offer.low <= int(match[1]) <= int(match[2]) < offer.high
+        ]
+        self._board.store.delete([name for name in own if not self._knows(name)])
+
+    def _knows(self, name: str) -> bool:
+        """Whether the chain names a data object."""
+        return name in self._state.objects or name in self._state.replaced
+
+    def _is_over(self, key: PartitionKey, low: int) -> bool:
+        """Whether the chain has the range that begins at `low`, read under whatever floor.
+
+        An offer of an older floor is of no use before that, but by its name alone it would be over while offers of the
+        same range wait to be taken.
+        """
+        position = self._state.positions.get(key)
+        if position is None:
+            return False
+        base = position.base
+        return base.complete or any(begin <= low for begin, _ in base.done)
+
+    def _next(self, scan: BaseScan, listed: list[_Listed] | tuple[()]) -> _Listed | None:
+        """Return an offer that goes on where the base stands."""
+        base = scan.base
+        high = base.start + scan.remaining
+        for item in listed:
+            if (
+                item.high == high
+                and base.start <= item.low < high
+                and (item.floor, item.leader) == (base.floor, base.leader)
+            ):
+                return item
+        return None
+
+    def _refuse_misplaced(self, base: Base, listed: list[_Listed] | tuple[()]) -> None:
+        """Delete offers of offsets that the base does not have: the job would take them for read and wait for ever."""
+        for item in listed:
+            if (item.floor, item.leader) == (base.floor, base.leader) and not base.start <= item.low < item.high:
+                _LOG.warning(
+                    "an offer of offsets that nobody asked for is thrown away",
+                    key=item.key,
+                    start=base.start,
+                    end=base.end,
+                )
+                self._board.store.delete([item.key])
+
+    def _take(self, tp: TopicPartition, track: Track, listed: _Listed) -> bool:
+        try:
+            offer = self._read(listed.key)
+        except ObjectMissingError:
+            return False
+        except DamagedError:
+            self._throw_away(listed.key)
+            return False
+        if any(self._knows(item.key) for item in offer.objects):
+            _RATED.warning("an offer names what is in the chain already and is thrown away", key=listed.key)
+            self._board.store.delete([listed.key])
+            return False
+        base = track.scan.base
+        ended = self._ended_before(tp, base.floor, done=bool(base.done))
+        if self._overlap_ms(ended, offer, listed) > most_overlap_s(track) * 1000 - _SKEW_MS:
+            _LOG.warning(
+                "a range was read too long before what lies above it, it is to be read again",
+                topic=tp.topic,
+                partition=tp.partition,
+                low=offer.low,
+                high=offer.high,
+            )
+            self._refused.append(offer)
+            self._board.store.delete([listed.key])
+            return False
+        take(self._board, track, offer)
+        self._ended[tp] = _Ended(
+            floor=base.floor,
+            at=offer.ended_at if ended is None else max(ended.at, offer.ended_at),
+            mono=listed.seen if ended is None else max(ended.mono, listed.seen),
+        )
+        self._moved_at = clock.now()
+        return True
+
+    def _ended_before(self, tp: TopicPartition, floor: int, *, done: bool) -> _Ended | None:
+        """Return when the last range above had been read, None if there is none."""
+        known = self._ended.get(tp)
+        if known is not None and known.floor == floor:
+            return known
+        return _Ended(floor=floor, at=self._begun_at, mono=self._begun_mono) if done else None
+
+    def _overlap_ms(self, ended: _Ended | None, offer: Offer, listed: _Listed) -> float:
+        """Return how long after the beginning of a range those above had been read to their end, at most."""
+        if max(offer.started_at, offer.ended_at) > self._board.now() + _SKEW_MS or offer.started_at > offer.ended_at:
+            return math.inf  # the store's clock was set back: nobody knows
+        if ended is None:
+            return -math.inf
+        overlap = float(ended.at - offer.started_at)
+        if listed.missing is not None:
+            overlap = max(overlap, (ended.mono - listed.missing) * 1000 + offer.took_ms)
+        return overlap
+
+    def _end_empty(self, tp: TopicPartition) -> None:
+        if end_empty(self._board, tp):
+            self._waiting.discard(tp)
+            self._ended.pop(tp, None)

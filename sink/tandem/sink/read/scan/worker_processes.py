@@ -1,0 +1,228 @@
+"""Worker processes of one instance: each reads ranges of bases from the brokers into the store."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import structlog
+
+from tandem.backup_avro.errors import TandemError, TransientError
+from tandem.sink.kafka.auth.client_config import Value
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.read.scan.range_reader import RangeRead, RangeTask, read_range
+from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.transcode.choice import best_transcoder
+from tandem.sink.transcode.reference import BATCH_LIMIT
+
+_LOG = structlog.get_logger()
+_LOOK_S: Final = 1.0
+_IDLE_S: Final = 60.0
+_CLOSE_S: Final = 5.0
+
+
+class WorkerLostError(TransientError):
+    """A worker ended before its range was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a worker needs. `prepare` is called first in its process: log and memory. The repr hides secrets.
+
+    `batch_limit`: most bytes that the records of one batch may decompress to.
+    """
+
+    props: Mapping[str, Value] = field(repr=False)
+    root: str
+    settings: StoreSettings
+    prepare: Callable[[], None] = field(repr=False)
+    batch_limit: int = BATCH_LIMIT
+
+
+class _Asked(NamedTuple):
+    task: RangeTask
+    answer: Future[RangeRead]
+
+
+class _Begun(NamedTuple):
+    answer: Future[RangeRead]
+    pool: ProcessPoolExecutor
+
+
+class Workers:
+    """Starts processes when there is something to read, ends them when there was nothing for a minute. Thread-safe.
+
+    However this process ends, they end with it. A thread of its own deals with the pool, which is handed no more than
+    it can begin at once: what waits can be called off, and nothing of the pool is touched from its own callbacks.
+    """
+
+    def __init__(self, setting: Setting, count: int) -> None:
+        self._setting = setting
+        self._count = count
+        self._inbox: queue.SimpleQueue[_Asked | Future[RangeRead] | None] = queue.SimpleQueue()
+        self._waiting: deque[_Asked] = deque()
+        self._running: dict[Future[RangeRead], _Begun] = {}
+        self._pool: ProcessPoolExecutor | None = None
+        self._used_at = 0.0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="workers", daemon=True)
+        self._thread.start()
+
+    @property
+    def count(self) -> int:
+        """How many ranges are read at a time."""
+        return self._count
+
+    def submit(self, task: RangeTask) -> Future[RangeRead]:
+        """Have a range read. The future raises what `read_range` does, or WorkerLostError."""
+        answer: Future[RangeRead] = Future()
+        if self._closed.is_set():
+            answer.set_exception(WorkerLostError("the workers were told to end"))
+        else:
+            self._inbox.put(_Asked(task, answer))
+        return answer
+
+    def close(self) -> None:
+        """End the processes; what they are about is lost."""
+        self._closed.set()
+        self._inbox.put(None)
+        self._thread.join(_CLOSE_S)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                item = self._inbox.get(timeout=_LOOK_S)
+            except queue.Empty:
+                item = None
+            if isinstance(item, _Asked):
+                self._waiting.append(item)
+            elif item is not None:
+                self._done(item)
+            self._hand_out()
+            self._rest()
+        self._end()
+
+    def _hand_out(self) -> None:
+        while self._waiting and len(self._running) < self._count:
+            asked = self._waiting.popleft()
+            if not asked.answer.set_running_or_notify_cancel():
+                continue
+            try:
+                pool = self._pool = self._pool or self._start()
+                inner = pool.submit(_work, asked.task)
+            except Exception as error:  # noqa: BLE001 (no process, no thread, or a pool that has just broken)
+                self._drop_pool()
+                asked.answer.set_exception(WorkerLostError(f"no worker process could be started: {error}"))
+                continue
+            self._running[inner] = _Begun(asked.answer, pool)
+            inner.add_done_callback(self._inbox.put)
+
+    def _done(self, inner: Future[RangeRead]) -> None:
+        answer, pool = self._running.pop(inner)
+        self._used_at = time.monotonic()
+        error = inner.exception()
+        if error is None:
+            answer.set_result(inner.result())
+        elif isinstance(error, BrokenProcessPool):
+            if self._pool is pool:  # else another range of that pool has said so, and there is a new one
+                _LOG.warning("a worker process has ended, starting others")
+                self._drop_pool()
+            answer.set_exception(WorkerLostError("a worker process has ended", remedy="see whether memory ran out"))
+        elif isinstance(error, TandemError):
+            answer.set_exception(error)
+        else:
+            answer.set_exception(WorkerLostError(f"a worker failed: {type(error).__name__}: {error}"))
+
+    def _start(self) -> ProcessPoolExecutor:
+        self._used_at = time.monotonic()
+        return ProcessPoolExecutor(
+            self._count,
+            # Not forked: this process has threads and connections.
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_begin,
+            initargs=(self._setting, os.getpid()),
+        )
+
+    def _rest(self) -> None:
+        """End the processes when they are not needed any more: between two turns lie hours."""
+        busy = self._running or self._waiting
+        if self._pool is not None and not busy and time.monotonic() - self._used_at > _IDLE_S:
+            self._drop_pool()
+
+    def _drop_pool(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False)
+
+    def _end(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            # There is no other way to end a range that is being read.
+            processes = list((pool._processes or {}).values())  # noqa: SLF001
+            pool.shutdown(wait=False)
+            for process in processes:
+                process.terminate()
+        with suppress(queue.Empty):
+            while True:
+                item = self._inbox.get_nowait()
+                if isinstance(item, _Asked):
+                    self._waiting.append(item)
+        left = [asked.answer for asked in self._waiting if asked.answer.set_running_or_notify_cancel()]
+        for answer in (*left, *(begun.answer for begun in self._running.values())):
+            answer.set_exception(WorkerLostError("the workers were told to end"))
+
+
+@dataclass(slots=True)
+class _Here:
+    """What this worker keeps between ranges."""
+
+    setting: Setting
+    store: ObjectStore | None = None
+    sources: dict[bool, RawFetcher] = field(default_factory=dict)
+
+
+_here: list[_Here] = []
+
+
+def _begin(setting: Setting, parent: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the instance, which ends its workers
+    threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
+    setting.prepare()
+    _here[:] = [_Here(setting)]
+
+
+def _watch(parent: int) -> None:
+    """End with the parent, however that ends."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    os._exit(1)
+
+
+def _work(task: RangeTask) -> RangeRead:
+    (here,) = _here
+    if here.store is None:  # not at the begin: what went wrong there would be told of as a process that has ended
+        here.store = open_store(here.setting.root, here.setting.settings)
+    committed = task.opening.isolation_level == "read_committed"
+    source = here.sources.get(committed)
+    if source is None:
+        source = here.sources[committed] = RawFetcher(here.setting.props, read_committed=committed)
+    try:
+        transcoder = best_transcoder(batch_limit=here.setting.batch_limit)
+        return read_range(task, source=source, store=here.store, transcoder=transcoder)
+    except Exception:
+        # Whatever state it is in: the next range begins with a connection of its own.
+        del here.sources[committed]
+        with suppress(Exception):
+            source.close()
+        raise

@@ -1,0 +1,285 @@
+"""The base lane of an instance with workers: other processes of this machine read ranges, this one takes them.
+
+Ranges of a partition are handed out newest first, several at a time, and taken in that order. What a worker could not
+read, and whatever lies below it, is handed out again. Small bases are read here: they share journals.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import TandemError
+from tandem.backup_avro.selection.last_records import LastRecord
+from tandem.sink import clock
+from tandem.sink.kafka.fetch.assignment import backoff
+from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.read.partition_progress import Track
+from tandem.sink.read.reader_context import Board
+from tandem.sink.read.scan.accept_ranges import end_empty, most_overlap_s, start_again, take
+from tandem.sink.read.scan.local_ranges import BaseLane
+from tandem.sink.read.scan.range_reader import RangeRead, RangeTask, TopicGoneError, UnreadableError
+
+_LOG = structlog.get_logger()
+_FIRST_OFFSETS = 20_000
+_FEWEST_OFFSETS = 1000
+_MOST_OFFSETS = 1 << 31
+_SMALL_OFFSETS = 20_000
+"""A base of fewer is not worth an object of its own."""
+_SHORT_S = 5.0
+_LONG_S = 20.0
+"""A range that took longer than this is followed by smaller ones: what lies below it waits for it."""
+_AHEAD = 2
+"""Ranges that wait for a worker, so that none is idle."""
+_REST_S = 5.0
+_LONGEST_REST_S = 600.0
+
+
+class Workforce(Protocol):
+    """Whoever reads ranges, `count` at a time."""
+
+    @property
+    def count(self) -> int:
+        """How many ranges are read at a time."""
+        ...
+
+    def submit(self, task: RangeTask) -> Future[RangeRead]:
+        """Have a range read. The future raises TandemError if it could not be."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Settings of what workers write, in bytes; `rate` in bytes per second and worker, None for no bound."""
+
+    object_size: int
+    block_size: int
+    compression_level: int | None
+    rate: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Issued:
+    floor: int
+    low: int
+    future: Future[RangeRead]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """When the last of the ranges taken so far had been read, for the base that began at attempt `floor`."""
+
+    floor: int
+    at: float
+
+
+class WorkerLane:
+    """Has large bases read by `workers`, and the small ones by `own`."""
+
+    def __init__(self, board: Board, own: BaseLane, state: Generation, *, workers: Workforce, sizes: Sizes) -> None:
+        self._board = board
+        self._own = own
+        self._state = state
+        self._workers = workers
+        self._sizes = sizes
+        self._waiting: dict[TopicPartition, deque[_Issued]] = {}
+        self._offsets: dict[TopicPartition, int] = {}
+        self._retry_at: dict[TopicPartition, float] = {}
+        self._failures: dict[TopicPartition, int] = {}
+        self._ended: dict[TopicPartition, _Ended] = {}
+        self._lasting: dict[TopicPartition, tuple[LastRecord, ...]] = {}
+        self._begun = clock.now()
+        self._useless: list[Future[RangeRead]] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether a base is still to be read."""
+        return bool(self._waiting) or self._own.busy
+
+    def add(self, tp: TopicPartition) -> None:
+        """Have the base of a partition read."""
+        if self._board.tracks[tp].scan.remaining <= _SMALL_OFFSETS:
+            self._own.add(tp)
+        else:
+            self._waiting[tp] = deque()
+            self._lasting[tp] = tuple(self._board.lasting(self._board.tracks[tp]))
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Forget a partition."""
+        self._own.remove(tp)
+        self._drop(tp)
+        self._waiting.pop(tp, None)
+        self._offsets.pop(tp, None)
+        self._retry_at.pop(tp, None)
+        self._failures.pop(tp, None)
+        self._ended.pop(tp, None)
+        self._lasting.pop(tp, None)
+        self._board.trouble.pop(_trouble(tp), None)
+
+    def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
+        """Begin the base anew."""
+        if tp not in self._waiting:
+            self._own.leader_moved(tp, leader, epoch)
+        elif start_again(self._board, tp, leader, epoch):
+            self._drop(tp)
+            self._retry_at.pop(tp, None)
+            self._failures.pop(tp, None)
+
+    def step(self, timeout_s: float) -> None:
+        """Take what was read, hand out what is next, read what is small."""
+        for tp in list(self._waiting):
+            self._settle(tp)
+        self._hand_out()
+        self._throw_away()
+        if self._own.busy:
+            self._own.step(timeout_s)
+        elif self._waiting:
+            time.sleep(timeout_s)
+
+    def stop(self) -> None:
+        """Call off what no worker has begun. What is being read is not waited for: it goes with the generation."""
+        for tp in list(self._waiting):
+            self._drop(tp)
+
+    def _hand_out(self) -> None:
+        now = clock.now()
+        room = self._workers.count + _AHEAD - sum(map(len, self._waiting.values()))
+        others = False
+        # In turns, those first that have least under way: a large partition is no reason for the others to wait. Those
+        # that can't be read never have much under way: they get what nobody else can take.
+        for tp in sorted(self._waiting, key=lambda tp: (tp in self._failures, len(self._waiting[tp]))):
+            failures = self._failures.get(tp, 0)
+            if room <= 0 or (failures and others):
+                return
+            # What lies below a range that fails again and again is read for nothing.
+            if failures > 1 and self._waiting[tp]:
+                continue
+            if self._retry_at.get(tp, 0.0) <= now and self._issue(tp, self._board.tracks[tp]):
+                room -= 1
+                others = others or not failures
+
+    def _issue(self, tp: TopicPartition, track: Track) -> bool:
+        base, issued = track.scan.base, self._waiting[tp]
+        high = issued[-1].low if issued else base.start + track.scan.remaining
+        if high <= base.start:
+            return False
+        low = track.scan.lowest(high, self._offsets.get(tp, _FIRST_OFFSETS))
+        claim, opening = self._state.claim, self._state.opening
+        assert opening is not None
+        task = RangeTask(
+            folder=(claim.pair, claim.instance, claim.generation),
+            key=track.key,
+            topic=tp.topic,
+            floor=base.floor,
+            leader=base.leader,
+            epoch=base.epoch,
+            low=low,
+            high=high,
+            opening=opening,
+            limit_s=track.scan.limit_s,
+            best_effort=track.scan.best_effort,
+            run=claim.incarnation,
+            compression_level=self._sizes.compression_level,
+            object_size=self._sizes.object_size,
+            block_size=self._sizes.block_size,
+            rate=self._sizes.rate,
+            lasting=self._lasting[tp],
+        )
+        issued.append(_Issued(floor=base.floor, low=low, future=self._workers.submit(task)))
+        return True
+
+    def _settle(self, tp: TopicPartition) -> None:
+        issued, track = self._waiting[tp], self._board.tracks[tp]
+        while issued and issued[0].future.done():
+            item = issued.popleft()
+            try:
+                read = item.future.result()
+            except TopicGoneError:
+                self._board.hurry_survey()
+                self._failed(tp)
+                return
+            except TandemError as error:
+                self._board.say(
+                    _trouble(tp), f"{tp.topic}-{tp.partition}: a range could not be read, trying again: {error}"
+                )
+                if isinstance(error, UnreadableError) and error.at is not None:
+                    track.scan.stop_at(error.at)
+                self._failed(tp)
+                return
+            ended = self._ended_before(tp, track, item)
+            if ended is not None and ended - read.began > most_overlap_s(track):
+                _LOG.warning(
+                    "a range was read too long before what lies above it, it is to be read again",
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    low=read.offer.low,
+                    high=read.offer.high,
+                )
+                self._useless.append(item.future)
+                self._shrink(tp)
+                self._again(tp, rest_s=_REST_S)
+                return
+            take(self._board, track, read.offer)
+            self._failures.pop(tp, None)
+            self._ended[tp] = _Ended(floor=item.floor, at=read.ended if ended is None else max(ended, read.ended))
+            self._pace(tp, read.seconds, longest=min(_LONG_S, most_overlap_s(track) / 4))
+            self._board.trouble.pop(_trouble(tp), None)
+            if end_empty(self._board, tp):
+                self.remove(tp)
+                return
+
+    def _ended_before(self, tp: TopicPartition, track: Track, item: _Issued) -> float | None:
+        """Return when the last range above had been read, None if there is none."""
+        known = self._ended.get(tp)
+        if known is not None and known.floor == item.floor:
+            return known.at
+        # What was done before was done before this lane began.
+        return self._begun if track.scan.base.done else None
+
+    def _pace(self, tp: TopicPartition, seconds: float, *, longest: float) -> None:
+        if seconds > longest:
+            self._shrink(tp)
+        elif seconds < min(_SHORT_S, longest / 2):
+            self._offsets[tp] = min(_MOST_OFFSETS, self._offsets.get(tp, _FIRST_OFFSETS) * 2)
+
+    def _shrink(self, tp: TopicPartition) -> None:
+        self._offsets[tp] = max(_FEWEST_OFFSETS, self._offsets.get(tp, _FIRST_OFFSETS) // 2)
+
+    def _failed(self, tp: TopicPartition) -> None:
+        """It can't be read: the more often in a row, the longer the rest."""
+        self._failures[tp] = self._failures.get(tp, 0) + 1
+        self._again(tp, rest_s=backoff(self._failures[tp] - 1, first=_REST_S, most=_LONGEST_REST_S))
+
+    def _again(self, tp: TopicPartition, *, rest_s: float) -> None:
+        """Hand out what was under way once more, after a rest."""
+        self._drop(tp)
+        self._retry_at[tp] = clock.now() + rest_s
+
+    def _drop(self, tp: TopicPartition) -> None:
+        """Have nothing to do any more with what is under way."""
+        issued = self._waiting.get(tp)
+        if issued is not None:
+            self._useless += [item.future for item in issued if not item.future.cancel()]
+            issued.clear()
+
+    def _throw_away(self) -> None:
+        """Delete what was stored for nothing. Only this lane knows its names, so no chain can have it."""
+        done = [future for future in self._useless if future.done()]
+        if not done:
+            return
+        self._useless = [future for future in self._useless if not future.done()]
+        keys = [item.key for future in done if future.exception() is None for item in future.result().offer.objects]
+        try:
+            self._board.store.delete(keys)
+        except TandemError as error:
+            _LOG.warning("what was read for nothing stays until its generation is cleared", error=str(error))
+
+
+def _trouble(tp: TopicPartition) -> tuple[str, TopicPartition]:
+    return ("worker", tp)

@@ -1,0 +1,111 @@
+"""Asking the cluster, in a thread of its own, which topics are guarded and what consumer groups have committed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from tandem.backup_avro.chain.entries import GroupOffset
+from tandem.backup_avro.errors import TandemError
+from tandem.sink import clock
+from tandem.sink.kafka.cluster.guarded_topics import Cluster, GuardedTopics
+from tandem.sink.meters import NOBODY, Meters
+
+_LOG = structlog.get_logger()
+_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """One answer; `groups` is None when it was not their turn or they could not be read, as is a single group.
+
+    `asked` is when topics were asked for, by `sink.clock`.
+    """
+
+    found: GuardedTopics
+    groups: Mapping[str, tuple[GroupOffset, ...] | None] | None
+    asked: float = field(default_factory=clock.now)
+
+
+class Surveyor:
+    """Surveys every `interval_s`, groups every `groups_interval_s` (None: never); `trouble` is why the last failed."""
+
+    def __init__(
+        self, *, cluster: Cluster, interval_s: float, groups_interval_s: float | None, meters: Meters = NOBODY
+    ) -> None:
+        self._cluster = cluster
+        self._meters = meters
+        self._interval_s = interval_s
+        self._groups_interval_s = groups_interval_s
+        self._groups_at = 0.0
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._latest: Survey | None = None
+        self._thread = threading.Thread(target=self._run, name="survey", daemon=True)
+        self.trouble: str | None = None
+
+    def start(self) -> None:
+        """Start the thread; the first survey begins at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the call under way."""
+        self._stopped.set()
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """Survey again soon: something is not as the last one said."""
+        self._wake.set()
+
+    def take(self) -> Survey | None:
+        """Return the newest survey if it was not taken yet."""
+        with self._lock:
+            latest, self._latest = self._latest, None
+            return latest
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            wait_s = self._interval_s
+            try:
+                self._once()
+            except Exception as error:  # noqa: BLE001 (a thread that ended would leave the last survey true for ever)
+                wait_s = min(_RETRY_S, self._interval_s)
+                self._meters.retried("brokers")
+                if self.trouble is None:
+                    _LOG.warning("cannot survey the cluster, trying again", error=str(error), kind=type(error).__name__)
+                self.trouble = str(error) or type(error).__name__
+            else:
+                if self.trouble is not None:
+                    _LOG.info("the cluster answers again")
+                self.trouble = None
+            if self._wake.wait(wait_s):
+                self._wake.clear()
+                self._stopped.wait(min(_RETRY_S, self._interval_s))  # many partitions asking for a hurry are one survey
+
+    def _once(self) -> None:
+        asked = clock.now()
+        found = self._cluster.guarded()
+        self._hand_out(Survey(found=found, groups=None, asked=asked))  # groups may take minutes
+        if self._groups_interval_s is None or time.monotonic() < self._groups_at:
+            return
+        try:
+            groups = {
+                name: None if offsets is None else tuple(offsets)
+                for name, offsets in self._cluster.group_offsets(found.topics).items()
+            }
+        except TandemError as error:
+            _LOG.warning("cannot read consumer-group offsets", error=str(error))
+            return
+        self._groups_at = time.monotonic() + self._groups_interval_s
+        self._hand_out(Survey(found=found, groups=groups, asked=asked))
+
+    def _hand_out(self, survey: Survey) -> None:
+        with self._lock:
+            if survey.groups is None and self._latest is not None:
+                survey = replace(survey, groups=self._latest.groups)
+            self._latest = survey

@@ -1,0 +1,334 @@
+"""The tail lane: every guarded partition from the end it had at the claim, never paused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import structlog
+
+from tandem.backup_avro.errors import DamagedError, TransientError
+from tandem.sink import clock
+from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from tandem.sink.kafka.lookup.leader_epochs import holds
+from tandem.sink.read import log_identity
+from tandem.sink.read.deferred_responses import Leftovers
+from tandem.sink.read.open_transactions import Held, HeldBack
+from tandem.sink.read.partition_progress import Track
+from tandem.sink.read.reader_context import DAMAGED_RETRY_S, Board, Emptiness, Source, reading
+from tandem.sink.transcode.record_hash import last_record
+
+_LOG = structlog.get_logger()
+_HELD = "held back"
+_BROKERS = "brokers"
+_COMPARE_RETRY_S = 1.0
+
+
+class TailLane:
+    """Reads tails. `moved` collects the partitions whose leader changed, with it and its epoch, for the base lane.
+
+    `patience_s` is how long an open transaction may hold a partition back before that is a trouble.
+    """
+
+    def __init__(self, board: Board, source: Source, *, patience_s: float) -> None:
+        self._board = board
+        self._source = source
+        self._held = HeldBack(patience_s=patience_s)
+        self._leftovers = Leftovers(board)
+        self._retry_at: dict[TopicPartition, float] = {}
+        self._trouble_since: float | None = None
+        self._empty: dict[TopicPartition, Emptiness] = {}
+        self._skip_at = 0.0
+        self._epoch_unknown: set[TopicPartition] = set()
+        self._doubtful: dict[TopicPartition, bool] = {}
+        self._compare_at = 0.0
+        self.moved: list[tuple[TopicPartition, int, int]] = []
+
+    def hanging(self) -> frozenset[TopicPartition]:
+        """Return the partitions that an open transaction holds back for too long; for any thread."""
+        return self._held.told()
+
+    def add(self, tp: TopicPartition, track: Track) -> None:
+        """Begin to read a partition where its track stands, once its log is known to be the one that was read before.
+
+        Its leader may have moved since it was asked for, and back: who reads a base elsewhere learns of it from here.
+        """
+        if track.recorded is not None:
+            self._doubt(tp, track)
+        base = track.scan.base
+        led_by = None if base.complete or base.leader < 0 else (base.leader, base.epoch)
+        self._source.assign(tp, track.offset, track.epoch, topic_id=track.key.topic_id, led_by=led_by)
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Stop reading a partition."""
+        self._source.unassign(tp)
+        self._retry_at.pop(tp, None)
+        self._empty.pop(tp, None)
+        self._epoch_unknown.discard(tp)
+        self._doubtful.pop(tp, None)
+        self._held.forget(tp)
+        self._leftovers.forget(tp)
+        self._board.reads_on(tp, tail=True)
+        for subject in (_held(tp), reading(tp, tail=True)):
+            self._board.forget(subject)
+
+    def step(self, timeout_s: float) -> None:
+        """Take what has arrived within `timeout_s`."""
+        for event in self._leftovers.in_turn(self._source.poll(timeout_s)):
+            if isinstance(event, AtHead):
+                self._at_head(event)
+                continue
+            if isinstance(event, FetchFault) and event.partition < 0:
+                self._trouble_since = clock.now()
+                self._board.meters.retried("brokers")
+                self._board.say(_BROKERS, event.detail)
+                continue
+            tp = TopicPartition(event.topic, event.partition)
+            track = self._board.tracks.get(tp)
+            if track is None or track.frozen:
+                continue
+            if isinstance(event, FetchFault):
+                self._fault(event, tp, track)
+            elif event.fetch_offset != track.offset:
+                continue
+            elif tp in self._doubtful:
+                self._doubtful[tp] = True
+            elif self._leftovers.leaves(event):
+                self._source.seek(tp, track.offset, track.epoch)
+            else:
+                self._read(event, tp, track)
+        if self._trouble_since is not None:
+            self._look_whether_over(self._trouble_since)
+        for tp, held in self._held.due(clock.now()):
+            self._tell_held(tp, held)
+        self._compare()
+        self._skip()
+        self._retry()
+
+    def _look_whether_over(self, since: float) -> None:
+        """Trouble with a broker, or all of them, is over when every partition has been at head after it."""
+        if all(track.frozen or track.head_mono > since for track in self._board.tracks.values()):
+            self._trouble_since = None
+            self._board.well(_BROKERS)
+
+    def _at_head(self, event: AtHead) -> None:
+        at = self._board.at(event.requested_at)
+        tracks = self._board.tracks
+        for tp, offset in event.partitions.items():
+            track = tracks.get(tp)
+            if tp in self._doubtful:
+                self._doubtful[tp] = True
+            elif track is not None and not track.frozen and tp not in self._retry_at:
+                if offset == track.offset and tp in self._epoch_unknown:
+                    self._empty[tp] = Emptiness(
+                        start=offset, end=offset, requested=event.requested_at, received=event.received_at
+                    )
+                track.at_head(offset=offset, requested=event.requested_at, received=event.received_at, at=at)
+                # Nobody may write to it for days.
+                self._board.well(reading(tp, tail=True))
+
+    def _doubt(self, tp: TopicPartition, track: Track) -> None:
+        """Believe nothing that comes of a log before it is known to be the one that was read so far.
+
+        What was said of its end before is not believed either. It is compared once its leader has answered a fetch:
+        that shows that the log does not end below the position, where a record that is missing would prove nothing.
+        """
+        if track.hashes:
+            self._doubtful[tp] = False
+            self._empty.pop(tp, None)
+
+    def _compare(self) -> None:
+        """Compare the logs of brokers that were away, or that lead now, with what was read, and read on.
+
+        The volumes of brokers may have been put back to a snapshot, and other records written since, with the offsets
+        and the epochs that were used before.
+        """
+        if clock.now() < self._compare_at:
+            return
+        tracks = {tp: self._board.tracks[tp] for tp, answered in self._doubtful.items() if answered}
+        wanted = {
+            tp: log_identity.Read.of(track.key, track.position()) for tp, track in tracks.items() if not track.frozen
+        }
+        if not wanted:
+            return
+        try:
+            found = log_identity.compare(self._source, wanted, self._board.record_keys)
+        except TransientError as error:
+            self._compare_at = clock.now() + _COMPARE_RETRY_S
+            _LOG.warning("cannot compare logs with what was read, trying again", error=str(error))
+            return
+        for tp, rewritten in found.items():
+            del self._doubtful[tp]
+            if rewritten is None:
+                self._source.seek(tp, tracks[tp].offset, tracks[tp].epoch)
+            else:
+                self._freeze(tracks[tp], rewritten.reason, cut_at=rewritten.cut_at)
+        self._compare_at = clock.now() + _COMPARE_RETRY_S if len(found) < len(wanted) else 0.0
+
+    def _skip(self) -> None:
+        """Go on to ends below which nothing is left to read: it was compacted away, with the epochs of its batches.
+
+        The epoch of the last record before the end is looked up. The leader's would not do: generations that come to
+        the same end under different leaders have read the same, and must be seen to.
+        """
+        if not self._empty or clock.now() < self._skip_at:
+            return
+        try:
+            ends = self._source.known_ends(list(self._empty))
+        except TransientError as error:
+            self._skip_at = clock.now() + DAMAGED_RETRY_S
+            _LOG.warning("cannot ask for the epochs of log ends, trying again", error=str(error))
+            return
+        if len(ends) < len(self._empty):  # asking takes time in which nothing is read
+            self._skip_at = clock.now() + DAMAGED_RETRY_S
+        for tp, (end, epoch) in ends.items():
+            seen, track = self._empty.pop(tp), self._board.tracks[tp]
+            if end != seen.end or track.frozen:  # if the log has grown, the next response brings records
+                continue
+            if self._board.may_skip(track, seen, to=end, tail=True):
+                self._epoch_unknown.discard(tp)
+                track.read(offset=end, epoch=epoch)
+                self._source.advance(tp, end, track.epoch)
+                at = self._board.at(seen.requested)
+                track.at_head(offset=end, requested=seen.requested, received=seen.received, at=at)
+
+    def _read(self, fetched: Fetched, tp: TopicPartition, track: Track) -> None:
+        try:
+            result = self._board.take(fetched, key=track.key, scan=None, start=track.offset, until=None)
+        except DamagedError as error:
+            self._board.say_damaged(tp, error, tail=True)
+            self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
+            return
+        newest = self._board.record_keys.of(last_record(result.segments))
+        track.read(offset=result.next_offset, epoch=result.leader_epoch, newest=newest)
+        if result.leader_epoch >= 0:
+            self._epoch_unknown.discard(tp)
+        if fetched.evidence is not None:
+            self._empty[tp] = Emptiness(
+                start=fetched.fetch_offset,
+                end=fetched.end_offset,
+                requested=fetched.requested_at,
+                received=fetched.received_at,
+                evidence=fetched.evidence,
+            )
+        elif fetched.records:
+            self._empty.pop(tp, None)
+            self._board.reads_on(tp, tail=True)
+        if track.expires:  # else what was read stays: the policy does not delete it
+            track.log_start = max(track.log_start, fetched.log_start_offset)
+        track.high_watermark, track.end_offset = fetched.high_watermark, fetched.end_offset
+        ended = self._held.seen(tp, stable=fetched.end_offset, high=fetched.high_watermark, now=fetched.received_at)
+        if ended is not None:
+            self._tell_free(tp, ended, fetched.received_at)
+        # A leader that has just begun may name an end below the position: it does not know its own log yet.
+        if track.offset == fetched.end_offset:
+            self._board.reads_on(tp, tail=True)
+            track.at_head(
+                offset=track.offset,
+                requested=fetched.requested_at,
+                received=fetched.received_at,
+                at=self._board.at(fetched.requested_at),
+            )
+        self._source.advance(tp, track.offset, track.epoch)
+
+    def _tell_held(self, tp: TopicPartition, held: Held) -> None:
+        since = datetime.fromtimestamp(self._board.at(held.since) / 1000, UTC).isoformat(timespec="seconds")
+        self._board.trouble[_held(tp)] = (
+            f"{tp.topic}-{tp.partition}: an open transaction holds back what comes from offset {held.offset} on, "
+            f"since {since}; it can't be backed up before that transaction ends"
+        )
+        _LOG.warning(
+            "an open transaction holds back a partition",
+            topic=tp.topic,
+            partition=tp.partition,
+            offset=held.offset,
+            since=since,
+            remedy="find its producer (kafka-transactions.sh find-hanging) and let it end, or abort the transaction",
+        )
+
+    def _tell_free(self, tp: TopicPartition, held: Held, now: float) -> None:
+        self._board.trouble.pop(_held(tp), None)
+        _LOG.info(
+            "the open transaction has ended",
+            topic=tp.topic,
+            partition=tp.partition,
+            offset=held.offset,
+            seconds=round(now - held.since),
+        )
+
+    def _fault(self, fault: FetchFault, tp: TopicPartition, track: Track) -> None:
+        match fault.kind:
+            case FaultKind.OUT_OF_RANGE if fault.log_start is not None and fault.log_start > track.offset:
+                self._skip_to(fault.log_start, tp, track)
+            case FaultKind.OUT_OF_RANGE if fault.log_end is not None and fault.log_end < track.offset:
+                self._freeze_cut(track, fault.log_end)
+            case FaultKind.DIVERGED if holds(
+                fault.diverging_epoch, fault.diverging_offset, of_epoch=track.epoch, offset=track.offset
+            ):
+                # The epoch that was named is not known to this leader, but the log is ours up to where the tail stands.
+                track.epoch = fault.diverging_epoch
+                self._source.seek(tp, track.offset, fault.diverging_epoch)
+            case FaultKind.DIVERGED:
+                cut_at = fault.diverging_offset
+                self._freeze_cut(track, cut_at if cut_at < track.offset else -1)
+            case FaultKind.UNKNOWN_TOPIC:
+                self._board.hurry_survey()
+            case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
+                self._empty.pop(tp, None)  # another log, perhaps
+                self.moved.append((tp, fault.new_leader, fault.new_epoch))
+                self._doubt(tp, track)
+            case FaultKind.LEADER_LOST:
+                self._doubt(tp, track)
+            case FaultKind.OUT_OF_RANGE:
+                # Where the log begins and ends could not be had, or the position lies between the two: that is no cut.
+                self._board.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
+                self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
+            case FaultKind.TOO_LARGE:
+                self._board.say_damaged(tp, DamagedError(fault.detail), tail=True)
+            case _:
+                self._board.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
+
+    def _skip_to(self, log_start: int, tp: TopicPartition, track: Track) -> None:
+        why = f"the log start moved to {log_start} before offsets from {track.offset} on were read"
+        where = {"topic": tp.topic, "partition": tp.partition, "why": why}
+        if track.expires:
+            # Nothing that can be restored is missing: restores leave out what lies below the log start of a position.
+            track.log_start = log_start
+            _LOG.warning("records expired before they were read", **where)
+        else:
+            track.lost = why
+            _LOG.error("records were deleted before they were read", **where)
+        track.read(offset=log_start, epoch=-1)
+        self._empty.pop(tp, None)
+        self._epoch_unknown.add(tp)
+        self._source.seek(tp, log_start, track.epoch)
+
+    def _freeze_cut(self, track: Track, cut_at: int) -> None:
+        where = f"at {cut_at}" if cut_at >= 0 else "somewhere"
+        self._freeze(track, f"the log was cut {where} below what was read ({track.offset})", cut_at=cut_at)
+
+    def _freeze(self, track: Track, why: str, *, cut_at: int) -> None:
+        # What was cut off is in this generation only; new records under the same offsets must not mix with it.
+        track.freeze(why, cut_at=cut_at)
+        _LOG.error(
+            "reading of a partition stops, another generation is needed",
+            topic=track.topic,
+            partition=track.key.partition,
+            why=track.lost,
+        )
+
+    def _retry(self) -> None:
+        now = clock.now()
+        for tp in [tp for tp, when in self._retry_at.items() if when <= now]:
+            del self._retry_at[tp]
+            track = self._board.tracks[tp]
+            self._source.seek(tp, track.offset, track.epoch)
+
+
+def held_back(board: Board) -> tuple[TopicPartition, ...]:
+    """Return the partitions that an open transaction has held back for too long, in order."""
+    subjects = [subject for subject in list(board.trouble) if isinstance(subject, tuple) and subject[0] == _HELD]
+    return tuple(sorted(TopicPartition(*tp) for _, tp in subjects))
+
+
+def _held(tp: TopicPartition) -> tuple[str, TopicPartition]:
+    return (_HELD, tp)

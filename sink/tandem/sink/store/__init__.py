@@ -1,0 +1,39 @@
+"""Object stores behind one protocol, `object_store.ObjectStore`: `file://` and `s3://`.
+
+`open_store` makes one from a URL, `probe` refuses a store that ignores put-if-absent, `signed_store` signs documents.
+Only the modules of `s3` import boto3. Chains and documents in a store are in `chain`.
+"""
+
+from tandem.sink.store.object_store import (
+    BadKeyError,
+    ObjectInfo,
+    ObjectMissingError,
+    ObjectStore,
+    OutsizedObjectError,
+    Put,
+    StoreDeniedError,
+    StoreMissingError,
+    StoreRejectedError,
+    StoreTransientError,
+    StoreUnfitError,
+    UploadInfo,
+)
+from tandem.sink.store.open_store import open_store
+from tandem.sink.store.store_settings import StoreSettings
+
+__all__ = [
+    "BadKeyError",
+    "ObjectInfo",
+    "ObjectMissingError",
+    "ObjectStore",
+    "OutsizedObjectError",
+    "Put",
+    "StoreDeniedError",
+    "StoreMissingError",
+    "StoreRejectedError",
+    "StoreSettings",
+    "StoreTransientError",
+    "StoreUnfitError",
+    "UploadInfo",
+    "open_store",
+]

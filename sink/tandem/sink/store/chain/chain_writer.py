@@ -1,0 +1,234 @@
+"""Claiming a number and appending to a chain. The store's put-if-absent is the only fence."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.document_limits import ENTRY_JSON
+from tandem.backup_avro.chain.entries import Claim, Entry, Kind, Opening, sha256_hex
+from tandem.backup_avro.chain.generation import ChainError, Generation, check
+from tandem.backup_avro.chain.json_codec import decode_entry, encode_claim, encode_entry, look_for_room, pack
+from tandem.backup_avro.chain.snapshot import dump_state, items_of
+from tandem.backup_avro.errors import OversizeError, PermanentError, RefusedError
+from tandem.sink.store.object_store import ObjectStore, Put, StoreTransientError
+
+_LOG = structlog.get_logger()
+_BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+_SNAPSHOT_ENTRIES = 1000
+_SNAPSHOT_BYTES = 16 << 20
+"""What whoever starts reads at most, about, besides a SNAPSHOT. One is not written again for less than twice its bytes,
+or a thousand entries."""
+
+
+class HolderLostError(RefusedError):
+    """Another incarnation has taken the chain over: this one must not append any more and halts."""
+
+
+class ClaimLostError(PermanentError):
+    """Somebody else claimed the number first."""
+
+
+class StoppedError(PermanentError):
+    """The wait for the store was given up because the process stops. What was sent may or may not have taken effect."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who writes: one process life of one instance, on one cluster."""
+
+    pair: str
+    instance: str
+    incarnation: str
+    cluster_id: str
+
+
+def now_ms(store: ObjectStore) -> int:
+    """Return the store's clock in ms since the epoch."""
+    return round(store.now().timestamp() * 1000)
+
+
+def claim(
+    store: ObjectStore, identity: Identity, number: int, *, opening: Opening, reason: str, stop: threading.Event
+) -> ChainWriter:
+    """Claim `number` and open its chain. Raises ClaimLostError if it is taken, StoppedError if `stop` is set first."""
+    document = Claim(
+        generation=number,
+        pair=identity.pair,
+        instance=identity.instance,
+        incarnation=identity.incarnation,
+        cluster_id=identity.cluster_id,
+        nonce=secrets.token_hex(8),
+        at=now_ms(store),
+        reason=reason,
+    )
+    data = encode_claim(document)
+    key = layout.claim_key(identity.pair, number)
+    if not _put(store, key, data, stop):
+        raise ClaimLostError(f"generation {number} of pair {identity.pair} was claimed by the other instance")
+    writer = ChainWriter(
+        store, Generation(claim=document, head_sha256=sha256_hex(data)), identity.incarnation, stop=stop
+    )
+    writer.append(Entry(kind=Kind.OPEN, seq=0, prev_sha256="", incarnation="", at=0, opening=opening, reason=reason))
+    return writer
+
+
+def _put(
+    store: ObjectStore,
+    key: str,
+    data: bytes,
+    stop: threading.Event,
+    *,
+    refused: Callable[[StoreTransientError], None] = lambda _: None,
+) -> bool:
+    """Put the frozen bytes until their fate is known; return whether they are what the key holds.
+
+    `refused` hears of each try that came to nothing.
+    """
+    attempt = 0
+    while True:
+        try:
+            ours = store.put_if_absent(key, data) is Put.CREATED or store.get(key) == data
+        except StoreTransientError as error:
+            refused(error)
+            if attempt == 0:
+                _LOG.warning("store does not answer, trying the same bytes until it does", key=key, error=str(error))
+            delay = _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
+            attempt += 1
+            if stop.wait(delay):
+                raise StoppedError(f"stopped while waiting for the store to take {key}") from error
+        else:
+            if attempt:
+                _LOG.info("store answers again", key=key, attempts=attempt + 1)
+            return ours
+
+
+def _packed(entry: Entry) -> tuple[bytes, int]:
+    """Return what is stored of an entry, and how many bytes of JSON that is: a SNAPSHOT's are not kept meanwhile."""
+    plain = encode_entry(entry)
+    return pack(plain), len(plain)
+
+
+class ChainWriter:
+    """Appends to one chain as one incarnation; safe to use from several threads. `state` folds all it knows.
+
+    After a StoppedError nothing more can be appended: the fate of the bytes that were sent is not known. `trouble` says
+    why an entry is still not taken.
+    """
+
+    def __init__(self, store: ObjectStore, state: Generation, incarnation: str, *, stop: threading.Event) -> None:
+        self._store = store
+        self._incarnation = incarnation
+        self._stop = stop
+        self._lock = threading.Lock()
+        self._in_doubt: str | None = None
+        self._snapshot_bytes = self._later_bytes = 0
+        self._refused_seq = 0
+        self.state = state
+        self.trouble: str | None = None
+
+    @property
+    def incarnation(self) -> str:
+        """Whose entries these are."""
+        return self._incarnation
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the fate of sent bytes is unknown, so that only the chain, read again, says where to go on."""
+        return self._in_doubt is not None
+
+    @property
+    def snapshot_due(self) -> bool:
+        """Whether whoever starts has so much to read that a SNAPSHOT is worth its bytes."""
+        if self.state.seq - max(self.state.snapshot, self._refused_seq) >= _SNAPSHOT_ENTRIES:
+            return True
+        return self._later_bytes >= max(_SNAPSHOT_BYTES, 2 * self._snapshot_bytes)
+
+    def snapshot_if_due(self) -> None:
+        """Append a SNAPSHOT if one is worth its bytes. Raises as `append`.
+
+        One that would be larger than anybody reads is told of and left out, unbuilt, until as much was written again:
+        whoever starts reads more of the chain, and finds the same.
+        """
+        if not self.snapshot_due:
+            return
+        try:
+            self.append(Entry(kind=Kind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0))
+        except OversizeError as error:
+            self._refused_seq, self._snapshot_bytes, self._later_bytes = self.state.seq, ENTRY_JSON, 0
+            _LOG.warning(
+                "the state is too large for a SNAPSHOT: whoever starts reads more of the chain, and takes longer",
+                generation=self.state.number,
+                objects=len(self.state.objects),
+                partitions=len(self.state.positions),
+                error=str(error),
+            )
+
+    def append(self, draft: Entry, *, unless: Callable[[], str | None] = lambda: None) -> Entry:
+        """Append `draft` (its seq, link, incarnation and time are filled in here) and return the entry as written.
+
+        On a number that is taken: if it holds these very bytes, done; if this incarnation held the chain and lost it,
+        HolderLostError; otherwise on to the next number. Who never held it (a janitor) may append what the fold's
+        rules allow to anybody, and goes on whoever the holder is. Raises ChainError if the draft breaks a rule, or if
+        `unless`, asked before each try, says what speaks against it in `state` as it is then; OversizeError,
+        StoppedError.
+        """
+        with self._lock:
+            if self._in_doubt:
+                raise StoppedError(f"whether the store took {self._in_doubt} is not known")
+            while True:
+                if (why_not := unless()) is not None:
+                    raise ChainError(why_not)
+                entry = replace(
+                    draft,
+                    seq=self.state.seq + 1,
+                    prev_sha256=self.state.head_sha256,
+                    incarnation=self._incarnation,
+                    at=max(self.state.at, now_ms(self._store)),
+                    snapshot=self.state.snapshot,
+                )
+                if draft.kind is Kind.SNAPSHOT:
+                    look_for_room(items_of(self.state))
+                    entry = replace(entry, snapshot=entry.seq, folded=dump_state(self.state))
+                check(self.state, entry)
+                data, size = _packed(entry)
+                key = layout.entry_key(self.state.claim.pair, self.state.number, entry.seq)
+                self._in_doubt = key
+                try:
+                    taken = _put(self._store, key, data, self._stop, refused=self._refused)
+                except OversizeError:
+                    self._in_doubt = None  # it was not sent
+                    raise
+                self._in_doubt = self.trouble = None
+                if taken:
+                    self.state.apply(entry, sha256_hex(data))
+                    self._count(entry, size)
+                    return entry
+                self._take_foreign(key, draft.kind)
+
+    def _refused(self, error: StoreTransientError) -> None:
+        self.trouble = str(error)
+
+    def _count(self, entry: Entry, size: int) -> None:
+        if entry.kind is Kind.SNAPSHOT:
+            self._snapshot_bytes, self._later_bytes = size, 0
+        else:
+            self._later_bytes += size
+
+    def _take_foreign(self, key: str, wanted: Kind) -> None:
+        data = self._store.get(key)
+        foreign = decode_entry(data, key)
+        held = self.state.holder == self._incarnation
+        self.state.apply(foreign, sha256_hex(data))
+        self._count(foreign, len(data))
+        if held and self.state.holder != self._incarnation and wanted is not Kind.TAKEOVER:
+            raise HolderLostError(
+                f"generation {self.state.number}: incarnation {self.state.holder} has taken the chain over",
+                remedy="only one process may run with this instance name; stop the other one or this one",
+            )
+        _LOG.info("chain number was taken, going on to the next", key=key, kind=foreign.kind.value)

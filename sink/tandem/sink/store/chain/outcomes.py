@@ -1,0 +1,77 @@
+"""Outcomes of verifications, drills and sweeps in the store: put, the oldest forgotten, the latest read."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Final
+
+import structlog
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind, after, decode_outcome, encode_outcome
+from tandem.backup_avro.errors import DamagedError
+from tandem.sink.rates import RatedLog
+from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, put_new
+
+#: Outcomes of one kind that are kept.
+KEPT: Final = 20
+_RATED = RatedLog(structlog.get_logger())
+
+
+def put(store: ObjectStore, outcome: Outcome) -> None:
+    """Put an outcome, and remove the oldest ones of its kind. Raises errors of the store.
+
+    What earlier ones found, and it does not settle, goes on in it.
+    """
+    prefix = layout.result_prefix(outcome.pair, outcome.kind.value)
+    if outcome.scope is not None:
+        outcome = after(outcome, latest(store, outcome.pair, outcome.kind))
+    put_new(store, f"{prefix}{outcome.at:015d}-{secrets.token_hex(8)}.json", encode_outcome(outcome))
+    keys = [info.key for info in store.list(prefix)]
+    if len(keys) > KEPT:
+        store.delete(sorted(keys)[:-KEPT])
+
+
+class OutcomeReader:
+    """Reads the newest outcome of each kind, again and again. Keeps what it read: an outcome never changes."""
+
+    def __init__(self, store: ObjectStore, pair: str) -> None:
+        self._store = store
+        self._pair = pair
+        self._newest: dict[OutcomeKind, str] = {}
+        self._read: dict[OutcomeKind, Outcome | None] = dict.fromkeys(OutcomeKind)
+
+    def refresh(self) -> dict[OutcomeKind, Outcome | None]:
+        """Return what was newest just now, None if there is none; one listing if nothing is new. Raises as `latest`."""
+        keys = sorted(info.key for info in self._store.list(layout.results_prefix(self._pair)))
+        for kind in OutcomeKind:
+            newest = max(
+                (key for key in keys if key.startswith(layout.result_prefix(self._pair, kind.value))), default=""
+            )
+            if newest != self._newest.get(kind, ""):
+                self._read[kind] = latest(self._store, self._pair, kind)
+                self._newest[kind] = newest
+        return dict(self._read)
+
+
+def latest_of_each(store: ObjectStore, pair: str) -> dict[OutcomeKind, Outcome | None]:
+    """Return what `latest` does, of every kind."""
+    return {kind: latest(store, pair, kind) for kind in OutcomeKind}
+
+
+def latest(store: ObjectStore, pair: str, kind: OutcomeKind) -> Outcome | None:
+    """Return the newest outcome of a kind that can be read, None if there is none. Raises errors of the store."""
+    return next(newest_first(store, pair, kind), None)
+
+
+def newest_first(store: ObjectStore, pair: str, kind: OutcomeKind) -> Iterator[Outcome]:
+    """Yield the outcomes of a kind that are kept and can be read. Raises errors of the store."""
+    keys = sorted(info.key for info in store.list(layout.result_prefix(pair, kind.value)))
+    for key in reversed(keys):
+        try:
+            yield decode_outcome(store.get(key), key)
+        except ObjectMissingError:  # another run has just removed it
+            continue
+        except DamagedError as error:
+            _RATED.warning("the outcome of a run can't be read and is passed over", key=key, error=str(error))

@@ -1,0 +1,236 @@
+"""Pins: `<root>/<pair>/pins/<id>.json` says that someone reads a generation, and until when.
+
+Objects are never overwritten, so a pin is renewed by putting a new one. The old one is removed at the next renewal
+only: a listing that passed the new one's place before it was put still meets the old one.
+
+What makes a pin count is the order: its owner puts it *before* it reads the chain again; who lets data go appends to
+the chain *before* looking at the pins. Either the owner sees that entry, or the other one sees the pin. A pin that
+can't be read holds every generation: somebody may rely on it. Nobody can have put one under a name that is none.
+
+Whoever may read a backup may put a pin, so a reader's pin ends `LONGEST_MS` after the store had it, whatever it says
+and whether it can be read or not: whoever reads on has put another one by then.
+
+A checkpoint's pin is put before its CHECKPOINT entry, which nothing but a generation that takes records may get. So
+whoever lets a sealed generation go sees it, and does not even begin: what is being cleared can't be restored any more.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import structlog
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.document_limits import PIN
+from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
+from tandem.backup_avro.errors import DamagedError, TandemError
+from tandem.sink.rates import RatedLog
+from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, ObjectStore, Put, StoreTransientError
+
+_LOG = structlog.get_logger()
+_RATED = RatedLog(_LOG)
+
+#: How long a pin lasts in ms unless its owner renews it, and what may pass of that before it does.
+LIFETIME_MS: Final = 15 * 60_000
+#: How long a reader's pin counts at most in ms, by the time at which the store had it.
+LONGEST_MS: Final = 4 * LIFETIME_MS
+_RENEW_AFTER: Final = 1 / 3
+_LISTINGS: Final = 10
+
+#: How the ids of readers' pins begin. Policies tell them from those of checkpoints by that; the first ones had none.
+READING: Final = "reader-"
+#: How the ids of pins begin that hold a generation for a checkpoint. They are not renewed.
+LASTING: Final = "checkpoint-"
+#: The end of a pin that stays until it is removed: the year 9999, in ms.
+FOR_EVER: Final = 253_370_764_800_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """`owner` (restore, verify, …) reads `generation` until `until`, ms since the epoch by the store's clock.
+
+    `until` None: the pin of a checkpoint that could not be read, and never ends by itself; `generation` None: any.
+    `trouble` says what is wrong with a pin that is none as Tandem puts it.
+    """
+
+    id: str
+    generation: int | None
+    owner: str
+    until: int | None
+    trouble: str | None = None
+
+    @property
+    def lasting(self) -> bool:
+        """Whether its generation must stay one that a restore can choose, so that clearing may not even begin."""
+        return self.id.startswith(LASTING)
+
+    def holds(self, generation: int, now: int) -> bool:
+        """Whether nothing of `generation` may be deleted at `now`."""
+        return self.generation in {generation, None} and (self.until is None or now < self.until)
+
+
+KnownPins: TypeAlias = dict[ObjectInfo, Pin]
+"""Lasting pins that were read, by what a listing says of their objects."""
+
+
+def put(store: ObjectStore, pair: str, *, generation: int, owner: str, until: int, pin_id: str | None = None) -> Pin:
+    """Put a pin. Read the chain again afterwards: only what it says then is safe. Raises errors of the store.
+
+    With a `pin_id` that is there already, with the same content, nothing is done.
+    """
+    pin = Pin(id=pin_id or f"{READING}{secrets.token_hex(16)}", generation=generation, owner=owner, until=until)
+    data = pack(canonical({"v": VERSION, "id": pin.id, "generation": generation, "owner": owner, "until": until}))
+    key = _key(pair, pin.id)
+    # One that was put before pins had a sum says the same in other bytes.
+    if store.put_if_absent(key, data) is Put.EXISTS and _read(store, pin.id, key) != pin:
+        raise StoreTransientError(f"{store.url}: the pin {key} is somebody else's", remedy="try again")
+    return pin
+
+
+def renew(store: ObjectStore, pair: str, pin: Pin, *, until: int) -> Pin:
+    """Put a later pin of the same owner on the same generation and return it; release `pin` at the next renewal."""
+    if pin.generation is None:
+        raise ValueError(f"pin {pin.id} could not be read, so it can't be renewed")
+    return put(store, pair, generation=pin.generation, owner=pin.owner, until=until)
+
+
+def release(store: ObjectStore, pair: str, pin: Pin) -> None:
+    """Remove a pin; one that is gone already is no error."""
+    store.delete([_key(pair, pin.id)])
+
+
+def list_pins(store: ObjectStore, pair: str, *, known: KnownPins | None = None) -> list[Pin]:
+    """Return all pins of the pair, expired ones too.
+
+    With `known`, which the caller keeps between calls, no lasting pin is read twice: nothing changes it.
+
+    One that is gone when it is read was released or, if this process was stopped in between, renewed twice by pins that
+    the listing does not have. So all are listed again. Raises StoreTransientError if pins come and go all the time, and
+    other errors of the store.
+    """
+    known = {} if known is None else known
+    for _ in range(_LISTINGS):
+        with suppress(ObjectMissingError):
+            return list(_listed(store, pair, known))
+    raise StoreTransientError(f"{store.url}: pins of {pair} go while they are read", remedy="try again")
+
+
+def _listed(store: ObjectStore, pair: str, known: KnownPins) -> Iterator[Pin]:
+    prefix = layout.pins_prefix(pair)
+    items = list(store.list(prefix))
+    for gone in known.keys() - set(items):
+        known.pop(gone, None)
+    for item in items:
+        name = item.key.removeprefix(prefix)
+        if "/" not in name and name.endswith(".json"):
+            if item in known:
+                yield known[item]
+            elif layout.is_name(name.removesuffix(".json")):
+                pin = _bounded(_read(store, name.removesuffix(".json"), item.key), item)
+                if pin.lasting and pin.generation is not None:
+                    known[item] = pin
+                yield pin
+            else:
+                _RATED.warning("no pin can have this name; it counts for nothing, delete it", key=item.key)
+
+
+def holding(pins: Iterable[Pin], generation: int, now: int) -> list[Pin]:
+    """Return those of `pins` that keep `generation` at `now`, ms by the store's clock."""
+    return [pin for pin in pins if pin.holds(generation, now)]
+
+
+def _key(pair: str, pin_id: str) -> str:
+    return f"{layout.pins_prefix(pair)}{layout.check_name(pin_id, 'pin')}.json"
+
+
+def _read(store: ObjectStore, pin_id: str, where: str) -> Pin:
+    try:
+        return _parse(store.get(where), pin_id, where)
+    except DamagedError as error:
+        _RATED.warning(
+            "a pin can't be read and keeps everything; remove it if nobody needs it", key=where, error=str(error)
+        )
+        return Pin(id=pin_id, generation=None, owner="unknown", until=None, trouble="it can't be read")
+
+
+def _bounded(pin: Pin, item: ObjectInfo) -> Pin:
+    """Return a pin as it counts: that of a reader ends by the time of its object."""
+    last = round(item.modified.timestamp() * 1000) + LONGEST_MS
+    if pin.lasting or (pin.until is not None and pin.until <= last):
+        return pin
+    return replace(pin, until=last, trouble=pin.trouble or "it names an end that is later than a reader's pin has one")
+
+
+def _parse(data: bytes, pin_id: str, where: str) -> Pin:
+    fields = Fields.of_stored(data, where, PIN)
+    said = fields.take("id", str, None)  # the first ones did not say
+    pin = Pin(
+        id=pin_id,
+        generation=fields.count("generation"),
+        owner=fields.take("owner", str),
+        until=fields.moment("until"),
+    )
+    fields.end()
+    if said not in {pin_id, None}:
+        raise DamagedError(f"{where} holds pin {said}")
+    return pin
+
+
+@contextmanager
+def held(
+    store: ObjectStore, pair: str, generations: Iterable[int], *, owner: str, lifetime_ms: int = LIFETIME_MS
+) -> Iterator[None]:
+    """Hold pins on `generations` during the block; a thread renews them. Read the chain inside the block.
+
+    A renewal that fails is tried again; a reader whose pin ran out may meet missing objects, never wrong ones.
+    """
+    kept = [_Kept(store, pair, generation=number, owner=owner, lifetime_ms=lifetime_ms) for number in generations]
+    stop = threading.Event()
+
+    def keep() -> None:
+        while not stop.wait(lifetime_ms / 1000 * _RENEW_AFTER):
+            for pin in kept:
+                pin.renew()
+
+    thread = threading.Thread(target=keep, name="pins", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        for pin in kept:
+            pin.release()
+
+
+class _Kept:
+    """A pin, those before it that are still to be removed, and how to renew it. Failures are told, not raised."""
+
+    def __init__(self, store: ObjectStore, pair: str, *, generation: int, owner: str, lifetime_ms: int) -> None:
+        self._store = store
+        self._pair = pair
+        self._lifetime_ms = lifetime_ms
+        self._pins = [put(store, pair, generation=generation, owner=owner, until=self._until())]
+
+    def _until(self) -> int:
+        return round(self._store.now().timestamp() * 1000) + self._lifetime_ms
+
+    def renew(self) -> None:
+        try:
+            self._pins.append(renew(self._store, self._pair, self._pins[-1], until=self._until()))
+            while len(self._pins) > 2:
+                release(self._store, self._pair, self._pins[0])
+                del self._pins[0]
+        except TandemError as error:
+            _LOG.warning("a pin could not be renewed, trying again", pin=self._pins[-1].id, error=str(error))
+
+    def release(self) -> None:
+        try:
+            self._store.delete([_key(self._pair, pin.id) for pin in self._pins])
+        except TandemError as error:
+            _LOG.warning("a pin could not be removed; it ends by itself", pin=self._pins[-1].id, error=str(error))

@@ -1,0 +1,77 @@
+"""Which topics restores have created in a cluster, in the store: put by restores, read by instances and `status`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.documents.restore_targets import RestoreTargets, decode_targets, encode_targets
+from tandem.backup_avro.errors import DamagedError
+from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, StoreDeniedError
+
+_LOG = structlog.get_logger()
+#: In the place of a topic id: the topic may still be created.
+ANY: Final = ""
+
+
+def announce(store: ObjectStore, pair: str, plan: str, cluster_id: str, names: Iterable[str]) -> None:
+    """Put the names of topics that are about to be created. Raises errors of the store."""
+    targets = RestoreTargets(pair=pair, plan=plan, cluster_id=cluster_id, topics=dict.fromkeys(sorted(names), ANY))
+    if targets.topics:
+        store.put_if_absent(layout.restore_targets_key(pair, plan), encode_targets(targets))
+
+
+def identify(store: ObjectStore, pair: str, plan: str, topic_ids: Mapping[str, str]) -> None:
+    """Put the ids of those of these topics that the plan has announced. Raises errors of the store, DamagedError."""
+    key = layout.restore_targets_key(pair, plan)
+    try:
+        targets = decode_targets(store.get(key), key)
+    except ObjectMissingError:
+        return
+    data = encode_targets(
+        replace(targets, topics={name: topic_ids[name] for name in targets.topics if name in topic_ids})
+    )
+    store.put_if_absent(layout.restore_targets_key(pair, plan, hashlib.sha256(data).hexdigest()[:16]), data)
+
+
+def created(store: ObjectStore, pair: str, cluster_id: str) -> dict[str, frozenset[str]]:
+    """Return the ids of all topics that restores created in a cluster, by name; ANY: also one that has no id yet.
+
+    What can't be read says nothing, and is told. Raises transient errors of the store.
+    """
+    try:
+        keys = [info.key for info in store.list(layout.restore_targets_prefix(pair))]
+        known = [targets for key in keys for targets in _read(store, key)]
+    except StoreDeniedError as error:
+        _LOG.warning(
+            "what restores created can't be read: it is backed up if it matches topics.patterns",
+            error=str(error),
+            remedy="print the instance's policy anew, with `tandem policy s3`",
+        )
+        return {}
+    found: dict[str, set[str]] = {}
+    # An announcement is over when the same plan's ids are there.
+    identified: set[tuple[str, str]] = set()
+    for targets in sorted(known, key=lambda item: ANY in item.topics.values()):
+        if (targets.pair, targets.cluster_id) != (pair, cluster_id):
+            continue
+        for name, topic_id in targets.topics.items():
+            if topic_id != ANY:
+                identified.add((targets.plan, name))
+            if topic_id != ANY or (targets.plan, name) not in identified:
+                found.setdefault(name, set()).add(topic_id)
+    return {name: frozenset(ids) for name, ids in found.items()}
+
+
+def _read(store: ObjectStore, key: str) -> Iterator[RestoreTargets]:
+    try:
+        yield decode_targets(store.get(key), key)
+    except ObjectMissingError:
+        return
+    except DamagedError as error:
+        _LOG.error("what a restore created can't be read; it is backed up if it matches", error=str(error))

@@ -1,0 +1,81 @@
+"""From a URL to a store."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote, urlsplit
+
+from tandem.backup_avro.errors import ConfigError
+from tandem.sink.encryption.key_ring import KeyRing
+from tandem.sink.store.file_store import FileStore
+from tandem.sink.store.object_keys import check_key
+from tandem.sink.store.object_store import BadKeyError, ObjectStore
+from tandem.sink.store.signed_store import SignedStore
+from tandem.sink.store.store_settings import BUCKET, NOT_YET, StoreSettings
+
+_FORMS = "write s3://bucket/prefix or file:///folder"
+
+
+def open_store(url: str, settings: StoreSettings | None = None, *, place: str = "store url") -> ObjectStore:
+    """Open the store at `s3://bucket[/prefix]` or `file:///folder`. Sends nothing yet: `probe` checks access.
+
+    Its documents are signed and checked as the settings say; keys of their `encryption` are not read before they are
+    needed. Raises ConfigError; it names `place`, which is where the user wrote the URL.
+    """
+    settings = settings or StoreSettings()
+    return SignedStore(open_adapter(url, settings, place=place), settings)
+
+
+def open_adapter(url: str, settings: StoreSettings, *, place: str = "store url") -> ObjectStore:
+    """Open what `open_store` opens, without regard to signatures. Raises ConfigError."""
+    keys = KeyRing(settings.encryption)
+    if url != url.strip() or any(char < " " or char == "\x7f" for char in url):  # `urlsplit` drops some of them
+        raise ConfigError(f"{place}: a blank at one end, or a control character", remedy=f"take it out; {_FORMS}")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        # Shown without the URL: what can't be parsed can't be checked for secrets.
+        raise ConfigError(f"{place}: not a URL", remedy=_FORMS) from None
+    if parts.username is not None or "@" in parts.netloc:
+        raise ConfigError(
+            f"{place}: holds a user or password",
+            remedy="take it out; keys go into access_key_id and secret_access_key, or into the environment",
+        )
+    if parts.query or parts.fragment or "?" in url or "#" in url:
+        raise ConfigError(f"{place}: a store URL has no query or fragment", remedy=_FORMS)
+    if parts.scheme == "file":
+        return _open_file(url, host=parts.netloc, path=parts.path, place=place, keys=keys)
+    if parts.scheme == "s3":
+        if port is not None or not BUCKET.fullmatch(parts.netloc):
+            raise ConfigError(f"{place}: {url!r} names no valid bucket", remedy=_FORMS)
+        prefix = parts.path.removeprefix("/").removesuffix("/")
+        try:
+            if prefix:
+                check_key(prefix)
+        except BadKeyError as error:
+            raise ConfigError(f"{place}: {url!r} has no valid prefix: {error}", remedy=_FORMS) from error
+        # boto3 takes long to load, and a file store does without.
+        from tandem.sink.store.s3.s3_store import S3Store  # noqa: PLC0415 (loaded only where it is used)
+
+        return S3Store(parts.netloc, prefix, settings, url=url, keys=keys)
+    if parts.scheme in NOT_YET:
+        raise ConfigError(f"{place}: {NOT_YET[parts.scheme]}", remedy=_FORMS)
+    raise ConfigError(f"{place}: {url!r} is neither s3:// nor file://", remedy=_FORMS)
+
+
+def _open_file(url: str, *, host: str, path: str, place: str, keys: KeyRing) -> ObjectStore:
+    if host not in {"", "localhost"}:
+        raise ConfigError(f"{place}: {url!r} names a host, {host!r}", remedy="write three slashes: file:///folder")
+    folder = folder_of(path)
+    if folder is None:
+        raise ConfigError(f"{place}: {url!r} names no folder", remedy=_FORMS)
+    return FileStore(folder, url=url, keys=keys)
+
+
+def folder_of(path: str) -> str | None:
+    """Return the folder that the path of a `file://` URL names, None if that is none. %20 is a blank, as in any URL."""
+    try:
+        folder = unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        return None
+    return None if not folder.startswith("/") or not folder.strip("/") or "\0" in folder else folder

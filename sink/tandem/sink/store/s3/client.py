@@ -1,0 +1,220 @@
+"""Talking to S3: the client, its retries, and what comes out of it.
+
+Only this module and `aws_session` know botocore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+
+import botocore.exceptions as vendor
+import stamina
+import urllib3.exceptions
+from botocore.config import Config
+from botocore.loaders import create_loader
+
+from tandem.backup_avro.errors import ConfigError, TandemError
+from tandem.sink import clock
+from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
+from tandem.sink.store.s3.answers import require_end, utc
+from tandem.sink.store.s3.aws_session import MISREAD, AwsSession, misread_at
+from tandem.sink.store.s3.credential_agents import keep_answers_out_of_logs, without_answer
+from tandem.sink.store.s3.error_answers import error_of
+from tandem.sink.store.s3.sent_credentials import SentCredentials
+from tandem.sink.store.store_clock import StoreClock
+from tandem.sink.store.store_settings import StoreSettings, check_endpoint
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+_T = TypeVar("_T")
+# Reading the SDK's description of S3 takes most of the time that making a client takes; once is enough.
+_DESCRIPTIONS = create_loader()
+# Subclasses of OSError and urllib3's own errors can surface while a body is read.
+_VENDOR_ERRORS = (vendor.BotoCoreError, urllib3.exceptions.HTTPError, OSError)
+_GIVER = "check whoever gives them (an agent on the node, the instance's metadata, a command); it is asked again"
+
+keep_answers_out_of_logs()
+
+
+class ChecksumError(StoreTransientError):
+    """A body failed the store's checksum; damaged on the way, or, if it stays so, in the store."""
+
+
+class UploadLostError(StoreTransientError):
+    """A multipart upload can't be completed and must be begun anew; asking again with the same one is of no use."""
+
+
+class S3Caller:
+    """Makes requests about one bucket, retries them, and lets no error of the SDK out.
+
+    Retries are made here and not by the SDK, so that one place knows how often a put was sent. `client` is safe to
+    use from several threads, and so is this.
+    """
+
+    def __init__(self, bucket: str, settings: StoreSettings, *, monotonic: Callable[[], float] = clock.now) -> None:
+        self.bucket = bucket
+        self._settings = settings
+        for attempt in self.attempts(_is_worth_retrying, settings.attempts):
+            with attempt:
+                # Some of those who give credentials are asked right here, over the network.
+                self.client: S3Client = _make_client(settings)
+        self.endpoint: str = self.client.meta.endpoint_url
+        # It may come from the environment, and it is shown in messages.
+        check_endpoint(self.endpoint)
+        self._monotonic = monotonic
+        self._clock = StoreClock()
+        self._credentials = SentCredentials(
+            (settings.access_key_id, settings.secret_access_key, settings.session_token)
+        )
+        self._credentials.watch(self.client)
+        self.client.meta.events.register("after-call.s3", self._observe_date)
+        self.client.meta.events.register("before-parse.s3.*", require_end)
+
+    def call(
+        self, action: str, request: Callable[[], _T], answers: Mapping[int | str, Callable[[], _T]] | None = None
+    ) -> _T:
+        """Return what `request` returns; ask again, the same, after what is transient.
+
+        `answers` says what an error answer means here, by its code or, second, its status. `action` names what is
+        done and to which object. `request` reads all that is wanted of the answer: what can't be read is no answer
+        of S3, and transient. Raises the errors of `s3_answers.error_of`, and ConfigError.
+        """
+        for attempt in self.attempts(_is_worth_retrying, self._settings.attempts):
+            with attempt:
+                try:
+                    return request()
+                except vendor.ClientError as error:
+                    code, status, message = self._answer_of(error)
+                    meaning = (answers or {}).get(code) or (answers or {}).get(status)
+                    if meaning is None:
+                        # Not from that error: it would say, unmasked, what the server has said.
+                        raise error_of(code, status, message, what=self.what(action)) from None
+                except _VENDOR_ERRORS as error:
+                    # Likewise: they quote what is no answer, and what providers of credentials say.
+                    said = self.masked(without_answer(str(error)))
+                    raise _error_without_answer(error, said, self.what(action)) from None
+                except MISREAD as error:
+                    # Without its words, which may be the answer's.
+                    raise StoreTransientError(
+                        f"{self.what(action)}: the answer is no S3 answer ({misread_at(error)})",
+                        remedy="check that endpoint_url is an S3 server",
+                    ) from None
+                return meaning()
+        raise AssertionError("the last attempt returns or raises")
+
+    def attempts(self, on: type[Exception] | Callable[[Exception], bool], attempts: int) -> Iterator[stamina.Attempt]:
+        """Yield up to `attempts` attempts with the settings' pauses between them, as long as they end in `on`."""
+        initial = self._settings.backoff_initial
+        longest = self._settings.backoff_max
+        return iter(
+            stamina.retry_context(
+                on, attempts=attempts, timeout=None, wait_initial=initial, wait_max=longest, wait_jitter=initial
+            )
+        )
+
+    def masked(self, said: str) -> str:
+        """Hide credentials that a server, or a proxy before it, repeats of the request: messages travel far."""
+        return self._credentials.mask(said)
+
+    def _answer_of(self, error: vendor.ClientError) -> tuple[str, int, str]:
+        said = error.response.get("Error", {})
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        code, message = self.masked(str(said.get("Code", "unknown"))), str(said.get("Message", ""))
+        if error.operation_name not in self.client.meta.service_model.operation_names:
+            # It is of whoever gives credentials, whose clients are the SDK's own: what they sent is not known here.
+            return code, int(status), f"{error.operation_name} was refused"
+        return code, int(status), self.masked(message)
+
+    def what(self, action: str) -> str:
+        """Return `action` with its place, for messages."""
+        return f"{action} in bucket {self.bucket!r} at {self.endpoint}"
+
+    def now(self) -> datetime | None:
+        """Return the store's time, None if no answer told it yet."""
+        return self._clock.now(at=self._monotonic())
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self.client.close()
+
+    def _observe_date(self, parsed: dict[str, Any], **_: object) -> None:
+        date = parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        if date is not None:
+            with suppress(ValueError):
+                self._clock.observe(utc(parsedate_to_datetime(date)), at=self._monotonic())
+
+
+def _is_worth_retrying(error: Exception) -> bool:
+    return isinstance(error, StoreTransientError) and not isinstance(error, UploadLostError)
+
+
+def _make_client(settings: StoreSettings) -> S3Client:
+    if settings.ca_bundle is not None and not Path(settings.ca_bundle).is_file():
+        raise ConfigError(f"ca_bundle: {settings.ca_bundle}: no such file", remedy="mount it, or correct the path")
+    checksums: Literal["when_supported", "when_required"] = (
+        "when_required" if settings.checksums == "off" else settings.checksums
+    )
+    # To an own endpoint the region means nothing, but the signature needs one.
+    region = settings.region or ("us-east-1" if settings.endpoint_url is not None else None)
+    try:
+        session = AwsSession()
+        session.register_component("data_loader", _DESCRIPTIONS)
+        client = session.create_client(
+            "s3",
+            endpoint_url=settings.endpoint_url,
+            region_name=region,
+            verify=settings.ca_bundle,
+            aws_access_key_id=settings.access_key_id,
+            aws_secret_access_key=settings.secret_access_key,
+            aws_session_token=settings.session_token,
+            config=Config(
+                connect_timeout=settings.connect_timeout,
+                read_timeout=settings.read_timeout,
+                max_pool_connections=settings.max_pool_connections,
+                request_checksum_calculation=checksums,
+                response_checksum_validation=checksums,
+                retries={"total_max_attempts": 1, "mode": "standard"},
+                s3={"addressing_style": settings.addressing_style},
+                tcp_keepalive=True,
+                user_agent_extra="tandem",
+            ),
+        )
+        return cast("S3Client", client)
+    except (vendor.CredentialRetrievalError, vendor.MetadataRetrievalError) as error:
+        raise StoreTransientError(
+            f"no credentials for the store now: {without_answer(str(error))[:300]}",
+            remedy=_GIVER,
+        ) from None
+    except (vendor.BotoCoreError, ValueError) as error:
+        # A ValueError quotes an address from the environment that is no URL, with whatever is in it.
+        said = str(error) if isinstance(error, vendor.BotoCoreError) else "the endpoint is no URL"
+        raise ConfigError(
+            f"the S3 client can't be made: {said}", remedy="check endpoint_url, region and the AWS profile"
+        ) from None
+
+
+def _error_without_answer(error: Exception, text: str, what: str) -> TandemError:
+    said = f"{what}: {type(error).__name__}: {text[:300]}"
+    match error:
+        case vendor.NoCredentialsError() | vendor.PartialCredentialsError():
+            return StoreDeniedError(
+                f"{what}: no credentials found",
+                remedy="set access_key_id and secret_access_key, or provide them by environment, profile or instance",
+            )
+        case vendor.CredentialRetrievalError() | vendor.MetadataRetrievalError():
+            return StoreTransientError(said, remedy=_GIVER)
+        case vendor.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(error) or "WRONG_VERSION_NUMBER" in str(error):
+            return StoreDeniedError(said, remedy="set ca_bundle to the store's CA, or http:// if it speaks no TLS")
+        case vendor.FlexibleChecksumError():
+            return ChecksumError(said, remedy="it is read again")
+        case vendor.EndpointConnectionError() | vendor.ConnectTimeoutError() | vendor.ProxyConnectionError():
+            return StoreTransientError(said, remedy="check that endpoint_url is right and the store is up")
+        case vendor.ParamValidationError() | vendor.NoRegionError() | vendor.UnknownEndpointError():
+            return ConfigError(said, remedy="check bucket, region and endpoint_url")
+    return StoreTransientError(said, remedy="the answer is lost, so the outcome is unknown; it is tried again")

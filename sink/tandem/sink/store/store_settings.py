@@ -1,0 +1,139 @@
+"""What a store needs to know beside its URL."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlsplit
+
+from tandem.backup_avro.errors import ConfigError
+from tandem.sink.encryption import key_text
+from tandem.sink.encryption.encryption_settings import UNENCRYPTED, EncryptionSettings
+
+_MIB = 1024 * 1024
+_NO_CONDITION = (
+    "Google Cloud Storage is not supported yet: its S3 interface has no If-None-Match for writes; docs/connections.md"
+)
+_NO_S3 = "Azure Blob Storage is not supported yet: it has no S3 interface; docs/connections.md"
+NOT_YET = {
+    **dict.fromkeys(("gs", "gcs"), _NO_CONDITION),
+    **dict.fromkeys(("az", "azure", "abfs", "abfss", "wasb", "wasbs"), _NO_S3),
+}
+"""Schemes that people expect, and why there is no store for them."""
+BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]", re.ASCII)
+"""Names of buckets, those from before names had at most 63 characters among them."""
+MIN_PART_SIZE = 5 * _MIB
+"""S3's least size of a part that is not the last, in bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """Settings of an S3 store, of signing and of encryption; a file store needs only the latter two.
+
+    Without `access_key_id` the provider chain of the SDK is asked (environment, profile, web identity, instance).
+    Sizes in bytes, times in seconds. `attempts` counts the first try too. The repr hides what is secret.
+
+    Objects larger than `multipart_threshold` go in parts, but only after the store's probe found the condition honoured
+    there; without a threshold all go in one PutObject (at most 5 GiB). That is the default, because put-if-absent is
+    what counts: SeaweedFS 4.48, for one, lets several writers at once complete uploads under one name.
+
+    `checksums` when_required: only where S3 wants one (DeleteObjects); off: nowhere, so deletes go one by one. With
+    `bucket_key` S3 asks KMS for a key of the bucket now and then, and not for one for each object.
+    A private key is named, not held: the file, or the variable of the environment, is read where something is signed.
+    `trusted_keys` are public keys, base64, separated by commas.
+    Raises ConfigError that names the field.
+    """
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    addressing_style: Literal["auto", "path", "virtual"] = "auto"
+    ca_bundle: str | None = None
+    access_key_id: str | None = field(default=None, repr=False)
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    checksums: Literal["when_supported", "when_required", "off"] = "when_supported"
+    put_crc32c: bool = False
+    server_side_encryption: Literal["none", "AES256", "aws:kms", "aws:kms:dsse"] = "none"
+    kms_key_id: str | None = None
+    bucket_key: bool = False
+    multipart_threshold: int | None = None
+    multipart_part_size: int = 32 * _MIB
+    connect_timeout: float = 10.0
+    read_timeout: float = 60.0
+    max_pool_connections: int = 32
+    attempts: int = 5
+    backoff_initial: float = 0.2
+    backoff_max: float = 5.0
+    signing_key_file: str | None = None
+    signing_key_env: str | None = None
+    trusted_keys: str | None = None
+    require_signatures: bool = False
+    encryption: EncryptionSettings = UNENCRYPTED
+
+    def __post_init__(self) -> None:
+        """Refuse combinations that can't work."""
+        for name, allowed in (
+            ("addressing_style", ("auto", "path", "virtual")),
+            ("checksums", ("when_supported", "when_required", "off")),
+            ("server_side_encryption", ("none", "AES256", "aws:kms", "aws:kms:dsse")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{name}: not one of {', '.join(allowed)}", remedy=f"choose one for {name}")
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ConfigError(
+                "access_key_id and secret_access_key: one is set and the other is not",
+                remedy="set both, or none to use the environment, profile or instance",
+            )
+        if self.session_token is not None and self.access_key_id is None:
+            raise ConfigError("session_token: set without access_key_id", remedy="set the key pair it belongs to")
+        self._check_encryption()
+        if min(self.multipart_part_size, self.multipart_threshold or MIN_PART_SIZE) < MIN_PART_SIZE:
+            raise ConfigError(
+                "multipart_threshold, multipart_part_size: below 5 MiB", remedy="S3 allows no smaller part"
+            )
+        for name in ("connect_timeout", "read_timeout", "max_pool_connections", "attempts"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name}: must be positive", remedy=f"set {name} above 0")
+        if self.backoff_initial < 0 or self.backoff_max < self.backoff_initial:
+            raise ConfigError("backoff_max: below backoff_initial", remedy="raise backoff_max")
+        if self.endpoint_url is not None:
+            check_endpoint(self.endpoint_url)
+        self._check_signing()
+
+    def _check_signing(self) -> None:
+        if self.signing_key_file is not None and key_text.is_key(self.signing_key_file):
+            raise ConfigError(f"signing_key_file: {key_text.NOT_A_PATH}")
+        if self.signing_key_file is not None and self.signing_key_env is not None:
+            raise ConfigError("signing_key_file, signing_key_env: both are set", remedy="set one of them")
+        if self.require_signatures and not self.trusted:
+            raise ConfigError("require_signatures: nobody is trusted", remedy="set trusted_keys to public keys")
+
+    @property
+    def trusted(self) -> tuple[str, ...]:
+        """The public keys of `trusted_keys`."""
+        return tuple(key.strip() for key in (self.trusted_keys or "").split(",") if key.strip())
+
+    def _check_encryption(self) -> None:
+        if self.kms_key_id is not None and not self.server_side_encryption.startswith("aws:kms"):
+            raise ConfigError("kms_key_id: needs server_side_encryption aws:kms", remedy="set both or neither")
+        if self.bucket_key and self.server_side_encryption != "aws:kms":
+            raise ConfigError("bucket_key: needs server_side_encryption aws:kms", remedy="set both or neither")
+        if self.put_crc32c and self.checksums == "off":
+            raise ConfigError("put_crc32c: contradicts checksums off", remedy="choose one of the two")
+
+
+def check_endpoint(endpoint_url: str) -> None:
+    """Raise ConfigError unless `endpoint_url` is one and holds nothing secret: it is shown in messages."""
+    try:
+        parts = urlsplit(endpoint_url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError("endpoint_url: not a URL such as https://host:port", remedy="correct endpoint_url")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ConfigError(
+            "endpoint_url: holds a user, query or fragment",
+            remedy="leave only scheme, host, port and path; keys go into access_key_id and secret_access_key",
+        )

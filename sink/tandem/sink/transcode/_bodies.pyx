@@ -1,0 +1,851 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""What a restore and a verification do with every record of a body, outside of the interpreter's lock.
+
+As in `_twin`, nothing is raised here for what is wrong with the data: None is returned, and the plain Python, asked for
+the same bytes, says what it is. No byte is read before it is known to be there; what a length claims is compared with
+what is left before it is used. All functions want the encoded topic and partition that every record must begin with.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy, memset
+
+from tandem.sink.transcode._wire cimport (
+    BASE_TIMESTAMP_AT,
+    Buffer,
+    COUNT_AT,
+    COVERED_AT,
+    CRC_AT,
+    DAMAGED,
+    EPOCH_AT,
+    FINE,
+    HEADER_SIZE,
+    LAST_DELTA_AT,
+    LENGTH_AT,
+    LENGTH_FROM,
+    MAGIC,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    NO_MEMORY,
+    PRODUCER_AT,
+    TRANSACTIONAL,
+    Verdict,
+    __builtin_sub_overflow,
+    make_room,
+    number,
+    put_bytes,
+    put_long,
+    put_unsigned,
+    tandem_crc32c,
+    tandem_crc_has_hardware,
+    tandem_crc_prepare,
+)
+
+cdef extern from "sha256.h" nogil:
+    ctypedef struct tandem_sha:
+        pass
+    int tandem_sha_has_hardware()
+    void tandem_sha_begin(tandem_sha *sha)
+    void tandem_sha_add(tandem_sha *sha, const uint8_t *data, size_t size, int hardware)
+    void tandem_sha_end(tandem_sha *sha, uint8_t *digest, int hardware)
+
+cdef int64_t INT_MAX = 0x7FFFFFFF
+cdef enum:
+    DIGEST_SIZE = 32
+    NO_PRODUCER_SIZE = 14  # id, epoch and sequence, all -1
+
+cdef struct Span:
+    # A record; see `spans.Span`. Null has no place of its length.
+    int64_t offset
+    int64_t timestamp
+    int kind
+    const uint8_t *key_at
+    const uint8_t *key
+    const uint8_t *key_end
+    const uint8_t *value_at
+    const uint8_t *value
+    const uint8_t *value_end
+    const uint8_t *headers
+    uint64_t header_count
+    const uint8_t *end
+
+cdef struct Head:
+    const uint8_t *data
+    size_t size
+
+cdef struct Run:
+    int64_t first
+    int64_t last
+
+cdef struct Built:
+    size_t start  # where it is in the output, its header first
+    size_t end
+    size_t first_byte  # of the body
+    size_t last_byte
+    size_t runs_at
+    size_t runs
+    int64_t records
+    int64_t base_timestamp
+    int64_t min_timestamp
+    int64_t max_timestamp
+
+cdef struct Output:
+    Buffer bytes
+    Built *batches
+    size_t count
+    size_t room
+    Run *runs
+    size_t run_count
+    size_t run_room
+
+tandem_crc_prepare()
+cdef bint _crc_hardware = tandem_crc_has_hardware()
+cdef bint _sha_hardware = tandem_sha_has_hardware()
+
+
+cdef inline int64_t signed(uint64_t raw) noexcept nogil:
+    return <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
+
+
+cdef inline void put32(uint8_t *to, uint32_t value) noexcept nogil:
+    to[0] = <uint8_t>(value >> 24)
+    to[1] = <uint8_t>(value >> 16)
+    to[2] = <uint8_t>(value >> 8)
+    to[3] = <uint8_t>value
+
+
+cdef inline void put64(uint8_t *to, uint64_t value) noexcept nogil:
+    put32(to, <uint32_t>(value >> 32))
+    put32(to + 4, <uint32_t>value)
+
+
+cdef inline size_t long_size(int64_t value) noexcept nogil:
+    cdef uint64_t left = ((<uint64_t>value << 1) ^ <uint64_t>(value >> 63)) >> 7
+    cdef size_t size = 1
+    while left:
+        left >>= 7
+        size += 1
+    return size
+
+
+cdef inline const uint8_t *sized(const uint8_t *at, const uint8_t *end, const uint8_t **begin) noexcept nogil:
+    """Read a length and as many bytes from `begin` on; return the place after them."""
+    cdef uint64_t size
+    at = number(at, end, &size)
+    if at == NULL or size & 1 or size >> 1 > <uint64_t>(end - at):
+        return NULL
+    begin[0] = at
+    return at + (size >> 1)
+
+
+cdef const uint8_t *array_end(const uint8_t *at, const uint8_t *end, uint64_t *count) noexcept nogil:
+    """Return the place after an array of headers and how many there are. It may come in blocks, as Avro allows."""
+    cdef uint64_t raw, items
+    cdef const uint8_t *begin
+    count[0] = 0
+    while True:
+        at = number(at, end, &raw)
+        if at == NULL or not raw:
+            return at
+        items = raw >> 1
+        if raw & 1:  # "a negative count is followed by the block's size in bytes"
+            items += 1
+            at = number(at, end, &raw)
+            if at == NULL:
+                return NULL
+        if items > <uint64_t>(end - at):
+            return NULL
+        count[0] += items
+        while items:
+            at = sized(at, end, &begin)
+            if at == NULL:
+                return NULL
+            at = number(at, end, &raw)
+            if at == NULL or raw & ~<uint64_t>2:
+                return NULL
+            if raw:
+                at = sized(at, end, &begin)
+                if at == NULL:
+                    return NULL
+            items -= 1
+
+
+cdef inline const uint8_t *read(
+    const uint8_t *at, const uint8_t *end, const Head *head, Span *span
+) noexcept nogil:
+    """Read the record at `at`; return the place after it, NULL if it is damaged or not of this topic and partition."""
+    cdef uint64_t raw
+    if <size_t>(end - at) < head.size or memcmp(at, head.data, head.size):
+        return NULL
+    at = number(at + head.size, end, &raw)
+    if at == NULL:
+        return NULL
+    span.offset = signed(raw)
+    at = number(at, end, &raw)
+    if at == NULL:
+        return NULL
+    span.timestamp = signed(raw)
+    if end - at < 2 or (at[0] != 0 and at[0] != 2 and at[0] != 4):
+        return NULL
+    span.kind = at[0] >> 1
+    at += 1
+
+    if at[0] == 2:
+        span.key_at = at + 1
+        at = sized(at + 1, end, &span.key)
+        if at == NULL:
+            return NULL
+        span.key_end = at
+    elif at[0] == 0:
+        span.key_at = span.key = span.key_end = NULL
+        at += 1
+    else:
+        return NULL
+
+    if at >= end:
+        return NULL
+    if at[0] == 2:
+        span.value_at = at + 1
+        at = sized(at + 1, end, &span.value)
+        if at == NULL:
+            return NULL
+        span.value_end = at
+    elif at[0] == 0:
+        span.value_at = span.value = span.value_end = NULL
+        at += 1
+    else:
+        return NULL
+
+    span.headers = at
+    if at >= end:
+        return NULL
+    if at[0]:
+        at = array_end(at, end, &span.header_count)
+    else:
+        span.header_count = 0
+        at += 1
+    span.end = at
+    return at
+
+
+cdef size_t headers_size(const Span *span) noexcept nogil:
+    """Return the bytes of the headers as a batch has them."""
+    cdef uint64_t left = span.header_count, raw = 0, items
+    cdef const uint8_t *at = span.headers
+    cdef const uint8_t *begin = NULL
+    cdef size_t size = long_size(<int64_t>left)
+    while left:
+        at = number(at, span.end, &raw)
+        items = raw >> 1
+        if raw & 1:
+            items += 1
+            at = number(at, span.end, &raw)
+        left -= items
+        while items:
+            at = sized(at, span.end, &begin)
+            size += long_size(at - begin) + (at - begin)
+            at = number(at, span.end, &raw)
+            if raw:
+                at = sized(at, span.end, &begin)
+                size += long_size(at - begin) + (at - begin)
+            else:
+                size += 1
+            items -= 1
+    return size
+
+
+cdef uint8_t *put_headers(uint8_t *to, const Span *span) noexcept nogil:
+    """Write the headers as a batch has them."""
+    cdef uint64_t left = span.header_count, raw = 0, items
+    cdef const uint8_t *at = span.headers
+    cdef const uint8_t *begin = NULL
+    to = put_long(to, <int64_t>left)
+    while left:
+        at = number(at, span.end, &raw)
+        items = raw >> 1
+        if raw & 1:
+            items += 1
+            at = number(at, span.end, &raw)
+        left -= items
+        while items:
+            at = sized(at, span.end, &begin)
+            to = put_bytes(put_long(to, at - begin), begin, at - begin)
+            at = number(at, span.end, &raw)
+            if raw:
+                at = sized(at, span.end, &begin)
+                to = put_bytes(put_long(to, at - begin), begin, at - begin)
+            else:
+                to = put_long(to, -1)
+            items -= 1
+    return to
+
+
+cdef Verdict open_batch(Output *out, const Span *span, size_t first_byte) noexcept nogil:
+    cdef void *items
+    cdef size_t room
+    cdef Built *batch
+    if out.count == out.room:
+        room = 2 * out.room + 8
+        items = realloc(out.batches, room * sizeof(Built))
+        if items == NULL:
+            return NO_MEMORY
+        out.batches = <Built *>items
+        out.room = room
+    if make_room(&out.bytes, HEADER_SIZE) != FINE:
+        return NO_MEMORY
+    batch = &out.batches[out.count]
+    out.count += 1
+    batch.start = out.bytes.size
+    out.bytes.size += HEADER_SIZE
+    batch.first_byte = first_byte
+    batch.runs_at = out.run_count
+    batch.runs = 0
+    batch.records = 0
+    batch.base_timestamp = batch.min_timestamp = batch.max_timestamp = span.timestamp
+    return FINE
+
+
+cdef Verdict add_offset(Output *out, Built *batch, int64_t offset) noexcept nogil:
+    cdef void *items
+    cdef size_t room
+    if batch.runs and out.runs[out.run_count - 1].last == offset - 1:
+        out.runs[out.run_count - 1].last = offset
+        return FINE
+    if out.run_count == out.run_room:
+        room = 2 * out.run_room + 8
+        items = realloc(out.runs, room * sizeof(Run))
+        if items == NULL:
+            return NO_MEMORY
+        out.runs = <Run *>items
+        out.run_room = room
+    out.runs[out.run_count].first = out.runs[out.run_count].last = offset
+    out.run_count += 1
+    batch.runs += 1
+    return FINE
+
+
+cdef Verdict close_batch(Output *out, bint seal) noexcept nogil:
+    """Write the header of the last batch, as that of an uncompressed one; its CRC only to `seal` it."""
+    cdef Built *batch = &out.batches[out.count - 1]
+    cdef uint8_t *at = out.bytes.data + batch.start
+    cdef size_t size = out.bytes.size - batch.start
+    batch.end = out.bytes.size
+    if size > <size_t>INT_MAX:
+        return DAMAGED
+    memset(at, 0, HEADER_SIZE)
+    put32(at + LENGTH_AT, <uint32_t>(size - LENGTH_FROM))
+    put32(at + EPOCH_AT, <uint32_t>-1)
+    at[MAGIC_AT] = MAGIC
+    put32(at + LAST_DELTA_AT, <uint32_t>(batch.records - 1))
+    put64(at + BASE_TIMESTAMP_AT, <uint64_t>batch.base_timestamp)
+    put64(at + MAX_TIMESTAMP_AT, <uint64_t>batch.max_timestamp)
+    memset(at + PRODUCER_AT, 0xFF, NO_PRODUCER_SIZE)
+    put32(at + COUNT_AT, <uint32_t>batch.records)
+    if seal:
+        put32(at + CRC_AT, tandem_crc32c(at + COVERED_AT, size - COVERED_AT, _crc_hardware))
+    return FINE
+
+
+cdef Verdict fill(
+    const uint8_t *data,
+    size_t data_size,
+    int64_t count,
+    const Head *head,
+    int64_t start,
+    int64_t stop,
+    int64_t max_bytes,
+    int64_t max_records,
+    bint seal,
+    Output *out,
+) noexcept nogil:
+    """Fill batch after batch, as `reverse.build_batches` does."""
+    cdef const uint8_t *at = data
+    cdef const uint8_t *end = data + data_size
+    cdef const uint8_t *begin
+    cdef uint8_t *to
+    cdef Built *batch = NULL
+    cdef Span span
+    cdef int64_t previous = -1, distance = 0, index
+    cdef size_t content, headers, length
+    while count:
+        count -= 1
+        begin = at
+        at = read(at, end, head, &span)
+        if at == NULL or span.offset <= previous:
+            return DAMAGED
+        previous = span.offset
+        if span.offset < start:
+            continue
+        if span.offset >= stop:
+            break
+        headers = 1 if not span.header_count else headers_size(&span)
+        content = (
+            (1 if span.key_at == NULL else <size_t>(span.key_end - span.key_at))
+            + (1 if span.value_at == NULL else <size_t>(span.value_end - span.value_at))
+            + headers
+        )
+        index = 0 if batch == NULL else batch.records
+        length = 0
+        if index:
+            # A distance that a batch can't hold: the next one starts here.
+            if index >= max_records or __builtin_sub_overflow(span.timestamp, batch.base_timestamp, &distance):
+                index = 0
+            else:
+                length = 1 + long_size(distance) + long_size(index) + content
+                if <int64_t>(out.bytes.size - batch.start + long_size(<int64_t>length) + length) > max_bytes:
+                    index = 0
+        if not index:
+            if batch != NULL and close_batch(out, seal) != FINE:
+                return DAMAGED
+            if open_batch(out, &span, begin - data) != FINE:
+                return NO_MEMORY
+            batch = &out.batches[out.count - 1]
+            distance = 0
+            length = 3 + content
+        if make_room(&out.bytes, length + 10) != FINE:
+            return NO_MEMORY
+        to = put_long(out.bytes.data + out.bytes.size, <int64_t>length)
+        to[0] = 0
+        to = put_long(put_long(to + 1, distance), index)
+        if span.key_at == NULL:
+            to[0] = 1
+            to += 1
+        else:
+            to = put_bytes(to, span.key_at, span.key_end - span.key_at)
+        if span.value_at == NULL:
+            to[0] = 1
+            to += 1
+        else:
+            to = put_bytes(to, span.value_at, span.value_end - span.value_at)
+        if span.header_count:
+            to = put_headers(to, &span)
+        else:
+            to[0] = 0
+            to += 1
+        out.bytes.size = to - out.bytes.data
+        if add_offset(out, batch, span.offset) != FINE:
+            return NO_MEMORY
+        batch.records += 1
+        batch.last_byte = at - data
+        if span.timestamp < batch.min_timestamp:
+            batch.min_timestamp = span.timestamp
+        elif span.timestamp > batch.max_timestamp:
+            batch.max_timestamp = span.timestamp
+    else:
+        if at != end:
+            return DAMAGED
+    return FINE if batch == NULL else close_batch(out, seal)
+
+
+def build(
+    const uint8_t[::1] data,
+    int64_t count,
+    bytes head,
+    int64_t start,
+    int64_t stop,
+    int64_t max_bytes,
+    int64_t max_records,
+    bint seal,
+):
+    """Return the batches of a body, or None if something is wrong with it.
+
+    Each is (bytes, base timestamp, least, greatest, runs, first byte, last byte, records): finished batches under
+    `seal`, else only the records, for whoever compresses them.
+    """
+    cdef const uint8_t *at = NULL
+    cdef size_t size = data.shape[0], skipped = 0 if seal else HEADER_SIZE
+    cdef Verdict verdict
+    cdef Head wanted
+    cdef Output out
+    cdef Built *batch
+    cdef size_t n, run
+    if count <= 0 or not size:
+        return None
+    at = &data[0]
+    wanted.data, wanted.size = head, len(head)
+    memset(&out, 0, sizeof(Output))
+    try:
+        with nogil:
+            # A record has its topic and partition only there, and its own length only here.
+            verdict = make_room(&out.bytes, size + 4096)
+            if verdict == FINE:
+                verdict = fill(at, size, count, &wanted, start, stop, max_bytes, max_records, seal, &out)
+        if verdict == NO_MEMORY:
+            raise MemoryError
+        if verdict == DAMAGED:
+            return None
+        found = []
+        for n in range(out.count):
+            batch = &out.batches[n]
+            runs = []
+            for run in range(batch.runs_at, batch.runs_at + batch.runs):
+                runs.append((out.runs[run].first, out.runs[run].last))
+            found.append(
+                (
+                    out.bytes.data[batch.start + skipped : batch.end],
+                    batch.base_timestamp,
+                    batch.min_timestamp,
+                    batch.max_timestamp,
+                    tuple(runs),
+                    batch.first_byte,
+                    batch.last_byte,
+                    batch.records,
+                )
+            )
+        return found
+    finally:
+        free(out.bytes.data)
+        free(out.batches)
+        free(out.runs)
+
+
+cdef inline void hash_bytes(
+    tandem_sha *sha, const uint8_t *place, const uint8_t *data, const uint8_t *end, bint hardware
+) noexcept nogil:
+    """Add a length and as many bytes; without a `place`, null."""
+    cdef uint8_t length[4]
+    put32(length, <uint32_t>-1 if place == NULL else <uint32_t>(end - data))
+    tandem_sha_add(sha, length, 4, hardware)
+    if end != data:
+        tandem_sha_add(sha, data, end - data, hardware)
+
+
+cdef void hash_headers(tandem_sha *sha, const Span *span, bint hardware) noexcept nogil:
+    cdef uint64_t left = span.header_count, raw = 0, items
+    cdef const uint8_t *at = span.headers
+    cdef const uint8_t *begin = NULL
+    cdef uint8_t length[4]
+    put32(length, <uint32_t>left)
+    tandem_sha_add(sha, length, 4, hardware)
+    while left:
+        at = number(at, span.end, &raw)
+        items = raw >> 1
+        if raw & 1:
+            items += 1
+            at = number(at, span.end, &raw)
+        left -= items
+        while items:
+            at = sized(at, span.end, &begin)
+            hash_bytes(sha, begin, begin, at, hardware)
+            at = number(at, span.end, &raw)
+            if raw:
+                at = sized(at, span.end, &begin)
+                hash_bytes(sha, begin, begin, at, hardware)
+            else:
+                hash_bytes(sha, NULL, NULL, NULL, hardware)
+            items -= 1
+
+
+def advance(const uint8_t[::1] data, int64_t count, bytes head, bytes state, bint hardware=True):
+    """Return what `content_hash.advance_body` does, or None if something is wrong with the body."""
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef size_t size = data.shape[0]
+    cdef Head wanted
+    cdef Span span
+    cdef tandem_sha sha
+    cdef uint8_t digest[DIGEST_SIZE]
+    cdef uint8_t stamp[8]
+    cdef int64_t tombstones = 0, null_keys = 0, left = count
+    cdef const uint8_t *before = state
+    if count <= 0 or not size or len(state) != DIGEST_SIZE or <int64_t>size > INT_MAX:
+        return None
+    wanted.data, wanted.size = head, len(head)
+    memcpy(digest, before, DIGEST_SIZE)
+    hardware = hardware and _sha_hardware
+    at = &data[0]
+    end = at + size
+    with nogil:
+        while left and at != NULL:
+            left -= 1
+            at = read(at, end, &wanted, &span)
+            if at == NULL:
+                break
+            tandem_sha_begin(&sha)
+            tandem_sha_add(&sha, digest, DIGEST_SIZE, hardware)
+            put64(stamp, <uint64_t>span.timestamp)
+            tandem_sha_add(&sha, stamp, 8, hardware)
+            hash_bytes(&sha, span.key_at, span.key, span.key_end, hardware)
+            hash_bytes(&sha, span.value_at, span.value, span.value_end, hardware)
+            hash_headers(&sha, &span, hardware)
+            tandem_sha_end(&sha, digest, hardware)
+            tombstones += span.value_at == NULL
+            null_keys += span.key_at == NULL
+    if at != end:
+        return None
+    return (<const char *>digest)[:DIGEST_SIZE], tombstones, null_keys
+
+
+def survey(const uint8_t[::1] data, int64_t count, bytes head):
+    """Return (tombstones, first, last, least timestamp, greatest, disorder) of a body, or None if something is wrong.
+
+    `disorder` is the first offset that is not above the one before it, with that one, or None.
+    """
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef size_t size = data.shape[0]
+    cdef Head wanted
+    cdef Span span
+    cdef int64_t tombstones = 0, left = count
+    cdef int64_t first = 0, last = 0, least = 0, greatest = 0, wrong = 0, before_wrong = 0
+    cdef bint ordered = True
+    if count <= 0 or not size:
+        return None
+    wanted.data, wanted.size = head, len(head)
+    at = &data[0]
+    end = at + size
+    with nogil:
+        while left:
+            at = read(at, end, &wanted, &span)
+            if at == NULL:
+                break
+            if left == count:
+                first = span.offset
+                least = greatest = span.timestamp
+            elif ordered and span.offset <= last:
+                ordered = False
+                wrong, before_wrong = span.offset, last
+            left -= 1
+            last = span.offset
+            if span.timestamp < least:
+                least = span.timestamp
+            elif span.timestamp > greatest:
+                greatest = span.timestamp
+            tombstones += span.value_at == NULL
+    if at != end:
+        return None
+    return tombstones, first, last, least, greatest, None if ordered else (wrong, before_wrong)
+
+
+def spans(bytes data, size_t start, int64_t most, bytes head):
+    """Return the spans of `most` records from byte `start` on and the place after them, or None if something is wrong.
+
+    Here the interpreter's lock is held: what is made is Python's.
+    """
+    cdef const uint8_t *begin = data
+    cdef const uint8_t *end = begin + len(data)
+    cdef const uint8_t *record = begin + start
+    cdef const uint8_t *after
+    cdef Head wanted
+    cdef Span span
+    cdef list found = []
+    wanted.data, wanted.size = head, len(head)
+    if start > <size_t>len(data):
+        return None
+    while most > 0:
+        after = read(record, end, &wanted, &span)
+        if after == NULL:
+            return None
+        found.append((
+            head,
+            record - begin,
+            span.offset,
+            span.timestamp,
+            span.kind,
+            -1 if span.key_at == NULL else span.key_at - begin,
+            -1 if span.key_at == NULL else span.key - begin,
+            key_end(&span) - begin,
+            -1 if span.value_at == NULL else span.value_at - begin,
+            -1 if span.value_at == NULL else span.value - begin,
+            span.headers - begin,
+            span.headers - begin,
+            after - begin,
+        ))
+        record = after
+        most -= 1
+    return found, record - begin
+
+
+cdef inline const uint8_t *key_end(const Span *span) noexcept nogil:
+    """Return the place after the key, or after the byte that says that there is none."""
+    if span.key_at != NULL:
+        return span.key_end
+    return span.headers - 1 if span.value_at == NULL else span.value_at - 1
+
+
+cdef inline const uint8_t *put_modern(
+    const uint8_t *at, const uint8_t *end, uint8_t **to, int null, bint empty_as_null, int64_t *empty
+) noexcept nogil:
+    """Write a key or value of version 1 as it is today; return the place after it. `null` -1: it is no union."""
+    cdef const uint8_t *begin = NULL
+    if null >= 0:
+        if at >= end or (at[0] != 0 and at[0] != 2):
+            return NULL
+        at += 1
+        if at[-1] >> 1 == null:
+            to[0][0] = 0
+            to[0] += 1
+            return at
+    at = sized(at, end, &begin)
+    if at == NULL:
+        return NULL
+    empty[0] += at == begin
+    if empty_as_null and at == begin:
+        to[0][0] = 0
+        to[0] += 1
+    else:
+        to[0][0] = 2
+        to[0] = put_bytes(put_long(to[0] + 1, at - begin), begin, at - begin)
+    return at
+
+
+cdef const uint8_t *map_end(const uint8_t *at, const uint8_t *end, uint64_t *count) noexcept nogil:
+    """Return the place after a map of bytes and how many entries it has. It may come in blocks, as Avro allows."""
+    cdef uint64_t raw = 0, items
+    cdef const uint8_t *begin = NULL
+    count[0] = 0
+    while True:
+        at = number(at, end, &raw)
+        if at == NULL or not raw:
+            return at
+        items = raw >> 1
+        if raw & 1:
+            items += 1
+            at = number(at, end, &raw)
+            if at == NULL:
+                return NULL
+        if items > <uint64_t>(end - at):
+            return NULL
+        count[0] += items
+        while items:
+            at = sized(at, end, &begin)
+            if at == NULL:
+                return NULL
+            at = sized(at, end, &begin)
+            if at == NULL:
+                return NULL
+            items -= 1
+
+
+cdef uint8_t *put_map(const uint8_t *at, const uint8_t *end, uint8_t *to, uint64_t left, bint empty_as_null) noexcept nogil:
+    """Write the `left` entries of a map that `map_end` has looked at, as an array of headers."""
+    cdef uint64_t raw = 0, items
+    cdef const uint8_t *begin = NULL
+    cdef int64_t empty = 0
+    if left:
+        to = put_long(to, <int64_t>left)
+    while left:
+        at = number(at, end, &raw)
+        items = raw >> 1
+        if raw & 1:
+            items += 1
+            at = number(at, end, &raw)
+        left -= items
+        while items:
+            at = sized(at, end, &begin)
+            to = put_bytes(put_long(to, at - begin), begin, at - begin)
+            at = put_modern(at, end, &to, -1, empty_as_null, &empty)
+            items -= 1
+    to[0] = 0
+    return to + 1
+
+
+cdef const uint8_t *put_record(
+    const uint8_t *at, const uint8_t *end, const Head *head, Buffer *out, int *nulls, bint empty_as_null, int64_t *empty
+) noexcept nogil:
+    """Write a record of version 1 as it is today, behind what `out` holds; return the place after it."""
+    cdef uint64_t raw = 0, entries = 0
+    cdef const uint8_t *begin
+    cdef const uint8_t *after
+    cdef uint8_t *to
+    if <size_t>(end - at) < head.size or memcmp(at, head.data, head.size):
+        return NULL
+    begin = at = at + head.size
+    to = out.data + out.size
+    to = put_bytes(to, head.data, head.size)
+    at = number(at, end, &raw)
+    if at == NULL:
+        return NULL
+    to = put_unsigned(to, raw)
+    at = number(at, end, &raw)
+    if at == NULL:
+        return NULL
+    to = put_unsigned(to, raw)
+    to[0] = 0  # no timestamp type
+    to += 1
+    at = put_modern(at, end, &to, nulls[0], empty_as_null, &empty[0])
+    if at == NULL:
+        return NULL
+    at = put_modern(at, end, &to, nulls[1], empty_as_null, &empty[1])
+    if at == NULL:
+        return NULL
+    if nulls[2] >= 0:
+        if at >= end or (at[0] != 0 and at[0] != 2):
+            return NULL
+        at += 1
+        if at[-1] >> 1 == nulls[2]:
+            to[0] = 0
+            out.size = to + 1 - out.data
+            return at
+    after = map_end(at, end, &entries)
+    if after == NULL:
+        return NULL
+    out.size = put_map(at, after, to, entries, empty_as_null) - out.data
+    return after
+
+
+def modern(
+    const uint8_t[::1] data,
+    int64_t count,
+    bytes head,
+    int key_null,
+    int value_null,
+    int headers_null,
+    bint empty_as_null,
+):
+    """Return (body, empty keys, empty values) as `record_v1.modern` does, or None if something is wrong with the body.
+
+    The three numbers say which branch of a union is null, -1 for a field that is none.
+    """
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef size_t size = data.shape[0]
+    cdef Head wanted
+    cdef Buffer out
+    cdef int64_t left = count
+    cdef int64_t[2] empty
+    cdef int[3] nulls
+    cdef Verdict verdict = FINE
+    if count <= 0 or not size:
+        return None
+    wanted.data, wanted.size = head, len(head)
+    empty[0] = empty[1] = 0
+    nulls[0], nulls[1], nulls[2] = key_null, value_null, headers_null
+    memset(&out, 0, sizeof(Buffer))
+    at = &data[0]
+    end = at + size
+    try:
+        with nogil:
+            # A record has at least seven bytes more than its topic; at most it gets four bytes more, and one for each
+            # header, which has at least two.
+            if <uint64_t>count > size:
+                at = NULL
+            else:
+                verdict = make_room(&out, size + size // 2 + 4 * <size_t>count)
+            while verdict == FINE and left and at != NULL:
+                left -= 1
+                at = put_record(at, end, &wanted, &out, nulls, empty_as_null, empty)
+        if verdict == NO_MEMORY:
+            raise MemoryError
+        if at != end:
+            return None
+        return (<const char *>out.data)[: out.size], empty[0], empty[1]
+    finally:
+        free(out.data)
+
+
+def stamp(bytearray data, int64_t producer_id, int32_t producer_epoch, int32_t base_sequence, bint transactional):
+    """Write a producer into the header of a finished batch, in place, and the CRC that it then has."""
+    cdef uint8_t[::1] view = data
+    cdef size_t size = view.shape[0]
+    cdef uint8_t *at
+    if size < HEADER_SIZE:
+        raise ValueError("a batch is larger than its header")
+    at = &view[0]
+    with nogil:
+        put64(at + PRODUCER_AT, <uint64_t>producer_id)
+        at[PRODUCER_AT + 8] = <uint8_t>(producer_epoch >> 8)
+        at[PRODUCER_AT + 9] = <uint8_t>producer_epoch
+        put32(at + PRODUCER_AT + 10, <uint32_t>base_sequence)
+        at[COVERED_AT + 1] = at[COVERED_AT + 1] & ~TRANSACTIONAL | (TRANSACTIONAL if transactional else 0)
+        put32(at + CRC_AT, tandem_crc32c(at + COVERED_AT, size - COVERED_AT, _crc_hardware))

@@ -1,0 +1,105 @@
+"""What a restore and a verification do with every record of a body, and who can do it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from tandem.backup_avro.record.record_spans import Span
+from tandem.backup_avro.record.version_1 import LayoutV1, Modern
+from tandem.sink.transcode.batch import Compression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltBatch:
+    """One record batch, to be appended to the target as it is.
+
+    `runs` are the source offsets of its records, in order, as (first, last) of each stretch without a gap: the k-th
+    record, counted through all runs, gets the target's base offset + k. Its records are those in body[start:end], bytes
+    of the body that it was built from. Timestamps in ms, -1 for none. `oversized`: its one record is, before
+    compression, larger than the limit that was given.
+    """
+
+    data: bytes
+    topic: str
+    partition: int
+    records: int
+    first_offset: int
+    last_offset: int
+    runs: tuple[tuple[int, int], ...]
+    start: int
+    end: int
+    min_timestamp: int
+    max_timestamp: int
+    oversized: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advanced:
+    """The state of a content hash (see content_hash) after some records, and how many of those lack key or value."""
+
+    state: bytes
+    tombstones: int
+    null_keys: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What the records of a body are. `head` is the encoded topic and partition that all of them begin with.
+
+    Timestamps in ms. `disorder`: the first offset that is not above the one before it, and that one.
+    """
+
+    head: bytes
+    tombstones: int
+    first_offset: int
+    last_offset: int
+    min_timestamp: int
+    max_timestamp: int
+    disorder: tuple[int, int] | None
+
+
+class BodyWorker(Protocol):
+    """Works on bodies, the `count` uncompressed records of blocks, and on batches that come of them.
+
+    Stateless and safe to call from several threads.
+    """
+
+    name: str
+
+    def build_batches(
+        self,
+        body: bytes | memoryview,
+        count: int,
+        *,
+        max_batch_bytes: int,
+        max_batch_records: int,
+        compression: Compression,
+        start: int = 0,
+        until: int | None = None,
+    ) -> Iterator[BuiltBatch]:
+        """See `reverse.build_batches`."""
+        ...
+
+    def advance(self, state: bytes, body: bytes | memoryview, count: int) -> Advanced:
+        """See `content_hash.advance_body`."""
+        ...
+
+    def survey(self, body: bytes, count: int) -> Survey | None:
+        """Look at all records at once. None where it takes a look at each: damage, several partitions, plain Python."""
+        ...
+
+    def spans(self, body: bytes, count: int) -> Iterator[Span]:
+        """See `backup_avro.record.record_spans.spans`."""
+        ...
+
+    def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> Modern:
+        """See `record_v1.modern`."""
+        ...
+
+    def stamped(
+        self, data: bytes | bytearray, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
+    ) -> bytes | bytearray:
+        """See `batch.with_producer`."""
+        ...

@@ -1,0 +1,165 @@
+"""Bodies worked on by `_bodies` where all is well, and by plain Python to say what is wrong where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record import version_1
+from tandem.backup_avro.record.binary_reader import BinaryReader
+from tandem.backup_avro.record.record_spans import Span, spans
+from tandem.backup_avro.record.varint import LONG_MAX
+from tandem.backup_avro.record.version_1 import LayoutV1, Modern
+from tandem.sink.transcode import _bodies, content_hash, reverse
+from tandem.sink.transcode import batch as layout
+from tandem.sink.transcode.batch import Compression
+from tandem.sink.transcode.bodies import Advanced, BuiltBatch, Survey
+
+#: A record begins with its topic (at most 249 bytes and their length) and partition.
+_HEAD_BYTES: Final = 300
+#: Spans that are made at once. They take 400 bytes each, and whoever reads many bodies side by side holds some of each.
+_SPANS: Final = 128
+
+
+class CompiledBodies:
+    """`BodyWorker` without the interpreter's lock, but for the compression of batches, which lets it go by itself."""
+
+    name = "compiled"
+
+    def build_batches(
+        self,
+        body: bytes | memoryview,
+        count: int,
+        *,
+        max_batch_bytes: int,
+        max_batch_records: int,
+        compression: Compression,
+        start: int = 0,
+        until: int | None = None,
+    ) -> Iterator[BuiltBatch]:
+        """See `reverse.build_batches`."""
+        found = None
+        place = _place(bytes(body[:_HEAD_BYTES]))
+        plain = compression is Compression.NONE
+        if place is not None and max_batch_records > 0:
+            found = _bodies.build(
+                body,
+                count,
+                place[0],
+                start,
+                LONG_MAX if until is None else until,
+                max_batch_bytes,
+                max_batch_records,
+                plain,
+            )
+        if place is None or found is None:
+            yield from reverse.build_batches(
+                body,
+                count,
+                max_batch_bytes=max_batch_bytes,
+                max_batch_records=max_batch_records,
+                compression=compression,
+                start=start,
+                until=until,
+            )
+            return
+        _, topic, partition = place
+        for data, base_timestamp, min_timestamp, max_timestamp, runs, first_byte, last_byte, records in found:
+            yield BuiltBatch(
+                data=data
+                if plain
+                else reverse.packed(
+                    data,
+                    compression,
+                    records=records,
+                    base_timestamp=base_timestamp,
+                    max_timestamp=max_timestamp,
+                ),
+                topic=topic,
+                partition=partition,
+                records=records,
+                first_offset=runs[0][0],
+                last_offset=runs[-1][1],
+                runs=runs,
+                start=first_byte,
+                end=last_byte,
+                min_timestamp=min_timestamp,
+                max_timestamp=max_timestamp,
+                oversized=len(data) + (0 if plain else layout.HEADER_SIZE) > max_batch_bytes,
+            )
+
+    def advance(self, state: bytes, body: bytes | memoryview, count: int) -> Advanced:
+        """See `content_hash.advance_body`."""
+        place = _place(bytes(body[:_HEAD_BYTES]))
+        found = None if place is None else _bodies.advance(body, count, place[0], state)
+        if found is None:
+            return content_hash.advance_body(state, body, count)
+        state, tombstones, null_keys = found
+        return Advanced(state=state, tombstones=tombstones, null_keys=null_keys)
+
+    def survey(self, body: bytes, count: int) -> Survey | None:
+        """See `BodyWorker.survey`."""
+        place = _place(body[:_HEAD_BYTES])
+        found = None if place is None else _bodies.survey(body, count, place[0])
+        if place is None or found is None:
+            return None
+        tombstones, first, last, least, greatest, disorder = found
+        return Survey(
+            head=place[0],
+            tombstones=tombstones,
+            first_offset=first,
+            last_offset=last,
+            min_timestamp=least,
+            max_timestamp=greatest,
+            disorder=disorder,
+        )
+
+    def spans(self, body: bytes, count: int) -> Iterator[Span]:
+        """See `backup_avro.record.record_spans.spans`.
+
+        Some at a time, for a span takes more memory than a small record.
+        """
+        place = _place(body[:_HEAD_BYTES])
+        done = at = 0
+        while place is not None and done < count:
+            found = _bodies.spans(body, at, min(count - done, _SPANS), place[0])
+            if found is None:
+                break
+            some, at = found
+            yield from some
+            done += len(some)
+        if done < count or at != len(body):
+            yield from islice(spans(body, count), done, None)
+
+    def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> Modern:
+        """See `record_v1.modern`."""
+        place = _place(body[:_HEAD_BYTES])
+        found = None
+        if place is not None:
+            branches = (layout.key_null, layout.value_null, layout.headers_null)
+            key, value, headers = (-1 if branch is None else branch for branch in branches)
+            found = _bodies.modern(body, count, place[0], key, value, headers, empty_as_null)
+        if found is None:
+            return version_1.modern(body, count, layout, empty_as_null=empty_as_null)
+        written, empty_keys, empty_values = found
+        return Modern(body=written, empty_keys=empty_keys, empty_values=empty_values)
+
+    def stamped(
+        self, data: bytes | bytearray, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
+    ) -> bytes | bytearray:
+        """See `batch.with_producer`."""
+        stamped = bytearray(data)
+        _bodies.stamp(stamped, producer_id, producer_epoch, base_sequence, transactional)
+        return stamped
+
+
+def _place(start: bytes) -> tuple[bytes, str, int] | None:
+    """Return topic and partition at the start of a body, encoded and decoded; None if they are not there."""
+    reader = BinaryReader(start)
+    try:
+        topic, partition = reader.topic(), reader.int32()
+    except DamagedError:
+        return None
+    return start[: reader.position], topic, partition

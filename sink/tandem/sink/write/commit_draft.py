@@ -1,0 +1,247 @@
+"""Putting a commit together: what changed since the last one, in tracks, topics and consumer groups."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey, Position, Topic
+from tandem.backup_avro.chain.generation import Generation
+from tandem.sink import clock
+from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, expires, own_config, tombstones_promised_s
+from tandem.sink.read.marks import Marks
+from tandem.sink.read.partition_progress import (
+    CONFIRM_CEILING_S,
+    SHORTEST_RETENTION_S,
+    Track,
+    longest_gap_s,
+    shorter_promise,
+)
+from tandem.sink.read.reader_context import Board
+from tandem.sink.read.survey import Survey
+from tandem.sink.write.commit import Draft
+
+_HEAD_FRESH_MS = 10_000
+_PATIENCE_S = 600.0
+"""How long commits wait for somebody to describe a topic; an outage of the brokers' admin side is shorter."""
+
+
+class Drafter:
+    """Knows what the chain has and what it lacks. Used from the pipeline's thread.
+
+    `guarded` are the topics that are there as of the last survey, and those that were denied as they were known.
+    """
+
+    def __init__(self, board: Board, state: Generation, *, max_objects: int, flush_interval_s: float) -> None:
+        self._board = board
+        self._state = state
+        self._max_objects = max_objects
+        self._marks = Marks(flush_interval_s=flush_interval_s)
+        self._topics = dict(state.topics)
+        self._longer: dict[str, tuple[float | None, float]] = {}
+        self._asked: dict[str, float] = {}
+        self._unsure_since: float | None = None
+        self._news: dict[str, Topic] = {}
+        self.guarded: tuple[Topic, ...] = ()
+        self._groups = {name: tuple(offsets.values()) for name, offsets in state.groups.items()}
+        self._groups_seen = self._groups
+
+    def survey(self, survey: Survey) -> list[Topic]:
+        """Take a survey; return the topics that are gone since the last one."""
+        now = clock.now()
+        present = survey.found.with_known(self._topics)
+        described = {topic.topic_id for topic in survey.found.topics}
+        self._asked = {of: survey.asked if of in described else self._asked.get(of, -math.inf) for of in present}
+        gone = [topic for name, topic in self._topics.items() if name not in present and not topic.removed]
+        told = (self._told(topic, now) for topic in present.values())
+        for topic in [*told, *(replace(topic, removed=True) for topic in gone)]:
+            if self._topics.get(topic.topic_id) != topic:
+                self._topics[topic.topic_id] = self._news[topic.topic_id] = topic
+        self.guarded = tuple(present.values())
+        if survey.groups is not None:
+            kept = self._on_unasked(present.keys() - {topic.topic_id for topic in survey.found.topics}, survey.groups)
+            answered = self._still_known(survey.groups) | {
+                name: offsets for name, offsets in survey.groups.items() if offsets
+            }
+            self._groups_seen = answered | {
+                name: (*(one for one in answered.get(name, ()) if one not in offsets), *offsets)
+                for name, offsets in kept.items()
+            }
+        for track in self._board.tracks.values():
+            if track.key.topic_id in present:
+                config = present[track.key.topic_id].config
+                track.promise(tombstones_promised_s(config), now=now)
+                track.expires = expires(config)
+        return gone
+
+    def _told(self, topic: Topic, now: float) -> Topic:
+        """Return what the chain is told of a topic: a longer promise for tombstones only once no gap began before it.
+
+        Whoever goes on with the chain judges by what it says what was missed since, and what of a base was read.
+        """
+        before = self._topics.get(topic.topic_id)
+        if before is not None:
+            topic = replace(topic, config=own_config(topic.config, before.config))
+        promised_s = tombstones_promised_s(topic.config)
+        if before is None or shorter_promise(tombstones_promised_s(before.config), promised_s) == promised_s:
+            self._longer.pop(topic.topic_id, None)
+            return topic
+        if self._longer.get(topic.topic_id, (0.0, 0.0))[0] != promised_s:
+            self._longer[topic.topic_id] = (promised_s, now)
+        since = self._longer[topic.topic_id][1]
+        settled = {track.key for track in self._board.tracks.values() if track.settled_since(since)}
+        # A list: the committer's thread adds positions meanwhile.
+        if settled.issuperset(key for key in list(self._state.positions) if key.topic_id == topic.topic_id):
+            del self._longer[topic.topic_id]
+            return topic
+        return replace(topic, config=before.config)
+
+    def untold(self, topic_id: str) -> None:
+        """A commit has left out what it was to say of a topic: it is told again, as what was known before."""
+        self._topics.pop(topic_id, None)
+        known = self._state.topics.get(topic_id)
+        if known is not None:
+            self._topics[topic_id] = known
+
+    def unsure(self) -> bool:
+        """Whether what was read can't be judged yet: it came late, and by what promise is known from long ago only.
+
+        What was promised at any time before a topic was last described is known. What is cleaned later lives for at
+        least `SHORTEST_RETENTION_S` from then on. If nobody describes it for long, that is what counts.
+        """
+        now, longest_s = clock.now(), longest_gap_s(SHORTEST_RETENTION_S)
+        unknown = {topic_id for topic_id, asked in self._asked.items() if now - asked > longest_s}
+        doubtful = [
+            track
+            for track in (self._board.tracks.values() if unknown else ())
+            if track.key.topic_id in unknown and track.gap_s(now) > longest_s and not (track.lost or track.frozen)
+        ]
+        self._unsure_since = (self._unsure_since or now) if doubtful else None
+        if self._unsure_since is None:
+            return False
+        if now - self._unsure_since < _PATIENCE_S:
+            return True
+        for track in doubtful:
+            track.hold_to(SHORTEST_RETENTION_S)
+        return False
+
+    def _still_known(self, groups: Mapping[str, tuple[GroupOffset, ...] | None]) -> dict[str, tuple[GroupOffset, ...]]:
+        """Return what was known of groups that could not be asked for: silence does not say that they are gone."""
+        all_listed = ANY_GROUP not in groups
+        return {
+            name: offsets
+            for name, offsets in self._groups_seen.items()
+            if (groups[name] is None if name in groups else not all_listed)
+        }
+
+    def _on_unasked(
+        self, topic_ids: Collection[str], groups: Mapping[str, tuple[GroupOffset, ...] | None]
+    ) -> dict[str, tuple[GroupOffset, ...]]:
+        """Return what was known of groups on topics that are denied: nobody was asked for their offsets there.
+
+        There is none for a group that was left out for want of room.
+        """
+        found = {
+            name: tuple(one for one in offsets if one.key.topic_id in topic_ids)
+            for name, offsets in self._groups_seen.items()
+            if groups.get(name) != ()
+        }
+        return {name: offsets for name, offsets in found.items() if offsets}
+
+    def mark(self) -> None:
+        """Note where the logs end, about once a second. Before COMPLETE nothing can be restored as of then anyway."""
+        now = self._board.now()
+        if self._marks.due(now) and self._state.complete:
+            self._marks.take(now, self._board.tracks.values())
+
+    def news(self) -> bool:
+        """Whether there is anything to commit besides being at head."""
+        return bool(
+            self._board.roller.bytes
+            or self._news
+            or self._groups != self._groups_seen
+            or any(track.changed() for track in self._board.tracks.values())
+        )
+
+    def proof_due(self) -> bool:
+        """Whether all is read through, but the chain does not say so yet: the last step before COMPLETE."""
+        tracks = self._board.tracks.values()
+        return all(track.read_through for track in tracks) and not all(
+            self._state.read_through(track.key) for track in tracks
+        )
+
+    def confirm_interval_s(self) -> float:
+        """Return how often being at head is confirmed when there is nothing new: min(D/8, 15 min).
+
+        A D of less than a minute, or of 0, asks for no more than that does: a tail may be away for as long.
+        """
+        promised = (track.retention_s for track in self._board.tracks.values())
+        shortest = min((max(one, SHORTEST_RETENTION_S) for one in promised if one is not None), default=86_400.0)
+        return min(shortest / 8, CONFIRM_CEILING_S)
+
+    def draft(self) -> Draft | None:
+        """Cut all buffers and return what to commit, None if there is nothing to say at all."""
+        now = clock.now()
+        # One number speaks for all that are not named, so it must not fall behind what it said before.
+        stale = max(self._board.now() - _HEAD_FRESH_MS, self._state.heads[1])
+        named: list[Track] = []
+        unnamed: list[Track] = []
+        for track in self._board.tracks.values():
+            # In the middle of a base chunk there are records, while the position is what it was.
+            news = track.changed() or self._board.roller.holds(track.key)
+            # What an earlier life saw at head it saw by other clocks than those that this entry tells of.
+            apart = track.head_at < stale or track.skew is not None
+            (named if news or apart else unnamed).append(track)
+        taints = tuple(taint for taint in (track.taint(now) for track in named) if taint is not None)
+        groups: dict[str, tuple[GroupOffset, ...]] = {
+            name: offsets for name, offsets in self._groups_seen.items() if self._groups.get(name) != offsets
+        }
+        groups |= {name: () for name in self._groups if name not in self._groups_seen}
+        names = {track.key: track.topic for track in self._board.tracks.values()}
+        adopted, self._board.adopted = self._board.adopted, {}
+        draft = Draft(
+            stored=tuple(item for items in adopted.values() for item in items),
+            objects=tuple(self._board.roller.cut(_Names(self._state, names), max_objects=self._max_objects)),
+            positions=(self._unread() if unnamed else {}) | {track.key: track.record() for track in named},
+            head_at=min((track.head_at for track in unnamed), default=None),
+            skew=self._board.skew() if named or unnamed else None,
+            topics=tuple(self._news.values()),
+            groups=groups,
+            marks=self._marks.cut(),
+            taints=taints,
+            names={track.key.topic_id: track.topic for track in named},
+        )
+        self._news = {}
+        self._groups = self._groups_seen
+        said = (draft.objects, draft.stored, draft.positions, draft.topics, draft.groups, draft.head_at)
+        return draft if any(said) else None
+
+    def _unread(self) -> dict[PartitionKey, Position]:
+        """Return the chain's positions that nobody reads now: a number for all others must not speak for them."""
+        read = {track.key for track in self._board.tracks.values()}
+        return {key: self._state.restated(key) for key in list(self._state.positions) if key not in read}
+
+
+class _Names:
+    """Keys for the objects of one cut."""
+
+    def __init__(self, state: Generation, names: dict[PartitionKey, str]) -> None:
+        self._where = (state.claim.pair, state.claim.instance, state.claim.generation)
+        self._mark = layout.mark_of(state.holder)
+        self._seq = state.seq + 1
+        self._names = names
+
+    def data(self, key: PartitionKey, first: int, last: int) -> str:
+        """Return the key of an object of one partition."""
+        nonce, topic = self._nonce(), self._names[key]
+        return layout.data_key(*self._where, topic=topic, partition=key.partition, first=first, last=last, nonce=nonce)
+
+    def journal(self) -> str:
+        """Return the key of an object that partitions share."""
+        return layout.journal_key(*self._where, seq=self._seq, nonce=self._nonce())
+
+    def _nonce(self) -> str:
+        return layout.marked(secrets.token_hex(8), self._mark)

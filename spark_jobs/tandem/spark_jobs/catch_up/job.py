@@ -1,0 +1,192 @@
+"""`tandem catch-up`: the bases of a generation that is being built, read by Spark's workers instead of its instance.
+
+A task reads one range of one partition and offers it; the instance takes offers into its chain, newest first, and keeps
+reading the tails meanwhile. Tasks start newest first too. What a worker leaves behind when it dies is in no chain.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError, bare
+from tandem.sink.encryption.key_ring import keys_of
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.read.scan.range_reader import RangeTask, put_offer, read_range
+from tandem.sink.store import ObjectStore
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.transcode.choice import best_transcoder
+from tandem.spark_jobs.catch_up.plan import Left, Pace, building, offered, what_is_left
+from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
+from tandem.spark_jobs.spark.kafka_cluster import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_POLL_S: Final = 2.0
+_IDLE_ROUNDS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """Figures of one range; `bytes` are those of stored objects."""
+
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one range: what was read, or why not."""
+
+    place: str
+    read: Read | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaughtUp:
+    """Outcome of a job. `bytes` are those of stored objects; `failed` ranges were read again."""
+
+    pair: str
+    generation: int
+    ranges: int
+    failed: int
+    records: int
+    bytes: int
+    seconds: float
+
+
+Tell = Callable[[str], None]
+
+
+class CatchUp:
+    """One job for one pair."""
+
+    def __init__(
+        self, spark: SparkSession, address: StoreAddress, pair: str, cluster: Cluster, *, pace: Pace, run: str
+    ) -> None:
+        self._spark = spark
+        self._address = address
+        self._store: ObjectStore = address.open()
+        self._pair = pair
+        self._cluster = cluster
+        self._pace = pace
+        self._run_id = run
+        self._reader = ChainReader(self._store, pair)
+        self._copies: list[Generation] = []
+
+    def run(self, *, number: int | None, wait_s: float, patience_s: float, tell: Tell) -> CaughtUp:
+        """Read until all bases of a generation are done. `wait_s` is how long to wait for one that is being built.
+
+        Raises RefusedError if there is none, TransientError if the instance takes nothing for `patience_s`, and what
+        kept all ranges of three rounds in a row from being read.
+        """
+        began = time.monotonic()
+        keys_of(self._store).check(self._pair)
+        state = self._wait_for_one(number, wait_s, tell)
+        read: list[Read] = []
+        failed = fruitless = 0
+        while True:
+            left = self._left(state)
+            if not left.bases:
+                break
+            if left.ranges:
+                tell(f"{len(left.ranges)} ranges of {left.bases} partitions to read")
+                outcomes = self._read(left.ranges)
+                read += [outcome.read for outcome in outcomes if outcome.read is not None]
+                errors = [f"{outcome.place}: {outcome.error}" for outcome in outcomes if outcome.error is not None]
+                failed += len(errors)
+                for error in errors[:5]:
+                    tell(f"to be read again: {error}")
+                fruitless = fruitless + 1 if len(errors) == len(outcomes) else 0
+                if fruitless >= _IDLE_ROUNDS:
+                    raise TransientError(f"no range could be read: {errors[0]}")
+            else:
+                self._wait_for_instance(state, left, patience_s)
+        return CaughtUp(
+            pair=self._pair,
+            generation=state.number,
+            ranges=len(read),
+            failed=failed,
+            records=sum(item.records for item in read),
+            bytes=sum(item.bytes for item in read),
+            seconds=time.monotonic() - began,
+        )
+
+    def _wait_for_one(self, number: int | None, wait_s: float, tell: Tell) -> Generation:
+        require_pair(self._address, self._pair)
+        deadline = time.monotonic() + wait_s
+        told = False
+        while True:
+            self._copies = self._reader.refresh(tolerant=True)
+            state = building(self._copies, number)
+            if number is not None and number in self._reader.damaged:
+                raise bare(self._reader.damaged[number])
+            if state is not None:
+                return state
+            if time.monotonic() >= deadline:
+                what = "no generation" if number is None else f"generation {number}"
+                raise RefusedError(
+                    f"{what} of pair {self._pair} has bases that are still to be read",
+                    remedy="`tandem status` shows what is being built; with --wait this waits for the next turn",
+                )
+            if not told:
+                tell("waiting for a generation with bases to read")
+                told = True
+            time.sleep(_POLL_S)
+
+    def _left(self, state: Generation) -> Left:
+        """Look at the offers first: what the chain takes meanwhile is in the chain when that is read."""
+        folder = layout.offers_prefix(self._pair, state.instance, state.number)
+        names = [info.key.removeprefix(folder) for info in self._store.list(folder)]
+        self._read_on(state)
+        if state.sealed or not state.whole:
+            raise RefusedError(
+                f"generation {state.number} takes no more records", remedy="`tandem status` shows what is being built"
+            )
+        return what_is_left(state, offered(names), self._pace, run=self._run_id, copies=self._copies)
+
+    def _wait_for_instance(self, state: Generation, left: Left, patience_s: float) -> None:
+        seq, deadline = state.seq, time.monotonic() + patience_s
+        while state.seq == seq:
+            if time.monotonic() >= deadline:
+                raise TransientError(
+                    f"instance {state.instance} has taken nothing for {patience_s:.0f} s, {left.untaken} ranges wait",
+                    remedy=f"see whether {state.instance} is running, with `scan.by: spark`",
+                )
+            time.sleep(_POLL_S)
+            self._read_on(state)
+
+    def _read_on(self, state: Generation) -> None:
+        """Read on. Another chain that is damaged is no matter here: what is read may be what takes its place."""
+        self._reader.refresh(tolerant=True)
+        if state.number in self._reader.damaged:
+            raise bare(self._reader.damaged[state.number])
+
+    def _read(self, ranges: tuple[RangeTask, ...]) -> list[Outcome]:
+        work = partial(_read_all, self._address, self._cluster)
+        found: list[Outcome] = self._spark.sparkContext.parallelize(ranges, len(ranges)).mapPartitions(work).collect()
+        return found
+
+
+def _read_all(address: StoreAddress, cluster: Cluster, ranges: Iterable[RangeTask]) -> Iterator[Outcome]:
+    """Read one task's ranges. What fails is for the driver to plan again, in order; Spark must not retry it late."""
+    for task in ranges:
+        try:
+            with RawFetcher(cluster.props, read_committed=task.opening.isolation_level == "read_committed") as source:
+                store = address.open()
+                transcoder = best_transcoder(batch_limit=cluster.batch_limit)
+                read = read_range(task, source=source, store=store, transcoder=transcoder)
+                put_offer(store, task, read.offer)
+        except ConfigError:
+            raise
+        except TandemError as error:
+            yield Outcome(place=task.place, error=str(error))
+        else:
+            yield Outcome(place=task.place, read=Read(records=read.records, bytes=read.bytes))

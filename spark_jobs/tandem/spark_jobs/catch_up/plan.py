@@ -1,0 +1,152 @@
+"""What a catch-up job has to read: the bases that a generation's chain says are not done, cut into ranges. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import PartitionKey, Position
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import RefusedError
+from tandem.backup_avro.selection.last_records import last_records
+from tandem.sink.kafka.cluster.guarded_topics import tombstones_promised_s
+from tandem.sink.read.scan.range_reader import RangeTask
+from tandem.sink.read.tombstone_guarantee import promise_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How ranges are cut and read: offsets, seconds, bytes."""
+
+    range_offsets: int = 1_000_000
+    chunk_ceiling_s: float = 60.0
+    object_size: int = 64 << 20
+    block_size: int = 256 << 10
+    compression_level: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    """A range that was read already, as the name of its offer says."""
+
+    key: PartitionKey
+    floor: int
+    leader: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What is left to do: `ranges` to read, newest first; `untaken` ranges wait for the instance; bases not done."""
+
+    ranges: tuple[RangeTask, ...]
+    untaken: int
+    bases: int
+
+
+def building(states: Iterable[Generation], number: int | None = None) -> Generation | None:
+    """Return the newest generation that takes records and has bases to read, or `number`; None if there is none."""
+    found = [
+        state
+        for state in states
+        if not state.sealed
+        and state.clearing is None
+        and (number is None or state.number == number)
+        and any(
+            not position.base.complete and not state.topics[key.topic_id].removed
+            for key, position in state.positions.items()
+        )
+    ]
+    return max(found, key=lambda state: state.number, default=None)
+
+
+def offered(names: Iterable[str]) -> list[Offered]:
+    """Return what names of offers say; other names are left out."""
+    found = []
+    for name in names:
+        parts = layout.offer_of(name)
+        if parts is not None:
+            topic_id, partition, floor, leader, low, high = parts
+            found.append(Offered(key=PartitionKey(topic_id, partition), floor=floor, leader=leader, low=low, high=high))
+    return found
+
+
+def what_is_left(
+    state: Generation, offers: Iterable[Offered], pace: Pace, *, run: str, copies: Collection[Generation] = ()
+) -> Left:
+    """Return what is left of all bases. Ranges come in descending order of each partition, partitions in turns.
+
+    What `copies` prove to be in the logs goes with the ranges. RefusedError if the chain has no OPEN yet.
+    """
+    if state.opening is None:
+        raise RefusedError(f"generation {state.number} is not open yet", remedy="try again in a moment")
+    by_key: dict[PartitionKey, list[Offered]] = {}
+    for offer in offers:
+        by_key.setdefault(offer.key, []).append(offer)
+    promised = {
+        key: tombstones_promised_s(state.topics[key.topic_id].config)
+        for key, position in state.positions.items()
+        if not position.base.complete
+    }
+    lasting = last_records(copies, promised)
+    columns: list[list[RangeTask]] = []
+    untaken = bases = 0
+    for key, position in sorted(state.positions.items()):
+        topic = state.topics[key.topic_id]
+        if position.base.complete or topic.removed:
+            continue
+        bases += 1
+        low = position.base.done[0][0] if position.base.done else position.base.end
+        usable = [
+            offer
+            for offer in by_key.get(key, ())
+            if (offer.floor, offer.leader) == (position.base.floor, position.base.leader) and offer.high <= low
+        ]
+        untaken += len(usable)
+        model = replace(_task(state, key, pace, run), lasting=lasting[key])
+        columns.append([replace(model, low=begin, high=end) for begin, end in _gaps(position, low, usable, pace)])
+    ranges = [
+        column[row] for row in range(max(map(len, columns), default=0)) for column in columns if row < len(column)
+    ]
+    return Left(ranges=tuple(ranges), untaken=untaken, bases=bases)
+
+
+def _gaps(position: Position, top: int, usable: list[Offered], pace: Pace) -> list[tuple[int, int]]:
+    """Return what of [start, top) is not offered, in pieces, from high to low."""
+    gaps = []
+    high = top
+    for offer in sorted(usable, key=lambda offer: -offer.high):
+        gaps += _cut(offer.high, high, pace.range_offsets)
+        high = min(high, offer.low)
+    return [*gaps, *_cut(position.base.start, high, pace.range_offsets)]
+
+
+def _cut(low: int, high: int, size: int) -> list[tuple[int, int]]:
+    return [(max(low, end - size), end) for end in range(high, low, -size)]
+
+
+def _task(state: Generation, key: PartitionKey, pace: Pace, run: str) -> RangeTask:
+    """Return a task for all of a base."""
+    assert state.opening is not None
+    base = state.positions[key].base
+    topic = state.topics[key.topic_id]
+    promise = promise_of(tombstones_promised_s(topic.config), pace.chunk_ceiling_s)
+    return RangeTask(
+        folder=(state.claim.pair, state.claim.instance, state.number),
+        key=key,
+        topic=topic.name,
+        floor=base.floor,
+        leader=base.leader,
+        epoch=base.epoch,
+        low=base.start,
+        high=base.end,
+        opening=state.opening,
+        limit_s=promise["limit_s"],
+        best_effort=promise["best_effort"],
+        run=run,
+        compression_level=pace.compression_level,
+        object_size=pace.object_size,
+        block_size=pace.block_size,
+    )

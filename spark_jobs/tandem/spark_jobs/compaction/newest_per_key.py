@@ -1,0 +1,90 @@
+"""The newest record of each key, as Kafka's own compaction would leave it: within a partition the highest offset wins.
+
+Two ways. `winners` is what the option `latestPerKey` does in one task: it reads a partition from its end and remembers
+the keys that it has seen. `latest_per_key` has Spark aggregate any frame with the source's columns: it shuffles, and so
+has no limit but the disks. docs/decisions/0020 says when which.
+
+A key that lies in several partitions has a winner in each of them, because nothing but the clocks of producers relates
+the offsets of two partitions. A record without a key supersedes nothing and is superseded by nothing.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tandem.backup_avro.record.current import NO_TIMESTAMP
+from tandem.backup_avro.record.record_spans import Span
+from tandem.spark_jobs.compaction.key_hash import remembered
+from tandem.spark_jobs.datasource.options import ALL, Range
+from tandem.spark_jobs.reading.arrow import Run
+from tandem.spark_jobs.reading.object_reader import Body
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def winners(
+    bodies: Iterable[Body],
+    seen: set[bytes],
+    *,
+    bucket: tuple[int, int] = (0, 1),
+    times: Range = ALL,
+    generation: int = 0,
+    item: str = "",
+) -> Iterator[Run]:
+    """Yield the records of a partition whose keys are not in `seen`, and put them there.
+
+    The bodies come from the newest to the oldest, each with its records in ascending order of offset. Records whose
+    times are not wanted count for nothing. Of `bucket` (i, n) see LatestTask. `seen` holds what is `remembered` of the
+    keys. `generation` and `item` are where the bodies are stored.
+    """
+    number, of = bucket
+    for body in bodies:
+        data = body.body
+        newest: dict[bytes, Span] = {}
+        without: list[Span] = []
+        for span in body.spans():
+            if times.bounded and not _timely(span[3], times):
+                continue
+            if span[5] < 0:
+                if number == 0:
+                    without.append(span)
+                continue
+            key = data[span[6] : span[7]]
+            if of > 1 and zlib.crc32(key) % of != number:
+                continue
+            newest[remembered(key)] = span
+        kept = [span for key, span in newest.items() if key not in seen]
+        seen.update(newest)
+        if kept or without:
+            yield Run(data=data, spans=sorted(kept + without, key=_offset), generation=generation, item=item)
+
+
+def _timely(timestamp: int, times: Range) -> bool:
+    return timestamp != NO_TIMESTAMP and times.meets(timestamp, timestamp)
+
+
+def _offset(span: Span) -> int:
+    return span[2]
+
+
+def latest_per_key(frame: DataFrame, *, across_partitions: bool = False) -> DataFrame:
+    """Return those rows of `frame`, which has the source's columns, that are the newest of topic, partition and key.
+
+    Tombstones win like any other record and stay; leave them out afterwards with `where("value is not null")`. With
+    `across_partitions` there is one row per topic and key: of several partitions' winners the one with the latest
+    timestamp, then the highest partition. That trusts producers' clocks; use it where a topic got more partitions.
+    """
+    from pyspark.sql import functions  # noqa: PLC0415 (PySpark takes a second to load)
+
+    column = functions.col
+    # A record without a key is a group of its own.
+    alone = functions.when(column("key").isNull(), functions.struct("partition", "offset"))
+    within = functions.max_by(functions.struct(*frame.columns), column("offset"))
+    found = frame.groupBy("topic", "partition", "key", alone.alias("alone")).agg(within.alias("row"))
+    if across_partitions:
+        age = functions.struct(column("row.timestamp"), column("row.partition"))
+        found = found.groupBy("topic", "key", "alone").agg(functions.max_by("row", age).alias("row"))
+    return found.select("row.*")

@@ -1,0 +1,247 @@
+"""What is read of a connector's files, from what they turned out to be. Pure.
+
+Of each topic one copy is taken, whole. Two copies were written at different times, from logs that were compacted in
+between: their union would bring back keys that one of them saw deleted, and a union by partition would mix two states.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject, Topic
+from tandem.backup_avro.documents.connector_layout import Reading
+from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
+from tandem.backup_avro.selection.newest_state import PartitionSelection, Slice
+from tandem.spark_jobs.connector.file_findings import File, FileFinding, Listed
+from tandem.spark_jobs.connector.overlapping_files import Cut, Settled, clusters
+
+#: The generation that a connector's files are said to be of, wherever a number is needed: none has it.
+NO_GENERATION: Final = 0
+#: How new topics are configured, since nobody recorded how the old ones were.
+CONFIG: Final[Mapping[str, str]] = {"cleanup.policy": "compact"}
+_REPLICAS: Final = 3
+_SHOWN: Final = 3
+#: More partitions a topic can't have; a folder may be named after a day by mistake.
+_MOST_PARTITIONS: Final = 100_000
+_ID_BYTES: Final = 16
+
+Copies: TypeAlias = dict[str, dict[str, list[File]]]
+"""Topic -> copy -> its files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What lies below a root. `strays` are Avro files in no folder of either layout, `others` files of other kinds.
+
+    `pairs` are Tandem's own, whose backups lie there.
+    """
+
+    files: tuple[Listed, ...]
+    strays: tuple[str, ...] = ()
+    others: int = 0
+    pairs: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def topic_id_of(topic: str) -> str:
+    """Return what stands for the topic's id, which no file has: the same for the same name."""
+    digest = hashlib.sha256(f"connector {topic}".encode()).digest()[:_ID_BYTES]
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def asked(listing: Listing, reading: Reading, wants: Callable[[str], bool]) -> list[Listed]:
+    """Return the files that have to be read: of wanted topics, and of the copy that is asked for, if one is.
+
+    Raises ConfigError where a topic has no such copy, and for names that nothing has.
+    """
+    there: dict[str, set[str]] = {}
+    for item in listing.files:
+        if wants(item.place.topic):
+            there.setdefault(item.place.topic, set()).add(item.place.copy)
+    unknown = sorted({topic for topic, _ in reading.instances} - there.keys())
+    if unknown:
+        raise ConfigError(f"--instance names topic {unknown[0]}, of which there are no files", remedy=_known(there))
+    for topic, copies in sorted(there.items()):
+        wanted = reading.wanted(topic)
+        if wanted is not None and wanted not in copies:
+            raise ConfigError(
+                f"{topic} has no files of instance {wanted}",
+                remedy=f"there are those of {', '.join(sorted(copies))}: --instance {topic}=NAME",
+            )
+    return [
+        item
+        for item in listing.files
+        if item.place.topic in there and reading.wanted(item.place.topic) in {None, item.place.copy}
+    ]
+
+
+def _known(there: Mapping[str, object]) -> str:
+    names = sorted(there)
+    return f"there are files of {', '.join(names[:_SHOWN])}" + (" and others" if len(names) > _SHOWN else "")
+
+
+def by_copy(files: Iterable[File]) -> Copies:
+    """Put the files of each copy of each topic together."""
+    found: Copies = {}
+    for file in files:
+        found.setdefault(file.listed.place.topic, {}).setdefault(file.listed.place.copy, []).append(file)
+    return found
+
+
+def refuse_faults(findings: Sequence[FileFinding]) -> None:
+    """Raise DamagedError if there is any fault, which names the first."""
+    if findings:
+        first = findings[0]
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+        raise DamagedError(
+            f"{first.where}: {first.message}{more}",
+            remedy="`tandem verify --layout connector` shows all; --leave-out KEY goes without a file, "
+            "--prefer newer or older says which of two files counts",
+        )
+
+
+def ends_of(files: Iterable[File]) -> dict[int, int]:
+    """Return partition -> the offset after the last record, 0 for a partition without any."""
+    found: dict[int, int] = {}
+    for file in files:
+        number = file.listed.place.partition
+        found[number] = max(found.get(number, 0), file.last + 1)
+    return found
+
+
+def choose(topic: str, copies: Mapping[str, Sequence[File]]) -> tuple[str, str | None]:
+    """Return the copy that reaches further than every other one, and what to say of that if there were several.
+
+    Nowhere may another one be ahead. Raises RefusedError if there is no such copy: which of them is whole, files don't
+    tell.
+    """
+    if len(copies) == 1:
+        return next(iter(copies)), None
+    ends = {name: ends_of(files) for name, files in copies.items()}
+    ahead = [name for name in ends if all(_leads(ends[name], ends[other]) for other in ends if other != name)]
+    said = ", ".join(f"{name} ({_figures(copies[name])})" for name in sorted(copies))
+    if not ahead:
+        why = "none reaches further than the others in all partitions: the files don't tell which one is whole"
+        raise RefusedError(
+            f"{topic} lies there {len(copies)} times, {said}; {why}", remedy=f"say which one: --instance {topic}=NAME"
+        )
+    return ahead[0], f"{topic} lies there {len(copies)} times, {said}; {ahead[0]} was taken, which reaches furthest"
+
+
+def _leads(mine: Mapping[int, int], other: Mapping[int, int]) -> bool:
+    return mine != other and all(mine.get(number, 0) >= end for number, end in other.items())
+
+
+def _figures(files: Sequence[File]) -> str:
+    ends = ends_of(files)
+    records = sum(file.records for file in files)
+    return f"{_count(records, 'record')}, {_count(len(ends), 'partition')}, ends add up to {sum(ends.values()):,}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def overlapping(files: Iterable[File]) -> list[Sequence[File]]:
+    """Return the groups of files of one copy in which offsets may occur twice."""
+    return [group for part in by_partition(files).values() for group in clusters(part) if len(group) > 1]
+
+
+def by_partition(files: Iterable[File]) -> dict[int, list[File]]:
+    """Put the files of each partition together, ascending."""
+    found: dict[int, list[File]] = {}
+    for file in files:
+        found.setdefault(file.listed.place.partition, []).append(file)
+    return dict(sorted(found.items()))
+
+
+def select(topic: str, files: Collection[File], settled: Mapping[str, Settled]) -> list[PartitionSelection]:
+    """Return all of one copy, by partition. `settled`: key of the first file of each group that overlaps -> its files.
+
+    A partition without any record is none of them, but counts for the topic's number of partitions. Raises RefusedError
+    if a folder's number can be no partition's.
+    """
+    highest = max(file.listed.place.partition for file in files)
+    if highest >= _MOST_PARTITIONS:
+        raise RefusedError(
+            f"{topic} has files of a partition {highest}, which no topic has", remedy="go without them: --leave-out KEY"
+        )
+    source = Topic(
+        name=topic,
+        topic_id=topic_id_of(topic),
+        partitions=highest + 1,
+        replication_factor=_REPLICAS,
+        config=dict(CONFIG),
+    )
+    return [
+        _partition(source, number, part, settled)
+        for number, part in by_partition(files).items()
+        if any(file.records for file in part)
+    ]
+
+
+def _partition(topic: Topic, number: int, files: Sequence[File], settled: Mapping[str, Settled]) -> PartitionSelection:
+    slices: list[Slice] = []
+    for group in clusters(files):
+        first = group[0]
+        cuts = settled[first.key].cuts if len(group) > 1 else (Cut(first, first.item(topic.topic_id).parts[0]),)
+        slices += [taken(cut.file.item(topic.topic_id), cut.part) for cut in cuts]
+    end = slices[-1].high
+    return PartitionSelection(
+        key=PartitionKey(topic.topic_id, number),
+        topic=topic,
+        slices=tuple(slices),
+        log_start=slices[0].low,
+        sound=end,
+        end=end,
+        generations=(),
+    )
+
+
+def taken(item: StoredObject, part: Part) -> Slice:
+    """Return the slice of a file that holds a part of it."""
+    return Slice(generation=NO_GENERATION, opening=None, item=item, part=part, low=part.first, high=part.last + 1)
+
+
+def notes_of(topic: str, files: Collection[File], settled: Collection[Settled], reading: Reading) -> list[str]:
+    """Return what to know of a copy before relying on it."""
+    found = []
+    empty_keys, empty_values = sum(file.empty_keys for file in files), sum(file.empty_values for file in files)
+    if empty_keys or empty_values:
+        what = f"{topic}: {_count(empty_values, 'empty value')} and {_count(empty_keys, 'empty key')} as stored"
+        found.append(
+            f"{what}; they become null"
+            if reading.empty_as_null
+            else f"{what}; the connector wrote that where a record had null: --empty-as-null takes them for null"
+        )
+    twice, lone = sum(one.twice for one in settled), sum(one.lone for one in settled)
+    if twice:
+        found.append(f"{topic}: {_count(twice, 'record')} in more than one file, taken once")
+    if lone:
+        found.append(
+            f"{topic}: {_count(lone, 'record')} in only some of the files that reach over them: the log was compacted "
+            "between two readings, and a key that was deleted in between may be there again"
+        )
+    same = sum(1 for file in files if file.records) - len({(file.sha256, file.size) for file in files if file.records})
+    if same:
+        found.append(f"{topic}: {_count(same, 'file')} of the same bytes as another one")
+    without = sum(1 for file in files if not file.records)
+    if without:
+        found.append(f"{topic}: {_count(without, 'file')} without any record")
+    return found
+
+
+def notes_on(listing: Listing) -> list[str]:
+    """Return what to know of a root before relying on it."""
+    found = [f"{key} is left out" for key in listing.left_out]
+    if listing.strays:
+        some = ", ".join(listing.strays[:_SHOWN])
+        found.append(f"{_count(len(listing.strays), 'Avro file')} in no folder of a partition, not read: {some}")
+    if listing.others:
+        found.append(f"{_count(listing.others, 'file')} of other kinds, not read")
+    found.append("nobody recorded how topics were configured, how many partitions they had, and what groups had read")
+    return found

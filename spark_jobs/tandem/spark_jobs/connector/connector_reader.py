@@ -1,0 +1,276 @@
+"""The files of a connector below a root: listed, read, and put into a state that restores and readers take.
+
+Nothing tells what is in the files but the files, so all of them are read before a plan is made: in threads, or by
+Spark's tasks. In memory are a few files at a time, and some hundred bytes for each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.documents import connector_layout
+from tandem.backup_avro.documents.connector_layout import Reading, place_of
+from tandem.backup_avro.errors import ConfigError, DamagedError
+from tandem.backup_avro.selection.newest_state import Selection
+from tandem.sink.store import ObjectMissingError, ObjectStore, OutsizedObjectError
+from tandem.spark_jobs.connector import choose_files, file_findings, file_index, overlapping_files
+from tandem.spark_jobs.connector.choose_files import NO_GENERATION, Listing
+from tandem.spark_jobs.connector.file_findings import File, Listed
+from tandem.spark_jobs.connector.overlapping_files import Settled
+from tandem.spark_jobs.reading.object_reader import Body, StoreAddress
+from tandem.spark_jobs.state.wanted_state import Found, Ready, Wish
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Threads that read files. Each holds one.
+_THREADS: Final = 16
+#: Files from this size on, in bytes, are read one at a time: a connector may have cut them as large as it liked.
+_LARGE: Final = 32 * 1024 * 1024
+#: How often the index is written while files are read.
+_KEPT_EVERY_S: Final = 60.0
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+Run = Callable[[Callable[[_Task], _Result], Sequence[_Task]], Iterable[_Result]]
+"""Carries out tasks, side by side, and yields the results in the order of the tasks."""
+
+Tell = Callable[[int, int], None]
+"""Told how many bytes were read, and of how many."""
+
+
+def in_threads(work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> Iterator[_Result]:
+    """Run tasks in this process."""
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="connector") as pool:
+        try:
+            yield from pool.map(work, tasks)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def in_spark(spark: SparkSession, work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> Iterable[_Result]:
+    """Run tasks as Spark's."""
+    found: list[_Result] = spark.sparkContext.parallelize(tasks, max(1, len(tasks))).map(work).collect()
+    return found
+
+
+class ConnectorReader:
+    """What a `ChainReader` is for a pair: tells which state there is. Files are listed and read once.
+
+    `wants` says of which topics; `run` how tasks are carried out. `index` is a file that says what files hold which did
+    not change since, and is written.
+    """
+
+    def __init__(
+        self,
+        address: StoreAddress,
+        *,
+        wants: Callable[[str], bool] = lambda _: True,
+        tell: Tell | None = None,
+        index: Path | None = None,
+    ) -> None:
+        assert address.connector is not None
+        self.store: ObjectStore = address.open()
+        self.pair = connector_layout.PAIR
+        self.reading: Reading = address.connector
+        self.run: Run = in_threads  # type: ignore[type-arg]  # for any task and its result
+        self._address = address
+        self._wants = wants
+        self._tell = tell
+        self._index = index
+        self._found: Found | None = None
+
+    def find(self, wish: Wish) -> Found:
+        """Return the one state there is.
+
+        Raises ConfigError for what is asked for and is not there, or can't be; DamagedError for files that can't be
+        relied on; RefusedError where only a person can choose; the store's errors.
+        """
+        refuse_states(wish)
+        if self._found is None:
+            self._found = Found(generations=(), basis={}, ready=self._ready())
+        return self._found
+
+    def _ready(self) -> Ready:
+        listing = self.listing()
+        wanted = choose_files.asked(listing, self.reading, self._wants)
+        if not wanted:
+            raise nothing_there(self._address, listing)
+        files = self.files(wanted, self._known())
+        choose_files.refuse_faults([finding for file in files for finding in file.findings])
+        partitions, notes = [], choose_files.notes_on(listing)
+        for topic, copies in sorted(choose_files.by_copy(files).items()):
+            copy, said = choose_files.choose(topic, copies)
+            settled = self.settled(topic, copies[copy])
+            choose_files.refuse_faults([finding for one in settled.values() for finding in one.conflicts])
+            partitions += choose_files.select(topic, copies[copy], settled)
+            notes += [said] if said is not None else []
+            notes += choose_files.notes_of(topic, copies[copy], settled.values(), self.reading)
+        selection = Selection(generation=NO_GENERATION, seq=0, partitions=tuple(partitions))
+        return Ready(selection=selection, notes=tuple(notes), reading=_identity(self.reading))
+
+    def listing(self) -> Listing:
+        """List all that lies below the root. ConfigError if a file that is to be left out is not there."""
+        listing = list_root(self.store, self.reading)
+        missing = sorted(self.reading.left_out - set(listing.left_out))
+        if missing:
+            raise ConfigError(
+                f"there is no file {missing[0]} below {self._address.root}, which is to be left out",
+                remedy="name it as it stands below the root",
+            )
+        return listing
+
+    def _known(self) -> dict[str, File]:
+        if self._index is None:
+            return {}
+        return file_index.load(self._index, root=self._address.root, empty_as_null=self.reading.empty_as_null)
+
+    def files(self, wanted: Sequence[Listed], known: Mapping[str, File] | None = None) -> list[File]:
+        """Read files, whatever is in them, but for those that did not change since they were `known`."""
+        before = known or {}
+        found = [before[item.key] for item in wanted if item.key in before and before[item.key].listed == item]
+        new = [item for item in wanted if item.key not in before or before[item.key].listed != item]
+        return [*found, *self._read(new, before)] if new else found
+
+    def _keep(self, before: Mapping[str, File], files: Iterable[File]) -> None:
+        if self._index is not None:
+            kept = {**before, **{file.key: file for file in files}}
+            root, empty_as_null = self._address.root, self.reading.empty_as_null
+            file_index.save(self._index, kept.values(), root=root, empty_as_null=empty_as_null)
+
+    def _read(self, wanted: Sequence[Listed], before: Mapping[str, File]) -> list[File]:
+        """Read files; now and then what they hold is kept, with what was known `before`."""
+        total = sum(item.size for item in wanted)
+        large = [item for item in wanted if item.size >= _LARGE]
+        small = [item for item in wanted if item.size < _LARGE]
+        work = partial(_look_all, self._address)
+        found: list[File] = []
+        done = 0
+        kept_at = time.monotonic()
+        for run, tasks in ((_one_by_one, [[item] for item in large]), (self.run, file_findings.group(small))):
+            for files in run(work, tasks):
+                found += files
+                done += sum(file.listed.size for file in files)
+                if self._tell is not None:
+                    self._tell(done, total)
+                if time.monotonic() - kept_at > _KEPT_EVERY_S:
+                    self._keep(before, found)
+                    kept_at = time.monotonic()
+        self._keep(before, found)
+        return found
+
+    def settled(self, topic: str, files: Sequence[File]) -> Mapping[str, Settled]:
+        """Say what is taken of the files of one copy that overlap: by the key of the first file of each group."""
+        work = partial(_settle, self._address, choose_files.topic_id_of(topic))
+        groups = choose_files.overlapping(files)
+        large = [group for group in groups if sum(file.size for file in group) >= _LARGE]
+        small = [group for group in groups if sum(file.size for file in group) < _LARGE]
+        found: dict[str, Settled] = {}
+        for run, tasks in ((_one_by_one, large), (self.run, small)):
+            found |= {group[0].key: settled for group, settled in zip(tasks, run(work, tasks), strict=True)}
+        return found
+
+
+def _one_by_one(work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> Iterator[_Result]:
+    yield from map(work, tasks)
+
+
+def _identity(reading: Reading) -> str:
+    """Return what makes other records of the same parts of the same files."""
+    return "connector, empty as null" if reading.empty_as_null else "connector"
+
+
+def refuse_states(wish: Wish, prefix: str = "") -> None:
+    """Raise ConfigError if a state is wished for that only chains can tell; `prefix` is what options begin with."""
+    for name in ("generation", "at", "commit", "checkpoint"):
+        if getattr(wish, name) is not None:
+            raise ConfigError(
+                f"{prefix}{name} goes without the layout connector: there are no generations, commits or named cuts",
+                remedy="its files hold one state, the newest",
+            )
+
+
+def list_root(store: ObjectStore, reading: Reading) -> Listing:
+    """List a root. What is left there by restores is nothing of the connector's."""
+    files: list[Listed] = []
+    strays: list[str] = []
+    left_out: list[str] = []
+    pairs: list[str] = []
+    others = 0
+    own = layout.restores_prefix(connector_layout.PAIR)
+    for info in store.list(""):
+        place = place_of(info.key)
+        if info.key in reading.left_out:
+            left_out.append(info.key)
+        elif place is not None:
+            modified = round(info.modified.timestamp() * 1000)
+            files.append(Listed(key=info.key, size=info.size, modified=modified, place=place))
+        elif info.key.endswith(connector_layout.SUFFIX):
+            strays.append(info.key)
+        elif not info.key.startswith(own):
+            others += 1
+            if info.key.endswith(_FIRST_CLAIM) and info.key.count("/") == _FIRST_CLAIM.count("/"):
+                pairs.append(info.key.removesuffix(_FIRST_CLAIM))
+    return Listing(
+        files=tuple(files), strays=tuple(strays), others=others, pairs=tuple(pairs), left_out=tuple(left_out)
+    )
+
+
+def nothing_there(address: StoreAddress, listing: Listing, missing: Collection[str] = ()) -> ConfigError:
+    """Return the error for a root, or a choice, without files; `missing` are topics that were named."""
+    if listing.files:
+        topics = sorted({item.place.topic for item in listing.files})
+        return ConfigError(
+            f"{address.root} holds no files of the topics that are asked for"
+            + (f": {', '.join(sorted(missing))}" if missing else ""),
+            remedy=f"there are {', '.join(topics[:_SHOWN])}" + (" and others" if len(topics) > _SHOWN else ""),
+        )
+    what = (
+        f"{address.root} holds no file topics/<topic>/partition=<n>/<name>.avro or <topic>/<instance>/<n>/<name>.avro"
+    )
+    if listing.pairs:
+        return ConfigError(
+            f"{what}, but the backup of pair {listing.pairs[0]}", remedy="leave the layout out for one of Tandem's own"
+        )
+    some = f", but {listing.strays[0]}" if listing.strays else ""
+    return ConfigError(f"{what}{some}", remedy="name the folder that holds topics/, or the topics' folders, as root")
+
+
+_SHOWN: Final = 3
+_FIRST_CLAIM: Final = layout.claim_key("", 1)
+
+
+def _look_all(address: StoreAddress, task: Sequence[Listed]) -> list[File]:
+    return [look_one(address, item) for item in task]
+
+
+def look_one(address: StoreAddress, item: Listed) -> File:
+    """Read one file and say what it is. Raises errors of the store."""
+    assert address.connector is not None
+    try:
+        data = address.open().get(item.key, most=item.size)
+    except ObjectMissingError:
+        return file_findings.gone(item)
+    except OutsizedObjectError as error:
+        return file_findings.grown(item, error.size)
+    except DamagedError as error:
+        return file_findings.unreadable(item, error)
+    return file_findings.look(item, data, empty_as_null=address.connector.empty_as_null)
+
+
+def _settle(address: StoreAddress, topic_id: str, files: Sequence[File]) -> Settled:
+    assert address.connector is not None
+
+    def bodies(file: File) -> Iterator[Body]:
+        item = file.item(topic_id)
+        piece = choose_files.taken(item, item.parts[0])
+        return address.reader(cache_bytes=0).bodies(piece)
+
+    return overlapping_files.settle(files, topic_id, bodies, prefer=address.connector.prefer)

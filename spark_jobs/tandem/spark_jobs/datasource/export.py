@@ -1,0 +1,185 @@
+"""`tandem export`: a state of the backup as Parquet or JSON lines, through Spark's own writers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from tandem.backup_avro.errors import ConfigError, PermanentError, RefusedError
+from tandem.sink.encryption.objects import require_keys
+from tandem.sink.store.chain import pins
+from tandem.spark_jobs.compaction.newest_per_key import latest_per_key
+from tandem.spark_jobs.datasource import plan
+from tandem.spark_jobs.datasource.options import parse_options
+from tandem.spark_jobs.datasource.source import FORMAT, register
+from tandem.spark_jobs.spark.job_progress import meanwhile
+from tandem.spark_jobs.state import find_state
+from tandem.spark_jobs.state.wanted_state import Found
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tandem.backup_avro.selection.newest_state import Selection
+
+_PROGRESS_S: Final = 2.0
+_GROUP: Final = "tandem export"
+_LOCAL: Final = frozenset({"", "file"})
+
+Tell = Callable[[int, int], None]
+"""Told how many of Spark's tasks are done, and of how many that are known by now."""
+
+
+class Format(StrEnum):
+    """What is written."""
+
+    PARQUET = "parquet"
+    JSONL = "jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What an export will read: the data source's `options`, and what they were found to mean."""
+
+    options: Mapping[str, str]
+    found: Found
+    selection: Selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was written; `to` as Spark was told."""
+
+    to: str
+    records: int
+    tombstones: int
+
+
+def prepare(options: Mapping[str, str]) -> Planned:
+    """Find what these options of the data source mean now; what it would refuse is refused before Spark starts."""
+    parsed = parse_options(options)
+    reader = parsed.reader()
+    found = find_state.find(reader, parsed.wish, tolerant=parsed.wish.generation is not None)
+    selection = found.select(wanted=parsed.wants, removed=bool(parsed.named))
+    plan.plan(selection, replace(parsed, latest_per_key=False))
+    require_keys(parsed.address.open(), selection.partitions)
+    return Planned(options=options, found=found, selection=selection)
+
+
+def place(to: str) -> str:
+    """Return where Spark is to write: a URL as it is, a path of this machine as `file:`.
+
+    RefusedError if a local path exists: what is there is not touched. ConfigError if it holds credentials.
+    """
+    url = urlsplit(to)
+    if "@" in url.netloc:
+        raise ConfigError(
+            "--to must not hold credentials",
+            remedy="give Spark's file system its own, e.g. AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        )
+    if url.scheme not in _LOCAL:
+        return to
+    path = Path(to if not url.scheme else to.removeprefix("file:")).absolute()
+    if path.exists():
+        raise RefusedError(f"{path} exists", remedy="name another folder, or remove it; nothing is written over")
+    return f"file://{path}"
+
+
+def export(
+    spark: SparkSession,
+    planned: Planned,
+    *,
+    form: Format,
+    to: str,
+    latest: bool = False,
+    tombstones: bool = True,
+    tell: Tell | None = None,
+) -> Report:
+    """Write what was planned to a new folder `to`, as `place` returned it. With `latest` the newest record of each key.
+
+    The folder holds one file per task, and `_SUCCESS` as soon as all are complete. Pins keep what is read; the newest
+    state is the newest when Spark plans, not when `planned` was made. Raises RefusedError if the folder exists,
+    ConfigError if Spark can't write to such a place, else what `plain_errors` makes of Spark's errors.
+    """
+    from py4j.protocol import Py4JError  # noqa: PLC0415 (comes with PySpark)
+    from pyspark.errors import PySparkException  # noqa: PLC0415 (PySpark takes a second to load)
+    from pyspark.sql import Observation, functions  # noqa: PLC0415 (as above)
+
+    register(spark)
+    parsed = parse_options(planned.options)
+    with pins.held(
+        parsed.address.open(), parsed.pair, sorted(planned.found.basis_of(planned.selection)), owner="export"
+    ):
+        frame = spark.read.format(FORMAT).options(**planned.options).load()
+        if latest:
+            frame = latest_per_key(frame)
+        if not tombstones:
+            frame = frame.where("value is not null")
+        seen = Observation()
+        frame = frame.observe(
+            seen,
+            functions.count(functions.lit(1)).alias("records"),
+            functions.count_if(functions.col("value").isNull()).alias("tombstones"),
+        )
+        try:
+            with _telling(spark, tell):
+                _write(frame, form, to)
+        except (PySparkException, Py4JError) as error:
+            raise _plainer(error, to) from error
+        figures = seen.get
+    return Report(to=to, records=figures["records"], tombstones=figures["tombstones"])
+
+
+def _write(frame: DataFrame, form: Format, to: str) -> None:
+    writer = frame.write.mode("errorifexists")
+    match form:
+        case Format.PARQUET:
+            writer.parquet(to)
+        case Format.JSONL:
+            # Spark writes binary as base64. A field that is null is written, so that it differs from an empty one.
+            writer.option("ignoreNullFields", "false").json(to)
+
+
+def _plainer(error: Exception, to: str) -> Exception:
+    text = str(error)
+    if "PATH_ALREADY_EXISTS" in text:
+        return RefusedError(f"{to} exists", remedy="name another folder, or remove it; nothing is written over")
+    if "No FileSystem for scheme" in text or "ClassNotFoundException: Class org.apache.hadoop.fs" in text:
+        return ConfigError(
+            f"this Spark can't write to {urlsplit(to).scheme}: URLs",
+            remedy="name a folder, or add Spark's connector for that store (hadoop-aws and s3a:// for S3)",
+        )
+    if "No space left on device" in text:
+        return PermanentError(
+            f"no space is left where {to} is, or in Spark's folder for temporary files",
+            remedy="make room, remove the folder, which is not complete, and begin again",
+        )
+    return error
+
+
+@contextmanager
+def _telling(spark: SparkSession, tell: Tell | None) -> Iterator[None]:
+    """Tell every two seconds how many tasks of this thread's jobs are done."""
+    if tell is None:
+        yield
+        return
+    context = spark.sparkContext
+    context.setJobGroup(_GROUP, "writing an export")
+    tracker = context.statusTracker()
+
+    def run(stop: threading.Event) -> None:
+        while not stop.wait(_PROGRESS_S):
+            jobs = [job for number in tracker.getJobIdsForGroup(_GROUP) if (job := tracker.getJobInfo(number))]
+            stages = [stage for job in jobs for number in job.stageIds if (stage := tracker.getStageInfo(number))]
+            tell(sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages))
+
+    try:
+        with meanwhile(run, "export-progress"):
+            yield
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None takes it away again

@@ -1,0 +1,410 @@
+"""The options of `spark.read.format("kafka_backup")`, checked. Pure. docs/data-source.md has the table for users."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from tandem.backup_avro.chain.entries import Topic
+from tandem.backup_avro.chain.integers import number_in
+from tandem.backup_avro.documents import connector_layout
+from tandem.backup_avro.documents.connector_layout import Prefer, Reading
+from tandem.backup_avro.documents.name_lists import names_in
+from tandem.backup_avro.errors import ConfigError
+from tandem.backup_avro.selection.moments import parse_moment
+from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.store import StoreSettings
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.connector.connector_reader import ConnectorReader, refuse_states
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.state.wanted_state import Wish
+
+STORE_PREFIX: Final = "store."
+KEYS_PREFIX: Final = "encryption."
+#: Tasks that a small backup is cut into at least, if its objects are large enough: a laptop's cores, several times.
+MIN_PARTITIONS: Final = 16
+#: The largest time (ms) that Spark's microseconds hold.
+MAX_MS: Final = ((1 << 63) - 1) // 1000
+
+_OWN: Final = (
+    "root",
+    "pair",
+    "topics",
+    "topicsPattern",
+    "partitions",
+    "generation",
+    "at",
+    "commit",
+    "checkpoint",
+    "startOffset",
+    "endOffset",
+    "startTimestamp",
+    "endTimestamp",
+    "latestPerKey",
+    "tombstones",
+    "includeSource",
+    "minPartitions",
+    "pushFilters",
+    "layout",
+    "emptyAsNull",
+    "instance",
+    "prefer",
+    "leaveOut",
+    "index",
+)
+#: Whose files lie below the root.
+LAYOUTS: Final = ("tandem", "connector")
+_TRUE: Final = {"true": True, "false": False}
+
+Place = tuple[str, int]
+"""A topic's name and the number of a partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Offsets by partition, or one for all that have none of their own; None: no bound."""
+
+    each: Mapping[Place, int] = field(default_factory=dict)
+    every: int | None = None
+
+    def of(self, place: Place) -> int | None:
+        """Return the bound of a partition."""
+        return self.each.get(place, self.every)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Whole numbers in [low, high); None: no bound."""
+
+    low: int | None = None
+    high: int | None = None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is anything to look at."""
+        return self.low is not None or self.high is not None
+
+    def meets(self, first: int, last: int) -> bool:
+        """Whether one of the numbers from `first` to `last` is in it."""
+        return (self.low is None or self.low <= last) and (self.high is None or first < self.high)
+
+    def within(self, other: Range) -> Range:
+        """Return what is in both."""
+        return Range(
+            low=max((bound for bound in (self.low, other.low) if bound is not None), default=None),
+            high=min((bound for bound in (self.high, other.high) if bound is not None), default=None),
+        )
+
+
+ALL: Final = Range()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """The options, checked. `topics`, `pattern` and `partitions` empty: all.
+
+    `start` and `end` are offsets, `times` (ms) what producers or brokers wrote, without which a record is in no range:
+    they choose among the records of the state that `wish` names, and `latest_per_key` among what is left.
+    `tombstones` False leaves out records without a value at the very end. `index` is that of a connector's files.
+    """
+
+    address: StoreAddress
+    pair: str
+    wish: Wish = field(default_factory=Wish)
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None
+    partitions: frozenset[Place] = frozenset()
+    start: Bounds = field(default_factory=Bounds)
+    end: Bounds = field(default_factory=Bounds)
+    times: Range = ALL
+    latest_per_key: bool = False
+    tombstones: bool = True
+    include_source: bool = False
+    min_partitions: int = MIN_PARTITIONS
+    push_filters: bool = False
+    index: Path | None = None
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The topics that are asked for by name: those that must be there, be it that the cluster deleted them."""
+        return self.topics | {topic for topic, _ in self.partitions}
+
+    def wants(self, topic: Topic) -> bool:
+        """Whether a topic is asked for."""
+        return self._wants(topic.name, removed=topic.removed)
+
+    def _wants(self, name: str, *, removed: bool = False) -> bool:
+        if not (self.named or self.pattern is not None):
+            return True
+        return name in self.named or (
+            self.pattern is not None and not removed and re.fullmatch(self.pattern, name) is not None
+        )
+
+    def reader(self) -> ChainReader | ConnectorReader:
+        """Return what finds states there."""
+        if self.address.connector is not None:
+            return ConnectorReader(self.address, wants=self._wants, index=self.index)
+        return ChainReader(self.address.open(), self.pair)
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """Check the options of `spark.read`. Their names are case-insensitive; unknown ones are ConfigError.
+
+    `store.<name>` are the fields of StoreSettings; credentials left out are looked for where AWS SDKs look for them.
+    Messages never show a value of `store.*`.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    store = {name.removeprefix(STORE_PREFIX): given.pop(name) for name in list(given) if name.startswith(STORE_PREFIX)}
+    keys = {name.removeprefix(KEYS_PREFIX): given.pop(name) for name in list(given) if name.startswith(KEYS_PREFIX)}
+    path = given.pop("path", None)
+    root = given.get("root", path)
+    unknown = sorted(given.keys() - {name.lower() for name in _OWN})
+    if unknown:
+        raise ConfigError(
+            f"kafka_backup: unknown option {unknown[0]!r}",
+            remedy=f"known are {', '.join(_OWN)}, {STORE_PREFIX}* (fields of the store's settings) and {KEYS_PREFIX}*",
+        )
+    reading = _reading(given)
+    if reading is not None and given.get("pair"):
+        raise ConfigError("kafka_backup: pair goes without layout", remedy="a connector's files are of no pair")
+    pair = given.get("pair") if reading is None else connector_layout.PAIR
+    for name, value in (("root", root), ("pair", pair)):
+        if not value:
+            raise ConfigError(f"kafka_backup: option {name!r} is missing", remedy=f'add .option("{name}", …)')
+    settings = replace(parse_store(store), encryption=parse_keys(keys))
+    found = SourceOptions(
+        address=StoreAddress(root=str(root), settings=settings, connector=reading),
+        pair=str(pair),
+        wish=_wish(given),
+        topics=_names("topics", given.get("topics")),
+        pattern=_pattern(given.get("topicspattern")),
+        partitions=frozenset(_place("partitions", item) for item in _names("partitions", given.get("partitions"))),
+        start=_bounds("startOffset", given.get("startoffset")),
+        end=_bounds("endOffset", given.get("endoffset")),
+        times=Range(
+            low=_time("startTimestamp", given.get("starttimestamp")),
+            high=_time("endTimestamp", given.get("endtimestamp")),
+        ),
+        latest_per_key=_flag("latestPerKey", given.get("latestperkey"), otherwise=False),
+        tombstones=_flag("tombstones", given.get("tombstones"), otherwise=True),
+        include_source=_flag("includeSource", given.get("includesource"), otherwise=False),
+        min_partitions=_number("minPartitions", given.get("minpartitions")) or MIN_PARTITIONS,
+        index=Path(given["index"]) if given.get("index") else None,
+        push_filters=_flag("pushFilters", given.get("pushfilters"), otherwise=False),
+    )
+    if reading is not None:
+        refuse_states(found.wish, "kafka_backup: option ")
+    if found.partitions and (found.topics or found.pattern is not None):
+        raise ConfigError(
+            "kafka_backup: partitions goes with neither topics nor topicsPattern",
+            remedy="partitions names all that is read, e.g. orders:0,orders:3",
+        )
+    return found
+
+
+def _reading(given: Mapping[str, str]) -> Reading | None:
+    """Return how a connector's files are read, None if there are none of them."""
+    name = given.get("layout", LAYOUTS[0])
+    if name not in LAYOUTS:
+        raise ConfigError(f"kafka_backup: layout {name!r} is unknown", remedy=f"it is {' or '.join(LAYOUTS)}")
+    options = ("emptyAsNull", "instance", "prefer", "leaveOut", "index")
+    if name != connector_layout.PAIR:
+        alone = next((option for option in options if option.lower() in given), None)
+        if alone is not None:
+            raise ConfigError(f"kafka_backup: {alone} goes with layout", remedy="it is for the layout connector")
+        return None
+    return reading_of(
+        empty_as_null=_flag("emptyAsNull", given.get("emptyasnull"), otherwise=False),
+        instances=_items(given.get("instance", "")),
+        prefer=given.get("prefer"),
+        left_out=_items(given.get("leaveout", "")),
+        place="kafka_backup: option ",
+    )
+
+
+def reading_of(
+    *, empty_as_null: bool, instances: Iterable[str], prefer: str | None, left_out: Iterable[str], place: str
+) -> Reading:
+    """Return how a connector's files are read. ConfigError for what makes no sense; `place` is before an option's name.
+
+    `instances` are names, or TOPIC=NAME for single topics.
+    """
+    every: set[str] = set()
+    single: dict[str, str] = {}
+    for item in instances:
+        topic, found, name = item.rpartition("=")
+        if not name or (found and not topic):
+            raise ConfigError(f"{place}instance {item!r} is neither NAME nor TOPIC=NAME", remedy="correct it")
+        if not found:
+            every.add(name)
+        elif single.setdefault(topic, name) != name:
+            raise ConfigError(
+                f"{place}instance names {single[topic]} and {name} for {topic}", remedy="name one: a copy is whole"
+            )
+    if len(every) > 1:
+        raise ConfigError(
+            f"{place}instance names {' and '.join(sorted(every))} for all topics", remedy="name one, or TOPIC=NAME"
+        )
+    if prefer is not None and prefer not in list(Prefer):
+        raise ConfigError(f"{place}prefer {prefer!r} is unknown", remedy=f"it is {' or '.join(Prefer)}")
+    return Reading(
+        empty_as_null=empty_as_null,
+        instance=next(iter(every), None),
+        instances=tuple(sorted(single.items())),
+        prefer=None if prefer is None else Prefer(prefer),
+        left_out=frozenset(left_out),
+    )
+
+
+def _names(option: str, text: str | None) -> frozenset[str]:
+    return frozenset(() if text is None else names_in(f"kafka_backup: option {option}", [text]))
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _wish(given: Mapping[str, str]) -> Wish:
+    at = given.get("at")
+    wish = Wish(
+        generation=_number("generation", given.get("generation"), remedy="`tandem status` lists generations"),
+        at=None if at is None else parse_moment("kafka_backup: option at", at),
+        commit=_number("commit", given.get("commit"), remedy="it is the number of a chain entry"),
+        checkpoint=given.get("checkpoint"),
+    )
+    wish.check("kafka_backup: option ")
+    return wish
+
+
+def _number(name: str, text: str | None, *, remedy: str = "write a number above 0") -> int | None:
+    if text is None:
+        return None
+    if not (number := number_in(text)):
+        raise ConfigError(f"kafka_backup: {name} {text!r} is no number", remedy=remedy)
+    return number
+
+
+def _flag(name: str, text: str | None, *, otherwise: bool) -> bool:
+    if text is None:
+        return otherwise
+    if text.lower() not in _TRUE:
+        raise ConfigError(f"kafka_backup: {name} {text!r} is neither true nor false", remedy="correct it")
+    return _TRUE[text.lower()]
+
+
+def _pattern(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ConfigError(
+            f"kafka_backup: topicsPattern {text!r} is no regular expression: {error}",
+            remedy="it is matched against whole names, as topics.patterns of the configuration",
+        ) from None
+    return text
+
+
+def _place(name: str, text: str) -> Place:
+    topic, found, partition = text.rpartition(":")
+    number = number_in(partition)
+    if not (topic and found) or number is None:
+        raise ConfigError(
+            f"kafka_backup: {name} {text!r} is not TOPIC:PARTITION", remedy="write e.g. orders:0,orders:3"
+        )
+    return topic, number
+
+
+def _bounds(name: str, text: str | None) -> Bounds:
+    if text is None:
+        return Bounds()
+    if (every := number_in(text)) is not None:
+        return Bounds(every=every)
+    each: dict[Place, int] = {}
+    for item in _items(text) or [text]:
+        place, found, offset = item.rpartition("=")
+        end = number_in(offset)
+        if not found or end is None:
+            raise ConfigError(
+                f"kafka_backup: {name} {item!r} is neither an offset nor TOPIC:PARTITION=OFFSET",
+                remedy="write e.g. 1000, or orders:0=1000,orders:1=900",
+            )
+        each[_place(name, place)] = end
+    return Bounds(each=each)
+
+
+def _time(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    at = number_in(text)
+    if at is None:
+        at = parse_moment(f"kafka_backup: option {name}", text)
+    if not 0 <= at <= MAX_MS:
+        raise ConfigError(f"kafka_backup: {name} {text!r} is out of range", remedy="records have no time before 1970")
+    return at
+
+
+def parse_store(options: Mapping[str, str]) -> StoreSettings:
+    """Return store settings from text. ConfigError names the option, never its value."""
+    known = {item.name: item for item in fields(StoreSettings) if item.name != "encryption"}
+    values: dict[str, object] = {}
+    for name, text in options.items():
+        if name not in known:
+            raise ConfigError(
+                f"kafka_backup: unknown option {STORE_PREFIX}{name}", remedy=f"known are {', '.join(sorted(known))}"
+            )
+        values[name] = _converted(f"{STORE_PREFIX}{name}", known[name], text)
+    return StoreSettings(**values)  # type: ignore[arg-type]  # converted by the type of each field
+
+
+def parse_keys(options: Mapping[str, str]) -> EncryptionSettings:
+    """Return where keys are, from text; lists are separated by commas. ConfigError names the option."""
+    known = {item.name: item for item in fields(EncryptionSettings)}
+    values: dict[str, object] = {}
+    for name, text in options.items():
+        if name not in known:
+            raise ConfigError(
+                f"kafka_backup: unknown option {KEYS_PREFIX}{name}", remedy=f"known are {', '.join(sorted(known))}"
+            )
+        is_list = known[name].default == ()
+        values[name] = tuple(_items(text)) if is_list else _converted(f"{KEYS_PREFIX}{name}", known[name], text)
+    return EncryptionSettings(**values)  # type: ignore[arg-type]  # converted by the type of each field
+
+
+def _converted(option: str, field: Field[Any], text: str) -> object:
+    kind = str(field.type).partition(" ")[0]
+    try:
+        return _CONVERTERS.get(kind, str)(text)
+    except (KeyError, ValueError):
+        raise ConfigError(f"kafka_backup: option {option} is no {kind}", remedy="correct it") from None
+
+
+#: By the first word of a field's type; all others are texts.
+_CONVERTERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "bool": lambda text: _TRUE[text.lower()],
+    "int": int,
+    "float": float,
+}
+
+
+def store_options(settings: StoreSettings) -> dict[str, str]:
+    """Return the options that `parse_store` makes these settings of; what is as by default is left out."""
+    values = {item.name: (getattr(settings, item.name), item.default) for item in fields(settings)}
+    keys = settings.encryption
+    del values["encryption"]
+    return {
+        f"{KEYS_PREFIX}{item.name}": ",".join(value) if isinstance(value, tuple) else _text(value)
+        for item in fields(keys)
+        if (value := getattr(keys, item.name))
+    } | {
+        f"{STORE_PREFIX}{name}": _text(value)
+        for name, (value, default) in values.items()
+        if value is not None and value != default
+    }
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

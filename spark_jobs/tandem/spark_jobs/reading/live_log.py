@@ -1,0 +1,122 @@
+"""One partition of a live topic as Avro bodies, read the sink's own way: up to an offset, and then on to its head."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from tandem.backup_avro.errors import PermanentError, TimedOutError
+from tandem.sink.kafka.fetch.events import FaultKind, Fetched, FetchFault
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.transcode.choice import best_transcoder
+from tandem.sink.transcode.reference import BATCH_LIMIT
+from tandem.sink.transcode.segment import Segment
+
+_POLL_S: Final = 1.0
+_FINAL: Final = frozenset({FaultKind.DIVERGED, FaultKind.UNKNOWN_TOPIC, FaultKind.UNAUTHORIZED})
+
+
+class TopicChangedError(PermanentError):
+    """The topic is not what it was: deleted, made again, or no longer readable."""
+
+
+class LiveLog:
+    """A partition of one life of a topic, read once, in order. `at` is the next offset to read.
+
+    `start` is the log start, as far as it was seen to have moved. `end` is set if the log was found to end below what
+    was asked for: it was cut. Methods raise TopicChangedError, TimedOutError if nothing comes for `stall_s` seconds,
+    DamagedError, and what a `RawFetcher` raises.
+    """
+
+    def __init__(
+        self,
+        fetcher: RawFetcher,
+        place: tuple[str, int],
+        *,
+        topic_id: str,
+        read_committed: bool,
+        batch_limit: int = BATCH_LIMIT,
+        stall_s: float = 120.0,
+    ) -> None:
+        self._fetcher = fetcher
+        self._place = place
+        self._read_committed = read_committed
+        self._stall_s = stall_s
+        self._transcoder = best_transcoder(batch_limit=batch_limit)
+        self.start = self.at = self._first()
+        self.end: int | None = None
+        self.behind = False
+        fetcher.assign(place, self.at, topic_id=topic_id)
+
+    def _first(self) -> int:
+        return self._fetcher.start_offsets([self._place])[self._place][0]  # type: ignore[index]  # equal to the plain pair
+
+    def head(self) -> int:
+        """Return where a reader gets to now."""
+        return self._fetcher.end_offsets([self._place])[self._place][0]  # type: ignore[index]  # as above
+
+    def look_again(self) -> None:
+        """Ask where the log starts now."""
+        self.start = max(self.start, self._first())
+
+    def below(self, offset: int) -> Iterator[Segment]:
+        """Yield what lies in [at, offset), or up to the log's end if that is lower: then `end` says so."""
+        reach = min(offset, self.head())
+        self.end = reach if reach < offset else None
+        waited = 0.0
+        while self.at < reach:
+            before, began = self.at, time.monotonic()
+            for event in self._fetcher.poll(_POLL_S):
+                if isinstance(event, Fetched):
+                    yield from self._take(event, reach)
+                elif isinstance(event, FetchFault):
+                    self._heed(event)
+            waited = 0.0 if self.at > before else waited + time.monotonic() - began
+            if waited > self._stall_s:
+                raise TimedOutError(
+                    f"{self._name} could be read to offset {self.at} only, its end is {reach}",
+                    remedy="look for a broker that is down, then run it again",
+                )
+
+    def to_head(self, patience_s: float) -> Iterator[Segment]:
+        """Yield what there is from `at` on, until nothing newer has come while it was read.
+
+        A log that is written to faster than it can be read is given up after `patience_s`: then `behind` is set.
+        """
+        deadline = time.monotonic() + patience_s
+        while (end := self.head()) > self.at:
+            for segment in self.below(end):
+                if time.monotonic() > deadline:
+                    self.behind = True
+                    return
+                yield segment
+
+    @property
+    def _name(self) -> str:
+        return f"{self._place[0]}-{self._place[1]}"
+
+    def _take(self, event: Fetched, until: int) -> Iterator[Segment]:
+        found = self._transcoder.transcode(
+            event.records,
+            topic=event.topic,
+            partition=event.partition,
+            start=event.fetch_offset,
+            until=until,
+            aborted=event.aborted,
+            read_committed=self._read_committed,
+        )
+        self.start = max(self.start, event.log_start_offset)
+        self.at = max(self.at, min(event.end_offset, until) if event.evidence else found.next_offset)
+        self._fetcher.advance(self._place, self.at)
+        yield from found.segments
+
+    def _heed(self, fault: FetchFault) -> None:
+        if fault.kind is FaultKind.OUT_OF_RANGE and fault.log_start is not None and fault.log_start > self.at:
+            self.start = self.at = fault.log_start
+            self._fetcher.seek(self._place, self.at)
+        elif fault.kind in _FINAL or fault.kind is FaultKind.OUT_OF_RANGE:
+            raise TopicChangedError(
+                f"{self._name} can't be read at offset {self.at}: {fault.detail}",
+                remedy="run it again; if it stays so, `tandem status` shows what became of the topic",
+            )

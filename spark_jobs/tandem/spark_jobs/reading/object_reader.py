@@ -1,0 +1,436 @@
+"""Reading slices: fetch an object, check its SHA-256, then yield uncompressed block bodies cut to [low, high).
+
+Nothing is decoded before its checksum is right: that of the whole object, which `ObjectReader` keeps for the next
+slices of it, or, for whoever wants little of many journals, that of a journal's part; what the header before it says is
+known from the generation's OPEN. What is encrypted is opened after that, so the chain vouches for it too. Whoever reads
+very many slices side by side can't hold their objects: he reads them again, run by run, as they were when checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import islice
+from typing import Final, TypeAlias
+
+from tandem.backup_avro.chain.entries import Opening, Part, StoredObject, sha256_hex
+from tandem.backup_avro.documents.connector_layout import Reading, place_of
+from tandem.backup_avro.errors import ConfigError, DamagedError
+from tandem.backup_avro.record.binary_reader import BinaryReader
+from tandem.backup_avro.record.container import (
+    Block,
+    Codec,
+    Header,
+    decode_header,
+    decompress,
+    encode_header,
+    iter_blocks,
+)
+from tandem.backup_avro.record.current import decode_body
+from tandem.backup_avro.record.record_spans import Span
+from tandem.backup_avro.record.varint import LONG_MAX
+from tandem.backup_avro.record.version_1 import Modern, decoder_for, layout_of
+from tandem.backup_avro.selection.newest_state import Slice
+from tandem.sink.encryption.key_ring import keys_of
+from tandem.sink.encryption.objects import Plain, open_object, read_parts, read_range
+from tandem.sink.store import (
+    ObjectMissingError,
+    ObjectStore,
+    OutsizedObjectError,
+    StoreDeniedError,
+    StoreSettings,
+    open_store,
+)
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.transcode.choice import best_bodies
+from tandem.spark_jobs.reading.block_runs import Runs
+
+#: Bytes of checked objects that one reader keeps. A single larger object is kept too while it is the last one.
+CACHE_BYTES: Final = 128 * 1024 * 1024
+
+
+class MissingObjectError(DamagedError):
+    """An object that the chain lists is not in the store."""
+
+
+class ChangedObjectError(DamagedError):
+    """An object was as the chain says when it was checked, and is not when it is read again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreAddress:
+    """Where a store is and how to get in; travels to the tasks. Its repr hides what is secret.
+
+    With a `connector`, what lies there are that one's files, and not a pair's.
+    """
+
+    root: str
+    settings: StoreSettings
+    connector: Reading | None = None
+
+    def open(self) -> ObjectStore:
+        """Return the store of this process for this address; it is opened once and never closed."""
+        return _open(self.root, self.settings)
+
+    def reader(self, *, cache_bytes: int = CACHE_BYTES, apart: bool = False) -> ObjectReader:
+        """Return what fetches and checks objects there."""
+        return ObjectReader(self.open(), cache_bytes=cache_bytes, apart=apart, connector=self.connector)
+
+
+def require_pair(address: StoreAddress, pair: str) -> None:
+    """Look whether anything was claimed, before Spark starts for nothing. Raises ConfigError or the store's errors."""
+    store = address.open()
+    if ChainReader(store, pair).exists():
+        return
+    place = None
+    with suppress(StoreDeniedError):  # who may not list knows no better
+        place = next((found for info in islice(store.list(""), _LOOKED_AT) if (found := place_of(info.key))), None)
+    if place is None:
+        raise ConfigError(f"pair {pair} has no generation under {address.root}", remedy="check pair and store.root")
+    raise ConfigError(
+        f"pair {pair} has no generation under {address.root}, but there are a connector's files, of {place.topic}",
+        remedy="restore, verify, records and export read them with --layout connector",
+    )
+
+
+#: How many keys are looked at for files of a connector where no pair is: a page of a listing.
+_LOOKED_AT: Final = 1000
+
+
+@cache
+def _open(root: str, settings: StoreSettings) -> ObjectStore:
+    return open_store(root, settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """Whole Avro-encoded records in offset order, uncompressed. At least one; `first` is the offset of the first."""
+
+    body: bytes
+    records: int
+    first: int
+
+    def spans(self) -> Iterator[Span]:
+        """Say where each record lies, as `backup_avro.record.record_spans.spans` does. Raises DamagedError."""
+        return best_bodies().spans(self.body, self.records)
+
+
+class ObjectReader:
+    """Fetches and checks objects of one store. Not safe to share between threads; each task makes its own.
+
+    With `apart`, parts of journals are fetched one by one: a partition's share of a thousand journals, not all of them.
+    With a `connector`, objects are its files, and their records come out in today's form.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        apart: bool = False,
+        connector: Reading | None = None,
+    ) -> None:
+        self._connector = connector
+        self._store = store
+        self._cache_bytes = cache_bytes
+        self._apart = apart
+        self._kept: OrderedDict[str, Plain] = OrderedDict()
+
+    def fetch(self, item: StoredObject) -> Plain:
+        """Return the whole object, decrypted. DamagedError if size or SHA-256 differ from the chain's.
+
+        Also raises MissingObjectError, and errors of keys.
+        """
+        kept = self._kept.get(item.key)
+        if kept is not None:
+            self._kept.move_to_end(item.key)
+            return kept
+        with self._present(item):
+            stored = self._whole(item)
+        if self._connector is None:
+            check_bytes(item, stored)
+        elif len(stored) != item.bytes or sha256_hex(stored) != item.sha256:
+            raise _changed(item)
+        data = self._kept[item.key] = open_object(keys_of(self._store), item, stored)
+        while len(self._kept) > 1 and sum(map(len, self._kept.values())) > self._cache_bytes:
+            self._kept.popitem(last=False)
+        return data
+
+    def _whole(self, item: StoredObject) -> bytes:
+        if self._connector is None:
+            return get_whole(self._store, item)
+        try:
+            return self._store.get(item.key, most=item.bytes)
+        except OutsizedObjectError:
+            raise _changed(item) from None
+
+    def _range(self, item: StoredObject, start: int, end: int) -> Plain:
+        with self._present(item):
+            return read_range(self._store, item, start, end)
+
+    @contextmanager
+    def _present(self, item: StoredObject) -> Iterator[None]:
+        try:
+            yield
+        except ObjectMissingError as error:
+            if self._connector is not None:
+                raise MissingObjectError(f"{item.key} was deleted since it was first read", remedy=_STILL) from error
+            raise MissingObjectError(
+                f"{item.key} is in the chain, but not in the store {self._store.url}",
+                remedy="its generation may have been cleared meanwhile: plan again; else see `tandem verify`",
+            ) from error
+
+    def bodies(self, piece: Slice, *, share: tuple[int, int] = (0, 1), newest_first: bool = False) -> Iterator[Body]:
+        """Yield the records of `piece` with offsets in [low, high), block by block. Nothing if there are none.
+
+        With a `share` (i, n) only those of the blocks that begin in the i-th of n equal ranges of the part's bytes.
+        With `newest_first` the last block comes first; inside of a block the order is as always.
+        Raises DamagedError that names the object.
+        """
+        data, begin = self._checked(piece)
+        part = piece.part
+        with _written_so(piece.item):
+            header, turned = self._headed(piece, data)
+            blocks = _shared(iter_blocks(data, header, begin, begin + part.end - part.start), begin, part, share)
+            if newest_first:
+                bodies = _decoded(reversed(list(blocks)), header, turned)
+                yield from cut_backwards(bodies, piece.low, piece.high, last=self._last(part))
+            else:
+                yield from cut(_decoded(blocks, header, turned), piece.low, piece.high, last=self._last(part))
+
+    def bodies_apart(self, piece: Slice, *, most: int) -> Iterator[Body]:
+        """Yield what `bodies` does, for who reads very many slices side by side.
+
+        Meanwhile at most `most` bytes as they are stored are held, or one block that is larger, and one block that is
+        decompressed. What is larger is read twice: once whole, to be checked, and then run by run, each held against
+        what it was. Raises DamagedError that names the object, ChangedObjectError among them.
+        """
+        data, begin = self._checked(piece)
+        part = piece.part
+        with _written_so(piece.item):
+            header, turned = self._headed(piece, data)
+            blocks = iter_blocks(data, header, begin, begin + part.end - part.start)
+            if len(data) > most:
+                runs = Runs(data, blocks, most=most)
+                del data
+                blocks = self._again(piece.item, header, runs, part.start - begin)
+            yield from cut_alone(_decoded(blocks, header, turned), piece.low, piece.high, last=self._last(part))
+
+    def _checked(self, piece: Slice) -> tuple[Plain, int]:
+        """Fetch what holds the slice's part; return it and where in it the part begins."""
+        item, part = piece.item, piece.part
+        if not self._alone(item):
+            return self.fetch(item), part.start
+        with self._present(item):
+            (data,) = read_parts(self._store, item, [part])
+        return data, 0
+
+    def _alone(self, item: StoredObject) -> bool:
+        return self._apart and item.separable
+
+    def _headed(self, piece: Slice, data: Plain) -> tuple[Header, Turned]:
+        if self._connector is None:
+            return (header_of(_opening(piece)) if self._alone(piece.item) else open_container(data)), None
+        header = decode_header(data)
+        return header, turned_by(header, empty_as_null=self._connector.empty_as_null)
+
+    def _last(self, part: Part) -> int:
+        """Return the last offset that there may be: a connector's file may reach beyond what a slice takes of it."""
+        return part.last if self._connector is None else LONG_MAX
+
+    def _again(self, item: StoredObject, header: Header, runs: Runs, shift: int) -> Iterator[Block]:
+        """Yield the blocks of runs that lie `shift` bytes further on in the object than in what was checked."""
+        for run in runs:
+            try:
+                data = self._range(item, run.start + shift, run.end + shift)
+            except MissingObjectError:
+                raise
+            except DamagedError as error:
+                raise ChangedObjectError(f"{item.key}: {error.about(item.key)}", remedy=error.remedy) from error
+            if hashlib.sha256(data).digest() != run.digest:
+                raise ChangedObjectError(
+                    f"{item.key}: bytes {run.start + shift} to {run.end + shift} are others than when it was checked",
+                    remedy=_RESTORE_IT if self._connector is None else _STILL,
+                )
+            yield from iter_blocks(data, header, 0)
+
+
+@contextmanager
+def _written_so(item: StoredObject) -> Iterator[None]:
+    """Have damage that is found behind a right checksum name the object."""
+    try:
+        yield
+    except (MissingObjectError, ChangedObjectError):
+        raise
+    except DamagedError as error:
+        raise DamagedError(f"{item.key}: {error}", remedy=_REMEDY) from error
+
+
+_RESTORE_IT: Final = "restore the object from the bucket's versions or a replica, or use another generation"
+_STILL: Final = "give the command again when nobody writes there any more"
+_REMEDY: Final = "its checksum is right, so it was written this way: report it, and use another generation"
+
+
+def _changed(item: StoredObject) -> DamagedError:
+    return DamagedError(f"{item.key} was changed since it was first read", remedy=_STILL)
+
+
+def get_whole(store: ObjectStore, item: StoredObject) -> bytes:
+    """Return the stored bytes of an object, which are not checked yet.
+
+    Raises the store's errors, and DamagedError as `check_bytes` does if there are more of them than the chain says:
+    before they are read, as whoever replaced the object chose how many there are.
+    """
+    try:
+        return store.get(item.key, most=item.bytes)
+    except OutsizedObjectError as error:
+        raise _of_another_size(item, error.size) from None
+
+
+def check_bytes(item: StoredObject, data: bytes) -> None:
+    """Raise DamagedError unless size and SHA-256 of `data` are those of the chain."""
+    if len(data) != item.bytes:
+        raise _of_another_size(item, len(data))
+    found = sha256_hex(data)
+    if found != item.sha256:
+        raise DamagedError(f"{item.key} has the SHA-256 {found}, the chain says {item.sha256}", remedy=_RESTORE_IT)
+
+
+def _of_another_size(item: StoredObject, size: int) -> DamagedError:
+    return DamagedError(f"{item.key} has {size} bytes, the chain says {item.bytes}", remedy=_RESTORE_IT)
+
+
+def open_container(data: Plain) -> Header:
+    """Decode an object's header. DamagedError unless its schema is today's `AvroKafkaRecord`."""
+    header = decode_header(data)
+    if _decoder(header.schema_json) is not decode_body:
+        raise DamagedError("the schema in the header is not the one of a generation's objects")
+    return header
+
+
+def _opening(piece: Slice) -> Opening:
+    assert piece.opening is not None
+    return piece.opening
+
+
+@cache
+def header_of(opening: Opening) -> Header:
+    """Return the header with which each object of a generation begins. DamagedError for a codec that is not ours."""
+    if opening.codec not in list(Codec):
+        raise DamagedError(f"its generation's OPEN names the codec {opening.codec}")
+    return decode_header(encode_header(codec=Codec(opening.codec), sync=bytes.fromhex(opening.sync)))
+
+
+_decoder = cache(decoder_for)
+_layout_of = cache(layout_of)
+
+Turned: TypeAlias = Callable[[bytes, int], Modern] | None
+"""Turns the bodies of an older version into today's; None where that is not needed."""
+
+
+def turned_by(header: Header, *, empty_as_null: bool) -> Turned:
+    """Return what makes today's bodies of a file's; None if they are that. Raises DamagedError for another schema."""
+    layout = _layout_of(header.schema_json)
+    return None if layout is None else partial(best_bodies().modern, layout=layout, empty_as_null=empty_as_null)
+
+
+def _shared(blocks: Iterable[Block], begin: int, part: Part, share: tuple[int, int]) -> Iterator[Block]:
+    """Yield the blocks that begin in a share of the part's bytes, which lie from `begin` on."""
+    number, of = share
+    size = part.end - part.start
+    low, high = begin + size * number // of, begin + size * (number + 1) // of
+    for block in blocks:
+        if block.start >= high:
+            return
+        if block.start >= low:
+            yield block
+
+
+def _decoded(blocks: Iterable[Block], header: Header, turned: Turned) -> Iterator[Body]:
+    codec: Codec = header.codec
+    for block in blocks:
+        if not block.count:
+            continue
+        body = decompress(block, codec)
+        if turned is not None:
+            body = turned(body, block.count).body
+        yield Body(body=body, records=block.count, first=first_offset(body))
+
+
+def cut(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[Body]:
+    """Yield what lies in [low, high) of bodies in ascending offset order; `last` is the last offset in all of them.
+
+    Only bodies at an edge are looked into.
+    """
+    for body, after in _with_next(bodies, last + 1):
+        if body.first >= high:
+            return
+        if after <= low:
+            continue
+        if body.first >= low and after <= high:
+            yield body
+            continue
+        trimmed = _trim(body, low, high)
+        if trimmed is not None:
+            yield trimmed
+
+
+def cut_alone(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[Body]:
+    """Like `cut`, with no body ahead of the one that is yielded: each that may reach beyond `high` is looked into."""
+    for body in bodies:
+        if body.first >= high:
+            return
+        kept = body if body.first >= low and last < high else _trim(body, low, high)
+        if kept is not None:
+            yield kept
+
+
+def cut_backwards(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[Body]:
+    """Like `cut`, for bodies in descending offset order."""
+    after = last + 1
+    for body in bodies:
+        if body.first < high and after > low:
+            whole = body.first >= low and after <= high
+            kept = body if whole else _trim(body, low, high)
+            if kept is not None:
+                yield kept
+        if body.first <= low:
+            return
+        after = body.first
+
+
+def _with_next(bodies: Iterable[Body], end: int) -> Iterator[tuple[Body, int]]:
+    """Pair each body with the first offset of the next one, the last one with `end`."""
+    before: Body | None = None
+    for body in bodies:
+        if before is not None:
+            yield before, body.first
+        before = body
+    if before is not None:
+        yield before, end
+
+
+def _trim(body: Body, low: int, high: int) -> Body | None:
+    kept = [(span[2], span[1], span[-1]) for span in body.spans() if low <= span[2] < high]
+    if not kept:
+        return None
+    if len(kept) == body.records:
+        return body
+    first, start, _ = kept[0]
+    return Body(body=body.body[start : kept[-1][-1]], records=len(kept), first=first)
+
+
+def first_offset(body: bytes) -> int:
+    """Return the offset of the first record of a body."""
+    reader = BinaryReader(memoryview(body)[:_PREFIX])
+    reader.sized()
+    reader.int64()
+    return reader.int64()
+
+
+#: A record begins with its topic (at most 249 bytes and their length), partition and offset.
+_PREFIX: Final = 512

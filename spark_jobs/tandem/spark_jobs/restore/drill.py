@@ -1,0 +1,161 @@
+"""`tandem drill`: a restore into scratch topics that are deleted afterwards, by the very code of `tandem restore`.
+
+What can go wrong in a restore goes wrong here first: the plan, the reading, the loading, the check, the config.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from tandem.backup_avro.errors import RefusedError, TandemError
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.job import Report, Told, restore
+from tandem.spark_jobs.restore.lease import forget_restores
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.plan import Naming
+from tandem.spark_jobs.restore.prepare.prepare import Prepared, prepare
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Names end like this; no pattern of a pair guards them.
+SUFFIX: Final = ".drill-"
+_LEFT_OVER: Final = r".*\.drill-[0-9a-f]{8}"
+_ID: Final = re.compile(r"[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drilled:
+    """What a drill came to. `deleted` are the scratch topics that are gone again, `left` those that stay, why.
+
+    `phases`: name -> seconds. `report` is that of the restore.
+    """
+
+    report: Report
+    deleted: tuple[str, ...]
+    left: dict[str, str]
+    phases: dict[str, float]
+
+    @property
+    def clean(self) -> bool:
+        """Whether the topics held exactly what the backup holds, under the config that was recorded."""
+        return self.report.ended
+
+
+def drill_options(options: Options, drill_id: str) -> Options:
+    """Return the options of the restore.
+
+    What the recorded retention deletes of scratch topics needs no consent, and nobody looks for what was in them.
+    """
+    if _ID.fullmatch(drill_id) is None:
+        raise ValueError(f"{drill_id!r} is not eight hex digits")
+    return replace(options, naming=Naming(suffix=f"{SUFFIX}{drill_id}"), consent=True, leaves_record=False)
+
+
+def prepare_drill(reader: ChainReader, target: Target, options: Options) -> Prepared:
+    """Plan it, touching nothing. Raises what `restore.prepare` does, and RefusedError for a name that is taken."""
+    prepared = prepare(reader, target, options)
+    if prepared.targets:
+        raise RefusedError(
+            f"topic {min(prepared.targets)} exists on the target already, and a drill deletes its topics",
+            remedy="run it again: the name is another one each time",
+        )
+    return prepared
+
+
+def left_over(target: Target) -> list[str]:
+    """Return the scratch topics of drills that were killed, or are at work elsewhere."""
+    return sorted(info.name for info in target.admin.topics((), [_LEFT_OVER]))
+
+
+def drill(
+    spark: SparkSession,
+    address: StoreAddress,
+    reader: ChainReader,
+    target: Target,
+    options: Options,
+    *,
+    keep: bool,
+    now: Callable[[], int],
+    tell: Told | None = None,
+) -> Drilled:
+    """Restore, check, and delete the scratch topics again unless `keep`, also when it fails.
+
+    `options` are those of `drill_options`. Raises what `restore.restore` does; the topics are deleted then too.
+    """
+    told = tell or Told()
+    began = time.monotonic()
+    names = [topic.target for topic in prepare_drill(reader, target, options).plan.topics]
+    planned = time.monotonic()
+    gone: list[str] = []
+    left: dict[str, str] = {}
+    with _deleting(target, [] if keep else names, gone, left, told) as took:
+        heard = told if keep else _Scratch(told)
+        report = restore(spark, address, reader, target, options, now=now, tell=heard)
+        rest = time.monotonic() - planned - report.load_seconds - report.check_seconds
+    return Drilled(
+        report=report,
+        deleted=tuple(gone),
+        left=dict.fromkeys(names, "kept, as was asked for") if keep else left,
+        phases={
+            "plan": planned - began,
+            "load": report.load_seconds,
+            "check": report.check_seconds,
+            "topics and config": rest,
+            "delete": took[0] if took else 0.0,
+        },
+    )
+
+
+class _Scratch(Told):
+    """What happens in a restore that nobody goes on with, however it ends."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+
+    def phase(self, text: str) -> None:
+        """Said."""
+        self._told.phase(text)
+
+    def records(self, done: int, of: int) -> None:
+        """Said."""
+        self._told.records(done, of)
+
+
+@contextmanager
+def _deleting(
+    target: Target, names: list[str], gone: list[str], left: dict[str, str], told: Told
+) -> Iterator[list[float]]:
+    """Delete the topics after the block, however it ends; what can't be deleted is told of, not raised."""
+    took: list[float] = []
+    try:
+        yield took
+    finally:
+        began = time.monotonic()
+        try:
+            there = {info.name for info in target.admin.topics(names)} if names else set()
+        except TandemError as error:
+            left.update(dict.fromkeys(names, str(error)))
+            there = set()
+        if there:
+            told.phase(f"deleting {len(there)} scratch topic{'' if len(there) == 1 else 's'}")
+        for name in sorted(there):
+            try:
+                target.admin.delete_topic(name)
+            except TandemError as error:
+                left[name] = str(error)
+            else:
+                gone.append(name)
+        if names and not left:
+            with suppress(TandemError):  # a later restore forgets it, after some days
+                forget_restores.forget_unfinished(target, names)
+        for name, why in left.items():
+            told.phase(f"scratch topic {name} is left over, delete it: {why}")
+        took.append(time.monotonic() - began)

@@ -1,0 +1,334 @@
+"""Where consumer groups go on after a restore: their recorded offsets, translated by the offset map. Pure.
+
+A committed offset is that of the next record to be read. It becomes the target offset of the first restored record
+that had not been read: of the same partition, or, where a topic was re-partitioned, of the earliest one from any
+partition of the source. So nothing is passed over; what is read again is told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.document_limits import ENTRY_JSON
+from tandem.backup_avro.chain.entries import GroupOffset, iso
+from tandem.backup_avro.chain.integers import is_int64
+from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
+from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
+from tandem.spark_jobs.restore.offset_map import Row
+from tandem.spark_jobs.restore.restore_record import RestoreRecord, TaskRecord, TopicRecord
+
+_PARTITIONS: Final = 2**31
+
+#: Rows of a task from the newest on.
+Rows = Callable[[TaskRecord], Iterable[Row]]
+#: How many of a row's records lie below a source offset; None if that can't be told.
+Below = Callable[[TopicRecord, Row, int], int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which groups, and what they are called on the target. `names` None: all."""
+
+    names: frozenset[str] | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    suffix: str = ""
+
+    def target(self, group: str) -> str:
+        """Return the group's name on the target."""
+        return self.renamed.get(group) or f"{group}{self.suffix}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where to go on in one partition of a target; up to `again` records before that may be read a second time."""
+
+    offset: int
+    again: int = 0
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One committed offset that is to be set. `before`: what is there now, None for nothing."""
+
+    group: str
+    source: str
+    topic: str
+    partition: int
+    offset: int
+    before: int | None
+    again: int
+    metadata: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """What a group had committed before it was changed; `offset` None: nothing."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int | None
+    metadata: str = ""
+
+
+def chosen(record: RestoreRecord, choice: Choice) -> dict[str, tuple[GroupOffset, ...]]:
+    """Return the recorded offsets of the chosen groups. ConfigError for names that are not recorded, or collide."""
+    unknown = sorted(((choice.names or frozenset()) | choice.renamed.keys()) - record.groups.keys())
+    if unknown:
+        known = ", ".join(sorted(record.groups)) or "none"
+        raise ConfigError(
+            f"restore {record.id} recorded no offsets of group {unknown[0]}", remedy=f"it recorded those of: {known}"
+        )
+    found = {name: items for name, items in record.groups.items() if choice.names is None or name in choice.names}
+    taken: dict[str, str] = {}
+    for name in found:
+        other = taken.setdefault(choice.target(name), name)
+        if other != name:
+            raise ConfigError(
+                f"groups {other} and {name} would both become {choice.target(name)}",
+                remedy="give one of them another name, with --map-group, or leave it out, with --groups",
+            )
+    return found
+
+
+def refuse_if_appended(record: RestoreRecord, topic: TopicRecord, starts: Mapping[int, int]) -> None:
+    """Raise RefusedError if the target of `topic`, of which the logs start at `starts`, has other records before ours.
+
+    A recorded offset says which of the restored records a group has read, and nothing of the others. A record of an
+    earlier release does not say whether the restore appended: then a log that starts below the restored records counts.
+    """
+    firsts = [(number, strand.first) for task in topic.tasks for number, strand in task.strands.items()]
+    if record.append:
+        what = f"restore {record.id} appended to topic {topic.target}"
+    elif record.append is None and any(starts.get(number, first) < first for number, first in firsts):
+        what = f"topic {topic.target} may hold other records below those of restore {record.id}"
+    else:
+        return
+    raise RefusedError(
+        f"{what}: offsets that were recorded of groups say nothing of the other records",
+        remedy="set the groups' offsets by hand, with `kafka-consumer-groups.sh --reset-offsets`; or restore into a "
+        "topic that holds nothing else, and set them there",
+    )
+
+
+def translate(
+    topic: TopicRecord, committed: Mapping[str, Mapping[int, int]], *, count: int, rows: Rows, below: Below
+) -> dict[str, dict[int, Place]]:
+    """Return where groups go on, by group and partition of the target, which has `count` of them.
+
+    `committed`: what each group had on the source, at least one offset. Left out are partitions of the target into
+    which records were put, but none from a partition that the group had committed on. One into which nothing was put is
+    begun at its begin, which is the end of what was restored: by groups that had committed on the empty source
+    partition of its number, or, where the target has another number of partitions than the source, by all.
+    The rows of each task are asked for once, however many groups there are, and those of one task at a time.
+    """
+    shared: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    for task in topic.tasks:
+        for number, strand in task.strands.items():
+            shared[number] = shared.get(number, 0) + len(task.sources)
+            ends[number] = max(ends.get(number, 0), strand.last + 1)
+    places: dict[str, dict[int, Place | None]] = {name: {} for name in committed}
+    wanted: dict[str, set[int]] = {name: set() for name in committed}
+    for task in topic.tasks:
+        if not task.strands:
+            continue
+        firsts = _firsts(rows(task), committed, shared)
+        for source in task.sources:
+            for name, offsets in committed.items():
+                mine, at = places[name], offsets.get(source)
+                if at is not None:
+                    wanted[name] |= task.strands.keys()
+                for number in task.strands:
+                    row = firsts.get((name, source, number))
+                    if at is not None:
+                        found = None if row is None else _within(topic, row, at, below)
+                        mine[number] = _sooner(mine.get(number), found)
+                    elif row is not None:
+                        mine[number] = _sooner(mine.get(number), Place(offset=row.base))
+    untouched = set(range(count)) - shared.keys()
+    # Among another number of partitions, records of a key that a group has followed may come into any from now on.
+    renumbered = count != topic.partitions
+    if not renumbered:
+        untouched &= {source for task in topic.tasks if not task.strands for source in task.sources}
+    return {
+        name: {
+            number: _settled(places[name][number], end=ends[number], shared=shared[number] > 1)
+            for number in wanted[name]
+        }
+        | dict.fromkeys(untouched if renumbered else untouched & offsets.keys(), Place(offset=0))
+        for name, offsets in committed.items()
+    }
+
+
+def _firsts(
+    rows: Iterable[Row], committed: Mapping[str, Mapping[int, int]], shared: Mapping[int, int]
+) -> dict[tuple[str, int, int], Row]:
+    """Return, by group and partition of source and target, the first row with anything at or above what is committed.
+
+    Without an offset of a group's it is the very first one, which matters in partitions that are `shared` only.
+    """
+    firsts: dict[tuple[str, int, int], Row] = {}
+    for row in rows:
+        for name, offsets in committed.items():
+            at = offsets.get(row.partition)
+            if at is None and shared[row.target] == 1:
+                continue
+            if at is None or row.last >= at:
+                place = (name, row.partition, row.target)
+                known = firsts.get(place)
+                if known is None or row.first < known.first:
+                    firsts[place] = row
+    return firsts
+
+
+def _within(topic: TopicRecord, row: Row, committed: int, below: Below) -> Place:
+    if row.first >= committed:
+        return Place(offset=row.base)
+    count = below(topic, row, committed)
+    if count is not None:
+        return Place(offset=row.base + count)
+    return Place(
+        offset=row.base,
+        again=row.records,
+        note=f"the records from source offset {row.first} on can't be counted any more: up to {row.records} come again",
+    )
+
+
+def _sooner(known: Place | None, found: Place | None) -> Place | None:
+    """Return the earlier of two places; None stands for what had been read to its end."""
+    if known is None or found is None:
+        return known or found
+    return found if found.offset < known.offset else known
+
+
+def _settled(place: Place | None, *, end: int, shared: bool) -> Place:
+    """Return the place, of a target's partition that ends at `end`, from the earliest one of any source."""
+    if place is None:
+        return Place(offset=end)
+    if not shared or place.note is not None:
+        return place
+    return Place(
+        offset=place.offset,
+        again=end - place.offset,
+        note="several partitions of the source lie in this one: some of what follows may come again",
+    )
+
+
+def moves(
+    record: RestoreRecord,
+    choice: Choice,
+    *,
+    rows: Rows,
+    below: Below,
+    bounds: Mapping[tuple[str, int], tuple[int, int]],
+    present: Mapping[tuple[str, str, int], int],
+) -> list[Move]:
+    """Return what is to be set, topic by topic planned, in the order group, topic, partition.
+
+    `bounds`: log start and end of all partitions of the targets. `present`: what groups have committed on the target,
+    (group, topic, partition) -> offset.
+    """
+    groups = chosen(record, choice)
+    counts = Counter(name for name, _ in bounds)
+    committed: dict[str, dict[str, dict[int, GroupOffset]]] = {}
+    for name, items in groups.items():
+        for item in items:
+            committed.setdefault(item.key.topic_id, {}).setdefault(name, {})[item.key.partition] = item
+    found = []
+    for topic in record.topics:
+        of_topic = committed.get(topic.topic_id, {})
+        offsets = {name: {number: item.offset for number, item in items.items()} for name, items in of_topic.items()}
+        for name, places in translate(topic, offsets, count=counts[topic.target], rows=rows, below=below).items():
+            group = choice.target(name)
+            for number, place in sorted(places.items()):
+                start, end = bounds[topic.target, number]
+                offset = max(start, min(place.offset, end))
+                recorded = of_topic[name].get(number)
+                found.append(
+                    Move(
+                        group=group,
+                        source=name,
+                        topic=topic.target,
+                        partition=number,
+                        offset=offset,
+                        before=present.get((group, topic.target, number)),
+                        again=place.again,
+                        metadata="" if recorded is None else recorded.metadata,
+                        note=place.note
+                        if offset == place.offset
+                        else f"{place.offset} lies outside of the log, which has {start} to {end}",
+                    )
+                )
+    return sorted(found, key=lambda move: move.source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Note:
+    """Where it is noted what one group had committed before it was set: `number`-th of its `execution`, from 1 on."""
+
+    execution: int
+    number: int
+
+    def key(self, pair: str, restore: str) -> str:
+        """Return the key of the note."""
+        return f"{notes_prefix(pair, restore, self.execution)}{self.number:04d}.json"
+
+    @classmethod
+    def of(cls, key: str) -> Note | None:
+        """Return what a key says, None if it is no note's."""
+        found = _NOTE.search(key)
+        return None if found is None else cls(execution=int(found[1]), number=int(found[2]))
+
+
+_NOTE: Final = re.compile(r"/groups-(\d{4,9})-(\d{4,9})\.json$", re.ASCII)
+
+
+def notes_prefix(pair: str, restore: str, execution: int | None = None) -> str:
+    """Return where the names of notes begin: of all, or of one execution."""
+    prefix = f"{layout.restore_prefix(pair, restore)}groups-"
+    return prefix if execution is None else f"{prefix}{execution:04d}-"
+
+
+def encode_snapshot(found: Iterable[Before], at: int) -> bytes:
+    """Return the bytes of what a group had committed at `at`. OversizeError if nobody would read that much."""
+    rows = [[item.group, item.topic, item.partition, item.offset, item.metadata] for item in found]
+    return pack(canonical({"v": VERSION, "at": iso(at), "offsets": rows}))
+
+
+def decode_snapshot(data: bytes, where: str, topics: Collection[str]) -> tuple[Before, ...]:
+    """Read a snapshot. DamagedError names `where`.
+
+    `topics` are those that the restore put something into: of no other is there anything to put back.
+    """
+    fields = Fields.of_stored(data, where, ENTRY_JSON)
+    fields.take("at", str)
+    found: list[Any] = fields.take("offsets", list)
+    fields.end()
+    before = tuple(_before(item, where) for item in found)
+    if len({item.group for item in before}) != 1:
+        raise DamagedError(f"{where} is to speak of one group, and does not")
+    if any(item.topic not in topics for item in before):
+        raise DamagedError(
+            f"{where} speaks of a topic into which this restore put nothing",
+            remedy="it was forged: find out who writes to the bucket, and look at the groups' offsets by hand",
+        )
+    return before
+
+
+def _before(item: object, where: str) -> Before:
+    match item:
+        case [str(group), str(topic), partition, offset, str(metadata)] if (
+            is_int64(partition)
+            and 0 <= partition < _PARTITIONS
+            and (offset is None or (is_int64(offset) and offset >= 0))
+        ):
+            return Before(group=group, topic=topic, partition=partition, offset=offset, metadata=metadata)
+    raise DamagedError(f"{where}: not what a group had committed: group, topic, partition, offset, metadata")

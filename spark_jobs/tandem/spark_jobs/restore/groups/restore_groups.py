@@ -1,0 +1,277 @@
+"""`tandem restore groups`: let consumer groups go on after a restore where they were, and take that back.
+
+Planned first. What a group had committed before is put into the store before it is changed.
+"""
+
+from __future__ import annotations
+
+import bisect
+from array import array
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import ConfigError, DamagedError, OversizeError, RefusedError, TandemError, bare
+from tandem.backup_avro.selection.newest_state import PartitionSelection, select
+from tandem.sink.store import ObjectMissingError, ObjectStore
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.object_store import Put, put_new
+from tandem.spark_jobs.reading.object_reader import ObjectReader
+from tandem.spark_jobs.restore import offset_pages, restore_record
+from tandem.spark_jobs.restore.groups import group_plan
+from tandem.spark_jobs.restore.groups.group_plan import Before, Choice, Move, Note
+from tandem.spark_jobs.restore.groups.target_groups import TargetGroups
+from tandem.spark_jobs.restore.offset_map import Row, digest_of, stretches
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.restore_record import RestoreRecord, TopicRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsPlan:
+    """What is to be set after a restore, in the order group, topic, partition."""
+
+    record: RestoreRecord
+    moves: tuple[Move, ...]
+
+
+def list_restores(store: ObjectStore, pair: str) -> tuple[list[RestoreRecord], dict[str, DamagedError]]:
+    """Return all restores of a pair that ended well, the oldest first, and by name why others can't be read.
+
+    Raises the store's errors.
+    """
+    found = []
+    damaged: dict[str, DamagedError] = {}
+    for name in store.list_folders(layout.restores_prefix(pair)):
+        try:
+            found.append(load(store, pair, name))
+        except ConfigError:
+            continue  # it has not ended yet, or never will
+        except DamagedError as error:
+            damaged[name] = bare(error)
+    return sorted(found, key=lambda record: record.at), damaged
+
+
+def load(store: ObjectStore, pair: str, restore: str) -> RestoreRecord:
+    """Return one restore. ConfigError if there is none of that name that ended well; raises DamagedError."""
+    key = restore_record.record_key(pair, restore)
+    try:
+        record = restore_record.decode(store.get(key), key)
+    except ObjectMissingError as error:
+        raise ConfigError(
+            f"pair {pair} has no restore {restore} that was verified",
+            remedy="the report of `tandem restore` names its id; a restore that did not end is resumed by its command",
+        ) from error
+    if (record.pair, record.id) != (pair, restore):
+        raise DamagedError(f"{key} is the record of restore {record.id} of pair {record.pair}")
+    return record
+
+
+def leave(store: ObjectStore, record: RestoreRecord) -> str | None:
+    """Put the record of a restore that ended well; what is there already stays. Say why if none can be left.
+
+    Only groups go by it: a restore of more than a document has room for has ended well all the same. Raises the store's
+    errors.
+    """
+    try:
+        store.put_if_absent(restore_record.record_key(record.pair, record.id), restore_record.encode(record))
+    except OversizeError as error:
+        return f"`tandem restore groups` can't go by this restore, it left no record: {error}"
+    return None
+
+
+def plan(
+    reader: ChainReader, record: RestoreRecord, target: Target, groups: TargetGroups, choice: Choice
+) -> GroupsPlan:
+    """Plan where groups go on. Nothing is touched.
+
+    Raises RefusedError if the target is not what was restored, or holds other records too, ConfigError for groups that
+    are not recorded.
+    """
+    if not record.groups:
+        raise ConfigError(
+            f"restore {record.id} recorded no offsets of groups",
+            remedy="the backup has none on these topics: see `groups` in the configuration",
+        )
+    topics = target.look(topic.target for topic in record.topics)
+    for topic in record.topics:
+        found = topics.get(topic.target)
+        if found is None or found.topic_id != topic.target_topic_id:
+            raise RefusedError(
+                f"topic {topic.target} on the target is not the one that restore {record.id} wrote",
+                remedy="it was deleted since then, or this is another cluster; name the right one, or restore again",
+            )
+        group_plan.refuse_if_appended(record, topic, found.starts)
+    names = {choice.target(name) for name in group_plan.chosen(record, choice)}
+    return GroupsPlan(
+        record=record,
+        moves=tuple(
+            group_plan.moves(
+                record,
+                choice,
+                rows=lambda task: offset_pages.read(reader.store, task.page, pair=record.pair, restore=record.id),
+                below=_Counter(reader, record).below,
+                bounds={
+                    (name, number): (item.starts[number], end)
+                    for name, item in topics.items()
+                    for number, end in item.ends.items()
+                },
+                present={
+                    (name, topic, number): offset
+                    for name in sorted(names)
+                    for (topic, number), (offset, _) in groups.committed(name).items()
+                },
+            )
+        ),
+    )
+
+
+def carry_out(store: ObjectStore, planned: GroupsPlan, groups: TargetGroups, *, at: int) -> str | None:
+    """Set the offsets, group by group; what is there now is noted before. Return where the notes' names begin.
+
+    None if there was nothing to be set. Raises RefusedError for a group with members; groups before it, by name, are
+    set by then, and can be rolled back.
+    """
+    record, execution = planned.record, None
+    for number, (name, moves) in enumerate(groupby(planned.moves, key=lambda move: move.group), 1):
+        items = tuple(moves)
+        present = groups.committed(name)
+        before = []
+        for move in items:
+            offset, metadata = present.get((move.topic, move.partition), (None, ""))
+            before.append(
+                Before(group=name, topic=move.topic, partition=move.partition, offset=offset, metadata=metadata)
+            )
+        data = group_plan.encode_snapshot(before, at)
+        if execution is None:
+            note = _first_note(store, record, data)
+            execution = note.execution
+        else:
+            note = Note(execution=execution, number=number)
+            put_new(store, note.key(record.pair, record.id), data)
+        try:
+            groups.commit(name, items)
+        except RefusedError:
+            # Nothing of it was set: a rollback would put it back to where it is now, wherever it goes on from here.
+            with suppress(TandemError):
+                store.delete([note.key(record.pair, record.id)])
+            raise
+    return None if execution is None else group_plan.notes_prefix(record.pair, record.id, execution)
+
+
+def _first_note(store: ObjectStore, record: RestoreRecord, data: bytes) -> Note:
+    """Put the first note of an execution, and so take its number. Raises the store's errors."""
+    execution = max((note.execution for note in _notes(store, record)), default=0)
+    while True:
+        execution += 1
+        note = Note(execution=execution, number=1)
+        key = note.key(record.pair, record.id)
+        if store.put_if_absent(key, data) is Put.CREATED or store.get(key) == data:
+            return note
+
+
+def _notes(store: ObjectStore, record: RestoreRecord) -> list[Note]:
+    found = (Note.of(info.key) for info in store.list(group_plan.notes_prefix(record.pair, record.id)))
+    return sorted(note for note in found if note is not None)
+
+
+def roll_back(
+    store: ObjectStore, record: RestoreRecord, groups: TargetGroups, names: Collection[str] | None = None
+) -> tuple[tuple[Before, ...], dict[str, DamagedError]]:
+    """Put back what groups had committed before they were set last, and forget that.
+
+    Return what it was, and by key why notes can't be read that were passed over: with `names` only, those of the same
+    execution as the notes that were found, or of later ones. They stay.
+
+    `names` None: the groups that were set by the last execution; else just these, as they are called on the target.
+    ConfigError if there is nothing to be taken back of any, DamagedError if that can't be told. Raises RefusedError for
+    a group with members; groups before it are back by then.
+    """
+    notes = _notes(store, record)
+    if not notes:
+        raise ConfigError(f"after restore {record.id} no group's offsets were set", remedy="there is nothing to undo")
+    topics = frozenset(topic.target for topic in record.topics)
+    found: dict[str, tuple[Note, tuple[Before, ...]]] = {}
+    damaged: dict[str, DamagedError] = {}
+    for note in reversed(notes):
+        if note.execution < notes[-1].execution if names is None else set(names) <= found.keys():
+            break
+        key = note.key(record.pair, record.id)
+        try:
+            before = group_plan.decode_snapshot(store.get(key), key, topics)
+        except DamagedError as error:
+            if names is None:
+                raise
+            damaged[key] = bare(error)
+            continue
+        found.setdefault(before[0].group, (note, before))
+    unknown = sorted(set(names or ()) - found.keys())
+    if unknown:
+        raise next(iter(damaged.values()), None) or ConfigError(
+            f"after restore {record.id} no offsets of group {unknown[0]} were set",
+            remedy=f"those of {', '.join(sorted(found))} were; groups are named here as they are called on the target",
+        )
+    taken = [(name, *found[name]) for name in sorted(found) if names is None or name in names]
+    for name, note, before in taken:
+        groups.put_back(name, before)
+        store.delete([note.key(record.pair, record.id)])
+    return tuple(item for _, _, before in taken for item in before), damaged
+
+
+class _Counter:
+    """Counts records of the source inside of a row with gaps, by reading them again."""
+
+    def __init__(self, reader: ChainReader, record: RestoreRecord) -> None:
+        self._chains = reader
+        self._record = record
+        self._objects = ObjectReader(reader.store, apart=True)
+        self._selected: Mapping[tuple[str, int], PartitionSelection] | None = None
+        self._place: tuple[str, int] | None = None
+        self._offsets: dict[Row, array[int] | None] = {}
+
+    def below(self, topic: TopicRecord, row: Row, offset: int) -> int | None:
+        """Return how many of the row's records have lower offsets, None if the backup has no longer just these."""
+        if row.dense:
+            return offset - row.first
+        place = (topic.topic_id, row.partition)
+        if place != self._place:
+            self._place = place
+            self._offsets.clear()  # one partition's at a time
+        if row not in self._offsets:
+            self._offsets[row] = self._read(topic, row)
+        offsets = self._offsets[row]
+        return None if offsets is None else bisect.bisect_left(offsets, offset)
+
+    def _read(self, topic: TopicRecord, row: Row) -> array[int] | None:
+        if row.digest is None:
+            return None
+        selection = self._selection().get((topic.topic_id, row.partition))
+        if selection is None:
+            return None
+        offsets = array("q")
+        try:
+            for piece in selection.slices:
+                if piece.low <= row.last and piece.high > row.first:
+                    cut = replace(piece, low=max(piece.low, row.first), high=min(piece.high, row.last + 1))
+                    for body in self._objects.bodies(cut):
+                        offsets.extend(span[2] for span in body.spans())
+        except DamagedError:
+            return None
+        # Compaction or a filter may have left out others, even as many: a count alone does not tell.
+        return offsets if row.digest == digest_of(stretches(offsets)) else None
+
+    def _selection(self) -> Mapping[tuple[str, int], PartitionSelection]:
+        if self._selected is None:
+            states = self._chains.refresh(tolerant=True)
+            self._selected = _select(states, self._record.generation) or _select(states, None) or {}
+        return self._selected
+
+
+def _select(states: list[Generation], number: int | None) -> dict[tuple[str, int], PartitionSelection] | None:
+    try:
+        found = select(states, number=number, wanted=lambda _: True, removed=True)
+    except (ConfigError, RefusedError):
+        return None
+    return {(item.key.topic_id, item.key.partition): item for item in found.partitions}

@@ -1,0 +1,116 @@
+"""Consumer groups of the cluster that is restored into: what they have committed, and changing it.
+
+librdkafka's admin client can't delete single offsets, kafka-python's can; so this is that one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Self, TypeVar
+
+import kafka.errors as kafka_errors
+from kafka.admin import KafkaAdminClient
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from tandem.backup_avro.errors import RefusedError, TandemError
+from tandem.sink.kafka.auth.client_config import Value, servers_of
+from tandem.sink.kafka.errors.broker_errors import code_of, meaning_of
+from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterRequestError, ClusterTransientError
+from tandem.sink.kafka.errors.error_codes import PASSING, Meaning
+from tandem.sink.kafka.wire import connections
+from tandem.spark_jobs.restore.groups.group_plan import Before, Move
+from tandem.spark_jobs.restore.load.batch_producer import client_settings
+
+_T = TypeVar("_T")
+_NOTHING: Final = -1
+
+
+class TargetGroups:
+    """One cluster's groups.
+
+    Opening raises ClusterUnreachableError, ClusterAuthenticationError, ConfigError; methods raise
+    ClusterTransientError, ClusterDeniedError, ClusterRequestError, and RefusedError for a group that has members.
+    """
+
+    def __init__(self, props: Mapping[str, Value]) -> None:
+        config = {
+            name: value for name, value in client_settings(props).items() if name in KafkaAdminClient.DEFAULT_CONFIG
+        }
+        servers = servers_of(props)
+        try:
+            self._admin: Any = KafkaAdminClient(**config)
+        except kafka_errors.KafkaError as error:
+            raise connections.explain(error, servers) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._admin.close()
+
+    def committed(self, group: str) -> dict[tuple[str, int], tuple[int, str]]:
+        """Return (topic, partition) -> (offset, metadata) of what a group has committed; empty if it does not exist."""
+        try:
+            found = self._call(f"read the offsets of group {group}", lambda: self._admin.list_group_offsets(group))
+        except ClusterRequestError as error:
+            if meaning_of(error.__cause__) is Meaning.NO_GROUP:
+                return {}
+            raise
+        return {
+            (place.topic, place.partition): (item.offset, item.metadata or "")
+            for place, item in found.get(group, {}).items()
+            if item.offset > _NOTHING
+        }
+
+    def commit(self, group: str, moves: Iterable[Move]) -> None:
+        """Set a group's offsets; each partition's answer is looked at."""
+        self._set(group, {(item.topic, item.partition): (item.offset, item.metadata) for item in moves})
+
+    def put_back(self, group: str, found: Iterable[Before]) -> None:
+        """Set a group's offsets to what they were, and remove those that were not there."""
+        items = list(found)
+        self._set(
+            group,
+            {(item.topic, item.partition): (item.offset, item.metadata) for item in items if item.offset is not None},
+        )
+        gone = [TopicPartition(item.topic, item.partition) for item in items if item.offset is None]
+        if gone:
+            doing = f"remove offsets of group {group}"
+            try:
+                self._look(doing, self._call(doing, lambda: self._admin.delete_group_offsets(group, gone)))
+            except ClusterRequestError as error:
+                if meaning_of(error.__cause__) is not Meaning.NO_GROUP:
+                    raise
+
+    def _set(self, group: str, offsets: Mapping[tuple[str, int], tuple[int, str]]) -> None:
+        if offsets:
+            doing = f"set the offsets of group {group}"
+            wanted = {
+                TopicPartition(*place): OffsetAndMetadata(offset, metadata, -1)
+                for place, (offset, metadata) in offsets.items()
+            }
+            self._look(doing, self._call(doing, lambda: self._admin.alter_group_offsets(group, wanted)))
+
+    def _look(self, doing: str, answers: Mapping[Any, Any]) -> None:
+        for place, error in sorted(answers.items()):
+            if error is not kafka_errors.NoError:
+                raise _explained(f"{doing}, {place.topic}-{place.partition}", error())
+
+    def _call(self, doing: str, call: Callable[[], _T]) -> _T:
+        try:
+            return call()
+        except kafka_errors.KafkaError as error:
+            raise _explained(doing, error) from error
+
+
+def _explained(doing: str, error: BaseException) -> TandemError:
+    text = f"could not {doing}: {type(error).__name__}"
+    code = code_of(error)
+    meaning = None if code is None else code.meaning
+    if meaning is Meaning.IN_USE:
+        return RefusedError(f"{text}: the group has members", remedy="stop its consumers, and try again")
+    if meaning is Meaning.DENIED:
+        return ClusterDeniedError(text, remedy="grant Describe, Read and Delete on the group and Read on its topics")
+    if meaning in PASSING or getattr(error, "retriable", False):
+        return ClusterTransientError(text)
+    return ClusterRequestError(f"{text}: {error}", remedy=None if code is None else code.remedy)

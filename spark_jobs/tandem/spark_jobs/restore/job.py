@@ -1,0 +1,716 @@
+"""`tandem restore`: plan, create topics, load, verify, set the recorded config, report. Spark only schedules.
+
+Records go from the store's blocks into Kafka's record batches inside the Python workers and never enter the JVM.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tandem.backup_avro.errors import PermanentError, RefusedError, TandemError, TimedOutError
+from tandem.backup_avro.selection.newest_state import PartitionSelection
+from tandem.sink.store.chain import pins, restore_targets
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.connector.connector_reader import ConnectorReader
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.reading.task_objects import slim
+from tandem.spark_jobs.restore import offset_map, restore_record
+from tandem.spark_jobs.restore.abandon import put_back
+from tandem.spark_jobs.restore.check import check_partition
+from tandem.spark_jobs.restore.check.check_partition import Checked, CheckTask, Expected, MapTask, Stretch
+from tandem.spark_jobs.restore.groups import restore_groups
+from tandem.spark_jobs.restore.lease import forget_restores
+from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
+from tandem.spark_jobs.restore.lease.progress import LostEndError, Progress, State
+from tandem.spark_jobs.restore.lease.restore_lease import Charge
+from tandem.spark_jobs.restore.load import load
+from tandem.spark_jobs.restore.load.batch_producer import FencedError
+from tandem.spark_jobs.restore.load.load import Loaded
+from tandem.spark_jobs.restore.load.load_task import LoadTask, Pace, Source
+from tandem.spark_jobs.restore.plan import plan as restore_plan
+from tandem.spark_jobs.restore.plan import stray_keys
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicPlan
+from tandem.spark_jobs.restore.plan.stray_keys import Disorder, Stray, SurveyTask
+from tandem.spark_jobs.restore.prepare import append, target_settings
+from tandem.spark_jobs.restore.prepare import prepare as restore_prepare
+from tandem.spark_jobs.restore.prepare.loading_config import LoadingConfig, wanted_of
+from tandem.spark_jobs.restore.prepare.prepare import Prepared, check_consent, prepare
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.spark.job_progress import meanwhile
+from tandem.spark_jobs.spark.kafka_cluster import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReport:
+    """One restored topic. `notes` say what could not be kept or needs attention.
+
+    `unset`: setting -> why the cluster refused it, of those without which the restore has not come to its end.
+    """
+
+    source: str
+    target: str
+    partitions: tuple[Loaded, ...]
+    config: Mapping[str, str]
+    notes: tuple[str, ...]
+    unset: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """Records in the target."""
+        return sum(item.records for item in self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was done. `mismatches` is empty if and only if the target holds exactly what the backup holds.
+
+    `id` names the restore: its record and its offset map lie in the store under it.
+    """
+
+    id: str
+    plan: RestorePlan
+    topics: tuple[TopicReport, ...]
+    mismatches: tuple[Checked, ...]
+    resumed: int
+    load_seconds: float
+    check_seconds: float
+
+    @property
+    def records(self) -> int:
+        """Records in all targets."""
+        return sum(topic.records for topic in self.topics)
+
+    @property
+    def left_out(self) -> int:
+        """Records that were read and not written, by what the user chose to be changed on the way, or without a key."""
+        return sum(item.left_out for topic in self.topics for item in topic.partitions)
+
+    def in_vain(self) -> list[str]:
+        """Return which keys were named and met nothing, in words."""
+        return self.plan.shape.in_vain(records=self.records, left_out=self.left_out)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all is as it should be: what the backup holds, under the config that was asked for."""
+        return not self.mismatches and not any(topic.unset for topic in self.topics)
+
+
+class Told:
+    """What happens meanwhile, for people. This one keeps it to itself."""
+
+    def phase(self, text: str) -> None:
+        """A step begins."""
+
+    def records(self, done: int, of: int) -> None:
+        """So many records are committed; `of` may be an upper bound."""
+
+    def unfinished(self, plan: RestorePlan, *, wrong: bool = False) -> None:
+        """It ends here, without having come to its end. `wrong`: the target is not what the backup is."""
+
+
+def restore(
+    spark: SparkSession,
+    address: StoreAddress,
+    reader: ChainReader | ConnectorReader,
+    target: Target,
+    options: Options,
+    *,
+    now: Callable[[], int],
+    tell: Told | None = None,
+) -> Report:
+    """Carry a restore out. `now` is ms since the epoch. See `prepare`, `check_consent` for what is refused.
+
+    A run that ended anyhow is resumed by calling this again; two at once are safe: the later one takes over.
+    """
+    told = tell or Told()
+    told.phase("planning")
+    prepared = prepare(reader, target, options)
+    check_consent(prepared.plan, options, now=now())
+    with pins.held(reader.store, reader.pair, sorted(prepared.plan.basis), owner="restore"):
+        restore_prepare.refuse_if_clearing(reader, prepared.plan)
+        return _Run(prepared, spark=spark, address=address, target=target, options=options, now=now, told=told).run()
+
+
+class _Run:
+    """One run of a prepared restore."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        *,
+        spark: SparkSession,
+        address: StoreAddress,
+        target: Target,
+        options: Options,
+        now: Callable[[], int],
+        told: Told,
+    ) -> None:
+        self._spark = spark
+        self._address = address
+        self._target = target
+        self._options = options
+        self._prepared = prepared
+        self._plan = prepared.plan
+        self._now = now
+        self._told = told
+        self._charge = Charge(prepared, target=target, options=options, now=now)
+        self._cluster = Cluster(props=dict(target.props))
+        self._notes: dict[str, list[str]] = {topic.target: [] for topic in self._plan.topics}
+        self._refused: dict[str, Mapping[str, str]] = {}
+
+    def run(self) -> Report:
+        """Carry it out. Whatever ends it in mid-way, it is told that there is something to go on with or to give up."""
+        try:
+            report = self._carried_out()
+        except LostEndError:
+            self._tell_unless_overtaken(self._charge.spoil, wrong=True)
+            raise
+        except Exception:
+            self._tell_unless_overtaken(self._charge.stand_by)
+            raise
+        except BaseException:
+            if self._charge.said:
+                self._told.unfinished(self._plan)
+            raise
+        if not report.ended:
+            self._told.unfinished(self._plan, wrong=bool(report.mismatches))
+        return report
+
+    def _tell_unless_overtaken(self, find_out: Callable[[], None], *, wrong: bool = False) -> None:
+        """Raise OvertakenError if that is why it ended: then nothing of it waits for anybody."""
+        if not self._charge.said:
+            return
+        try:
+            find_out()
+        except OvertakenError:
+            raise
+        except TandemError:
+            pass  # there is nobody to ask
+        self._told.unfinished(self._plan, wrong=wrong)
+
+    def _carried_out(self) -> Report:
+        resumes = self._prepared.resumes
+        targets = self._take_over() if resumes is not None else self._begin()
+        if resumes is not None and resumes.state is State.VERIFIED:
+            loaded, checked = self._as_recorded(), []
+            load_seconds = check_seconds = 0.0
+        else:
+            began = time.monotonic()
+            loaded = self._load(targets)
+            load_seconds = time.monotonic() - began
+            began = time.monotonic()
+            checked = self._check(loaded, targets)
+            check_seconds = time.monotonic() - began
+        mismatches = tuple(item for item in checked if not item.same)
+        if mismatches:
+            # Whoever took over may have let it be compacted since.
+            self._charge.stand_by()
+            self._note_other_writers(mismatches)
+        else:
+            if checked and self._options.leaves_record:
+                self._leave_record(loaded, targets)
+            self._set_recorded(targets)
+        return Report(
+            id=self._id(targets),
+            plan=self._plan,
+            topics=tuple(self._report(topic, loaded) for topic in self._plan.topics),
+            mismatches=mismatches,
+            resumed=sum(item.resumed for item in loaded),
+            load_seconds=load_seconds,
+            check_seconds=check_seconds,
+        )
+
+    def _note_other_writers(self, mismatches: Iterable[Checked]) -> None:
+        """Say who else writes to a target. What is appended to has other records anyway."""
+        found = {(item.target, item.partition): item.others for item in mismatches if not self._plan.append}
+        for (target, number), others in sorted(found.items()):
+            if others:
+                self._notes[target].append(
+                    f"partition {number}: {'; '.join(map(str, others[:_NAMED]))}: another producer writes to this "
+                    "topic; stop it, delete the topic and restore again"
+                )
+
+    def _begin(self) -> dict[str, TargetTopic]:
+        merged = self._survey()
+        self._told.phase("creating topics")
+        if self._options.leaves_record and self._plan.recorded and not self._plan.append:
+            restore_targets.announce(
+                self._address.open(),
+                self._plan.pair,
+                self._plan.hash,
+                self._target.admin.cluster_id(),
+                # Under its own name a topic is brought back, and guarded as before.
+                [
+                    topic.target
+                    for topic in self._plan.topics
+                    if topic.target not in {topic.source.name, *self._prepared.targets}
+                ],
+            )
+        return self._identified(self._charge.begin(merged, lambda name, text: self._notes[name].append(text)))
+
+    def _identified(self, targets: dict[str, TargetTopic]) -> dict[str, TargetTopic]:
+        """Say under which ids the announced topics were created, so that no later topic of such a name is meant."""
+        if self._options.leaves_record:
+            ids = {name: item.topic_id for name, item in targets.items()}
+            restore_targets.identify(self._address.open(), self._plan.pair, self._plan.hash, ids)
+        return targets
+
+    def _take_over(self) -> dict[str, TargetTopic]:
+        state = self._prepared.resumes
+        if state is not None and state.state is not State.VERIFIED:
+            self._refuse_unless_ordered(state.merged)
+        self._told.phase(f"resuming: {self._prepared.present} records are there already")
+        return self._identified(self._charge.take_over())
+
+    def _survey(self) -> tuple[str, ...]:
+        """Return the ids of topics in which one key may lie in several partitions, of those that are re-partitioned."""
+        partitioner = self._plan.shape.partitioner
+        topics = [topic for topic in self._plan.topics if topic.repartitioned]
+        if not topics or partitioner is None:
+            return ()
+        self._told.phase("looking whether each key lies in one partition")
+        tasks = self._survey_tasks(topics)
+        spark = self._spark.sparkContext
+        strays = _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(_survey_all).collect())
+        found = sorted({stray.topic_id for stray in strays if stray.offset is not None})
+        for topic in topics:
+            stray = next(
+                (item for item in strays if item.topic_id == topic.source.topic_id and item.offset is not None), None
+            )
+            if stray is not None:
+                self._notes[topic.target].append(
+                    f"{partitioner} would not have put the key at offset {stray.offset} into {topic.source.name}-"
+                    f"{stray.partition}: one key may lie in several partitions, so all were merged by timestamp, then "
+                    "partition, then offset"
+                )
+        self._refuse_unless_ordered(found)
+        return tuple(found)
+
+    def _survey_tasks(self, topics: Iterable[TopicPlan]) -> list[SurveyTask]:
+        shape = self._plan.shape
+        assert shape.partitioner is not None
+        return [
+            SurveyTask(
+                topic_id=topic.source.topic_id,
+                partition=item.key.partition,
+                slices=slim(item.slices),
+                partitioner=shape.partitioner,
+                partitions=topic.source.partitions,
+                store=self._address,
+                until=shape.until,
+            )
+            for topic in topics
+            for item in topic.partitions
+        ]
+
+    def _refuse_unless_ordered(self, merged: Collection[str]) -> None:
+        """Raise RefusedError if a merge by timestamp would not give the order of timestamps. `merged`: topic ids."""
+        topics = {
+            topic.source.topic_id: topic
+            for topic in self._plan.topics
+            if topic.source.topic_id in merged and sum(bool(item.slices) for item in topic.partitions) > 1
+        }
+        if not topics:
+            return
+        tasks = self._survey_tasks(topics.values())
+        self._told.phase("looking whether each partition is in the order of timestamps")
+        spark = self._spark.sparkContext
+        for found in _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(_disorder_all).collect()):
+            topic = topics[found.topic_id]
+            raise RefusedError(
+                f"{topic.source.name}-{found.partition}: the record at offset {found.offset} {found.why}; keys lie in "
+                "several partitions, and merged by timestamp an old value could become the last one of its key",
+                remedy=f"restore into a topic of {topic.source.partitions} partitions, as the backup has: every "
+                "partition keeps its order then",
+            )
+
+    def _load(self, targets: Mapping[str, TargetTopic]) -> list[Loaded]:
+        self._told.phase("loading")
+        groups = [(topic, items) for topic in self._plan.topics for items in self._groups(topic)]
+        pace, restore = self._pace(len(groups)), self._id(targets) if self._leaves_map else None
+        tasks = [self._task(topic, targets[topic.target], items, pace, restore) for topic, items in groups]
+        with self._following():
+            found = self._spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_load_all).collect()
+        return _sound(found)
+
+    def _id(self, targets: Mapping[str, TargetTopic]) -> str:
+        return offset_map.restore_id(self._plan.hash, {name: item.topic_id for name, item in targets.items()})
+
+    @property
+    def _leaves_map(self) -> bool:
+        """Whether rows are kept: the check needs them too, where a partition holds more than what one task wrote."""
+        return (
+            self._options.leaves_record or self._plan.append or any(topic.repartitioned for topic in self._plan.topics)
+        )
+
+    def _groups(self, topic: TopicPlan) -> list[tuple[PartitionSelection, ...]]:
+        """Return which source partitions are loaded together, ascending."""
+        if topic.source.topic_id in self._charge.merged:
+            return [tuple(sorted(topic.partitions, key=lambda item: item.key.partition))]
+        return [(item,) for item in topic.partitions]
+
+    def _pace(self, tasks: int) -> Pace:
+        """Return the pace of one of so many tasks."""
+        pace, wanted = self._options.pace, self._options.bytes_per_second
+        if wanted is None:
+            return pace
+        at_once = min(tasks, max(1, int(self._spark.sparkContext.defaultParallelism)))
+        return replace(pace, bytes_per_second=wanted / at_once)
+
+    def _task(
+        self,
+        topic: TopicPlan,
+        target: TargetTopic,
+        items: Sequence[PartitionSelection],
+        pace: Pace,
+        restore: str | None,
+    ) -> LoadTask:
+        key = items[0].key
+        return LoadTask(
+            plan=self._plan.hash,
+            run=self._charge.run,
+            pair=self._plan.pair,
+            restore=restore,
+            topic=topic.source.name,
+            topic_id=key.topic_id,
+            sources=tuple(Source(partition=item.key.partition, slices=slim(item.slices)) for item in items),
+            target=topic.target,
+            target_topic_id=target.topic_id,
+            transactional_id=restore_plan.transactional_id(self._plan.hash, key.topic_id, key.partition),
+            shape=self._plan.shape,
+            count=topic.count if topic.repartitioned else None,
+            spread=self._charge.spread,
+            with_key=append.takes_keys_only(topic),
+            store=self._address,
+            cluster=self._cluster,
+            pace=replace(
+                pace,
+                batch_bytes=topic.batch_bytes(pace.batch_bytes),
+                compression=topic.compression(pace.compression),
+            ),
+        )
+
+    @contextmanager
+    def _following(self) -> Iterator[None]:
+        """Tell how many records are committed, as the progress topic has it."""
+
+        def tell(progress: Progress) -> None:
+            done = sum(item.records + item.left_out for item in progress.of_plan(self._plan.hash))
+            self._told.records(done, self._plan.records)
+
+        def follow(stop: threading.Event) -> None:
+            numbers = range(1, self._charge.spread + 1) if self._charge.spread else [marks.PLANS_PARTITION]
+            marks.follow(self._target.props, self._plan.hash, numbers, tell, stopped=stop.is_set)
+
+        with meanwhile(follow, "restore-progress"):
+            yield
+
+    def _check(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> list[Checked]:
+        self._told.phase("verifying")
+        there = self._target.look(targets)
+        for name, target in targets.items():
+            check_partition.refuse_if_made_anew(name, target.topic_id, there[name].topic_id if name in there else None)
+        held = LoadingConfig(self._target, wanted_of(self._plan))
+        for name, note in held.set_again(self._charge.stand_by).items():
+            self._notes[name].append(note)
+        checked = self._read_back(loaded, there)
+        if all(item.same for item in checked):
+            held.refuse_if_changed()
+        return checked
+
+    def _read_back(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> list[Checked]:
+        restore = self._id(targets)
+        put = _by_place(loaded)
+        tasks = [
+            CheckTask(
+                target=name,
+                target_topic_id=target.topic_id,
+                partition=number,
+                start=_lowest(expected, end) if self._plan.append else target.starts[number],
+                # What comes after is none of ours, and whoever writes it may have transactions open for long.
+                end=_highest(expected) + 1 if self._plan.append else end,
+                expected=expected,
+                shared=self._plan.append or len(expected) > 1,
+                among_others=self._plan.append,
+                cluster=self._cluster,
+            )
+            for name, target in targets.items()
+            for number, end in target.ends.items()
+            for expected in [tuple(put.get((name, number), ()))]
+        ]
+        spark = self._spark.sparkContext
+        maps = check_partition.map_tasks(tasks, self._address, pair=self._plan.pair, restore=restore)
+        if not maps:
+            return _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(_check_all).collect())
+        # One task's rows belong to many checks. They are sent to them, and each check to where its rows come: without
+        # what it logs in with, since Spark may keep on disks what it sends.
+        bare = [replace(task, cluster=Cluster(props={})) for task in tasks]
+        given: list[MapTask | tuple[int, CheckTask]] = [*maps, *enumerate(bare)]
+        slices = min(len(maps), _SLICES * spark.defaultParallelism)
+        sent = spark.parallelize(given, slices).mapPartitions(_scattered).partitionBy(len(tasks), int).values()
+        return _sound(sent.mapPartitions(partial(_check_shared, self._cluster)).collect())
+
+    def _leave_record(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> None:
+        """Put what was restored, and how that was proven, beside its offset map. What is there already stays."""
+        record = restore_record.RestoreRecord(
+            id=self._id(targets),
+            pair=self._plan.pair,
+            plan=self._plan.hash,
+            generation=self._plan.generation,
+            seq=self._plan.seq,
+            as_of=None if self._plan.past is None else self._plan.past.at,
+            at=self._now(),
+            target_cluster=self._target.admin.cluster_id(),
+            topics=tuple(
+                restore_record.TopicRecord(
+                    name=topic.source.name,
+                    topic_id=topic.source.topic_id,
+                    partitions=topic.source.partitions,
+                    target=topic.target,
+                    target_topic_id=targets[topic.target].topic_id,
+                    ends={item.key.partition: item.end for item in topic.partitions},
+                    tasks=tuple(
+                        restore_record.TaskRecord(sources=item.sources, strands=item.strands, page=item.page)
+                        for item in loaded
+                        if item.target == topic.target
+                    ),
+                )
+                for topic in self._plan.topics
+            ),
+            groups=self._plan.groups,
+            append=self._plan.append,
+        )
+        why_not = restore_groups.leave(self._address.open(), record)
+        if why_not is not None:
+            for notes in self._notes.values():
+                notes.append(why_not)
+
+    def _as_recorded(self) -> list[Loaded]:
+        """Return what was loaded and checked before, when only the config is left to be set."""
+        progress = self._target.progress(settled=True)
+        found = {
+            (item.topic_id, item.task): item
+            for item in restore_prepare.present(progress, self._plan, self._prepared.targets)
+        }
+        return [
+            load.loaded(done, topic=topic.source.name, sources=numbers, resumed=done.records)
+            for topic in self._plan.topics
+            for items in self._groups(topic)
+            for numbers in [tuple(item.key.partition for item in items)]
+            for done in [found.get((topic.source.topic_id, numbers[0]))]
+            if done is not None
+        ]
+
+    def _set_recorded(self, targets: Mapping[str, TargetTopic]) -> None:
+        self._charge.say(State.VERIFIED, targets)
+        if self._options.keep_load_config:
+            for notes in self._notes.values():
+                notes.append("the loading config was kept: nothing is compacted or deleted until you set another")
+        else:
+            self._told.phase("putting the config back" if self._plan.append else "setting the recorded config")
+            for topic in self._plan.topics:
+                if topic.appended_to is not None:
+                    self._put_back(topic.target)
+                    continue
+                changes, notes = topic.recorded_changes(targets[topic.target].replication_factor)
+                refused = self._target.set_config(topic.target, changes)
+                self._refused[topic.target] = refused
+                self._notes[topic.target] += notes
+                self._notes[topic.target] += [f"{key} could not be set: {why}" for key, why in sorted(refused.items())]
+                self._notes[topic.target] += target_settings.remedies(self._unset(topic.target))
+        if any(self._unset(name) for name in self._refused):
+            return  # it stays VERIFIED: the same command sets what is left
+        keys = [
+            marks.task_key(self._plan.hash, topic.source.topic_id, items[0].key.partition)
+            for topic in self._plan.topics
+            for items in self._groups(topic)
+        ]
+        self._charge.say(State.FINISHED, targets)
+        self._tidy(keys)
+
+    def _unset(self, name: str) -> dict[str, str]:
+        """Return what the cluster refused of a target's settings that it can't be without."""
+        matters = target_settings.decisive(self._options.topic_config)
+        return {key: why for key, why in self._refused.get(name, {}).items() if key in matters}
+
+    def _tidy(self, keys: Sequence[str]) -> None:
+        """Do what is left to do for a restore that has ended well. What goes wrong here does not make it a failure."""
+        try:
+            self._charge.tidy(keys)
+            forget_restores.tidy(self._target, now=self._now())
+        except TandemError as error:
+            for notes in self._notes.values():
+                notes.append(f"the restore has ended well, but tidying up after it has not: {error}")
+
+    def _put_back(self, name: str) -> None:
+        before = {name: self._charge.before.get(name, {})}
+        refused = put_back(self._target, before)[name]
+        if refused:
+            wanted = "; ".join(f"{key}={before[name].get(key)} ({why})" for key, why in sorted(refused.items()))
+            raise RefusedError(
+                f"all is there, but {name} can't get its config back: {wanted}",
+                remedy="set these as the cluster takes them, None: not at all; then give the command again, or "
+                "give it up with `tandem restore abandon`",
+            )
+        self._notes[name].append("appended to what was there; its config is as it was")
+
+    def _config_of(self, topic: TopicPlan) -> Mapping[str, str]:
+        if topic.appended_to is not None:
+            return append.config_after(topic, self._charge.before.get(topic.target, {}))
+        loading = topic.loading_config()
+        if self._options.keep_load_config:
+            known = self._target.as_known(topic.target, {**loading})
+            return {key: value for key, value in loading.items() if key in known}
+        refused = self._refused.get(topic.target, {})
+        left = {key: loading[key] for key in loading.keys() & refused.keys()}
+        return {key: value for key, value in topic.source.config.items() if key not in refused} | left
+
+    def _report(self, topic: TopicPlan, loaded: Sequence[Loaded]) -> TopicReport:
+        mine = tuple(sorted((i for i in loaded if i.target == topic.target), key=lambda item: item.partition))
+        notes = list(self._notes[topic.target])
+        left_out = sum(item.left_out for item in mine)
+        if append.takes_keys_only(topic) and left_out:
+            what = "some of them, perhaps, because they have" if self._plan.shape.selects else "they have"
+            notes.append(f"{left_out} records were left out, {what} no key: a compacted topic takes none like them")
+        keyless = sum(item.null_keys for item in mine)
+        if keyless and topic.source.compacted:
+            notes.append(
+                f"{keyless} records have no key: a compacted topic takes no new ones like them, and its cleaner drops "
+                "those that were restored"
+            )
+        return TopicReport(
+            source=topic.source.name,
+            target=topic.target,
+            partitions=mine,
+            config=self._config_of(topic),
+            notes=tuple(notes),
+            unset=self._unset(topic.target),
+        )
+
+
+def _lowest(expected: Iterable[Expected], end: int) -> int:
+    """Return the target offset of the first record, `end` if there is none."""
+    return min((item.first for item in expected if item.first >= 0), default=end)
+
+
+def _highest(expected: Iterable[Expected]) -> int:
+    """Return the target offset of the last record, -1 if there is none."""
+    return max((item.last for item in expected), default=-1)
+
+
+def _by_place(loaded: Iterable[Loaded]) -> dict[tuple[str, int], list[Expected]]:
+    """Return what the tasks have put into each partition of the targets."""
+    found: dict[tuple[str, int], list[Expected]] = {}
+    for item in loaded:
+        what = f"{item.topic}-{item.partition}"
+        for number, strand in item.strands.items():
+            put = Expected(
+                what=what,
+                records=strand.records,
+                hash=strand.hash,
+                first=strand.first,
+                last=strand.last,
+                page=item.page,
+            )
+            found.setdefault((item.target, number), []).append(put)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failed:
+    """A failure that Spark must not repeat: it would be the same again."""
+
+    error: PermanentError | TimedOutError
+
+
+def _sound(found: Iterable[object]) -> list:  # type: ignore[type-arg]  # of whatever the tasks return
+    results = []
+    for item in found:
+        if isinstance(item, _Failed):
+            raise item.error
+        results.append(item)
+    return results
+
+
+def _load_all(tasks: Iterable[LoadTask]) -> Iterator[Loaded | _Failed]:
+    for task in tasks:
+        try:
+            yield load.load(task)
+        except FencedError:
+            raise  # by a later try of this very task, or by another run: the next try finds out
+        except (PermanentError, TimedOutError) as error:
+            yield _Failed(error=error)
+
+
+def _survey_all(tasks: Iterable[SurveyTask]) -> Iterator[Stray | _Failed]:
+    for task in tasks:
+        try:
+            yield stray_keys.survey(task)
+        except PermanentError as error:
+            yield _Failed(error=error)
+
+
+def _disorder_all(tasks: Iterable[SurveyTask]) -> Iterator[Disorder | _Failed]:
+    for task in tasks:
+        try:
+            found = stray_keys.disorder(task)
+        except PermanentError as error:
+            yield _Failed(error=error)
+        else:
+            if found is not None:
+                yield found
+
+
+#: Most writers of a partition that a note names.
+_NAMED: Final = 5
+
+#: So many parts for each core has what is small and quickly done.
+_SLICES: Final = 4
+
+
+def _scattered(
+    given: Iterable[MapTask | tuple[int, CheckTask]],
+) -> Iterator[tuple[int, CheckTask | Stretch | _Failed]]:
+    """Yield what belongs to each check, under its number: the check itself, and the rows of the maps."""
+    for item in given:
+        if not isinstance(item, MapTask):
+            yield item
+            continue
+        try:
+            yield from check_partition.stretches(item)
+        except (PermanentError, TimedOutError) as error:
+            yield min(item.shares.values())[0], _Failed(error=error)
+
+
+def _check_shared(cluster: Cluster, found: Iterable[CheckTask | Stretch | _Failed]) -> Iterator[Checked | _Failed]:
+    """Carry out the one check of a partition."""
+    tasks: list[CheckTask] = []
+    failed: list[_Failed] = []
+    written: list[Stretch] = []
+    for item in found:
+        if isinstance(item, CheckTask):
+            tasks.append(replace(item, cluster=cluster))
+        elif isinstance(item, Stretch):
+            written.append(item)
+        else:
+            failed.append(item)
+    yield from failed or _check_all(tasks, written)
+
+
+def _check_all(tasks: Iterable[CheckTask], written: Sequence[Stretch] = ()) -> Iterator[Checked | _Failed]:
+    for task in tasks:
+        try:
+            yield from check_partition.check(task, written)
+        except (PermanentError, TimedOutError) as error:
+            yield _Failed(error=error)

@@ -1,0 +1,87 @@
+"""Other restores into the same topics: which of them stand in the way, and which are given up. Pure.
+
+A restore whose topics are still empty can be given up for another one. One that appends can't, without somebody saying
+so: part of it may be in topics that others read, and it holds off their compaction and retention until it ends.
+Two that begin at the same moment don't see each other when they plan. So each looks again right before and right after
+it has said that it is at work, and before it changes anything: of two, at least one sees the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from tandem.backup_avro.errors import RefusedError
+from tandem.spark_jobs.restore.lease.progress import PlanState, Progress, State
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic
+
+_SHORT = 16
+
+
+def short(plan_hash: str) -> str:
+    """Return a plan's name for people, as dry runs and lists show it and `tandem restore abandon` takes it."""
+    return plan_hash[:_SHORT]
+
+
+def unfinished(found: Progress) -> list[PlanState]:
+    """Return the restores that did not end, newest first."""
+    states = (state for state in found.plans.values() if state.unfinished)
+    return sorted(states, key=lambda state: state.at, reverse=True)
+
+
+def refuse(rivals: Iterable[PlanState], plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> None:
+    """Raise RefusedError for the first of `rivals`, which want some of the plan's topics, that can't be given up."""
+    for state in rivals:
+        shared = sorted(name for name, target in targets.items() if state.targets.get(name) in {target.topic_id, ""})
+        noted = state.before or state.configs.keys() - targets.keys()
+        if noted or (plan.append and shared):
+            names = shared or sorted(state.targets)
+            raise RefusedError(
+                f"an earlier restore into {', '.join(names)}, from generation {state.generation}, did not end",
+                remedy=_to_finish(state, plan, targets)
+                + f"give it up with `tandem restore abandon {short(state.plan)}`",
+            )
+
+
+def _to_finish(state: PlanState, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> str:
+    """Return what finishes another restore; nothing does if a topic is gone or another one by now, or unknown."""
+    ids = {name: target.topic_id for name, target in targets.items()}
+    shared = {topic.target for topic in plan.topics} & state.targets.keys()
+    if state.state is State.BEGUN or any(ids.get(name) != state.targets[name] for name in shared):
+        return ""
+    rest = " if its other topics are still there" if state.targets.keys() - shared else ""
+    return f"give its command again to finish it{rest}, or "
+
+
+def refuse_if_mixed(found: Progress, given_up: Iterable[PlanState], targets: Mapping[str, TargetTopic]) -> None:
+    """Raise RefusedError if one that is to be given up has put records into the topics that are gone on with."""
+    ids = {target.topic_id: name for name, target in targets.items()}
+    for state in given_up:
+        for item in found.of_plan(state.plan):
+            if item.target_topic_id in ids and item.records:
+                raise RefusedError(
+                    f"another restore, {short(state.plan)}, has put records into {item.target} meanwhile",
+                    remedy="let that one end; or delete the topic and restore from the start",
+                )
+
+
+def refuse_if_met(known: Progress, now: Progress, topic_ids: Collection[str]) -> None:
+    """Raise RefusedError if a restore has begun or gone on in these topics since `known`."""
+    for name, state in now.plans.items():
+        if state.state is State.ABANDONED or known.plans.get(name) == state:
+            continue
+        if state.concerns(topic_ids):
+            raise RefusedError(
+                f"another restore, {short(name)}, into {', '.join(sorted(state.targets))} began at the same time",
+                remedy="let that one end, then give the command again",
+            )
+
+
+def warnings(plan: RestorePlan, given_up: Iterable[PlanState]) -> list[str]:
+    """Return what people should know of the restores that a plan takes the place of."""
+    mine = {topic.target for topic in plan.topics}
+    found = []
+    for state in given_up:
+        rest = sorted(state.targets.keys() - mine)
+        left = f"; what it has put into {', '.join(rest)} stays there, unfinished" if rest else ""
+        found.append(f"restore {short(state.plan)} did not end and is given up{left}")
+    return found

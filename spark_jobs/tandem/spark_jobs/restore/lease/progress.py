@@ -1,0 +1,582 @@
+"""How far restores are: records of the compacted topic `_tandem_restore_progress` on the target cluster.
+
+Two kinds, both JSON. `<plan hash>` says which run of the plan is at work and what it has come to. A run writes it
+before it fences the producers of earlier runs; a task reads it after it has fenced the one before it, and stops if it
+names another run: so nobody who was fenced comes back. `<plan hash>/<topic id>/<task>` says how far one task is; it is
+written in the same Kafka transaction as the records that it speaks of.
+
+What is committed may lie above an open transaction of another restore, or of a run that was killed. So who goes by it
+fences its own forerunners first, and then reads to the high watermark, not only to the last stable offset. Plans'
+records are read before that, whether they are committed yet or not; `restore_words` says why.
+
+Plans are in the topic's first partition, tasks are spread over the others: each task reads what it goes by before it
+begins, and thousands of them would read the records of thousands each. When a plan is FINISHED, those of its tasks go.
+
+What is said of a plan of thousands of topics is larger than a record may be. It is cut into parts, `<plan hash>+<sum of
+all of it>+<number>`, that lie before the record of the plan, which only names them; the parts of what was said before
+are deleted after it. Each of these steps is committed before the next begins. So whatever a reader has read to, and a
+cleaner cleaned to, all parts of the last word are there. Parts that no word names are what a killed run has left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Any, Final
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from tandem.backup_avro.chain.json_codec import Fields
+from tandem.backup_avro.errors import DamagedError, PermanentError, TimedOutError, TransientError
+from tandem.sink.kafka.auth.client_config import Value, for_confluent, servers_of
+from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
+from tandem.sink.kafka.errors import admin_errors
+from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
+from tandem.sink.kafka.errors.error_codes import ErrorCode
+from tandem.sink.kafka.fetch.events import TopicPartition as Place
+from tandem.spark_jobs.restore.load.batch_producer import TRANSACTION_TIMEOUT_MS
+from tandem.spark_jobs.restore.offset_map import Row, dump_rows, load_rows
+
+TOPIC: Final = "_tandem_restore_progress"
+#: Where plans' records are.
+PLANS_PARTITION: Final = 0
+#: Never joined, nothing committed: librdkafka wants a name.
+GROUP: Final = "tandem-restore"
+_VERSION: Final = 1
+#: Most bytes of one record about a plan: half of what brokers take unless told otherwise (`max.message.bytes`).
+_RECORD_BYTES: Final = 512 * 1024
+#: How a plan's record begins that only names its parts; keys are sorted, and other ones begin with `at`.
+_CUT: Final = b'{"parts":'
+_FOLLOW_S: Final = 0.3
+_FETCH_WAIT_MS: Final = 50
+# librdkafka's own lines, which would go to stderr; of a producer only what is an error: it says each retry.
+_LOG: Final = logging.getLogger(__name__)
+_ERRORS: Final = 3
+#: How long open transactions are waited for: brokers abort them in less.
+SETTLE_S: Final = TRANSACTION_TIMEOUT_MS / 1000 + 60
+
+
+class State(StrEnum):
+    """What has become of a plan on this cluster."""
+
+    BEGUN = "begun"  # nothing is loaded yet, nor is it known that the topics are empty
+    LOADING = "loading"
+    VERIFIED = "verified"  # loaded and checked; the recorded config is not set yet
+    FINISHED = "finished"
+    ABANDONED = "abandoned"  # another plan took its place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanState:
+    """One plan. `basis`: generation -> chain entry; `targets`: target's name -> its topic id.
+
+    `sources`: topic id in the backup -> number of partitions; the plan's transactional ids follow from them. `merged`:
+    ids of those topics whose partitions are loaded as one task. `before`: target's name -> what was set on it before
+    records were appended to it, for those that held something. `configs`: target's name -> settings that it had of its
+    own, where these are put back at the end because nobody recorded any. `spread`: over how many partitions of the
+    progress topic, from the second on, the plan's tasks are spread; 0: they are in the first one.
+    """
+
+    plan: str
+    run: str
+    state: State
+    generation: int
+    basis: Mapping[int, int]
+    targets: Mapping[str, str]
+    sources: Mapping[str, int]
+    merged: tuple[str, ...]
+    at: int
+    before: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    spread: int = 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a run may still be at work, or could go on."""
+        return self.state in {State.BEGUN, State.LOADING, State.VERIFIED}
+
+    @property
+    def tasks(self) -> Iterator[tuple[str, int]]:
+        """The tasks that it may have: topic id in the backup and (lowest) source partition of each."""
+        return ((topic_id, number) for topic_id, count in self.sources.items() for number in range(count))
+
+    def concerns(self, topic_ids: Collection[str]) -> bool:
+        """Whether it writes, or wrote, into one of these topics."""
+        return not set(self.targets.values()).isdisjoint(topic_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strand:
+    """What one task has put into one partition of the target: records, in this order, with this hash (content_hash).
+
+    `first` and `last` are target offsets, -1 if there is nothing.
+    """
+
+    records: int
+    hash: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProgress:
+    """One task of a plan: mostly one source partition, `task`; several in one task have the lowest one's number.
+
+    Of each source partition, all records below `next_offsets` are in the target, but for `left_out` ones that the plan
+    does not want. `strands`: target partition -> what lies there. `rows` say where, after those of the page `page`.
+    """
+
+    plan: str
+    topic_id: str
+    task: int
+    target: str
+    target_topic_id: str
+    next_offsets: Mapping[int, int]
+    strands: Mapping[int, Strand]
+    tombstones: int
+    null_keys: int
+    left_out: int
+    page: str | None
+    rows: tuple[Row, ...]
+
+    @property
+    def key(self) -> str:
+        """The record's key."""
+        return task_key(self.plan, self.topic_id, self.task)
+
+    @property
+    def records(self) -> int:
+        """Records in the target."""
+        return sum(strand.records for strand in self.strands.values())
+
+
+def partition_of(key: str, spread: int) -> int:
+    """Return the partition of the progress topic that a task's record is in."""
+    return 1 + zlib.crc32(key.encode()) % spread if spread else PLANS_PARTITION
+
+
+def task_key(plan: str, topic_id: str, task: int) -> str:
+    """Return the key of a task's progress."""
+    return f"{plan}/{topic_id}/{task}"
+
+
+def encode_state(state: PlanState) -> bytes:
+    """Return the value of a plan's record."""
+    return _dump(
+        {
+            "plan": state.plan,
+            "run": state.run,
+            "state": state.state.value,
+            "generation": state.generation,
+            "basis": {str(number): seq for number, seq in state.basis.items()},
+            "targets": dict(state.targets),
+            "sources": dict(state.sources),
+            "merged": list(state.merged),
+            "before": {name: dict(config) for name, config in state.before.items()},
+            "at": state.at,
+            **({"configs": {name: dict(config) for name, config in state.configs.items()}} if state.configs else {}),
+            **({"spread": state.spread} if state.spread else {}),
+        }
+    )
+
+
+def records_of(state: PlanState) -> list[tuple[str, bytes]]:
+    """Return the records that say it, key and value, in the order in which they are to be written."""
+    whole = encode_state(state)
+    if len(whole) <= _RECORD_BYTES:
+        return [(state.plan, whole)]
+    digest = hashlib.sha256(whole).hexdigest()
+    pieces = [whole[at : at + _RECORD_BYTES] for at in range(0, len(whole), _RECORD_BYTES)]
+    names = [_part_key(state.plan, digest, number) for number in range(len(pieces))]
+    named = _dump({"plan": state.plan, "parts": len(pieces), "sha256": digest})
+    return [*zip(names, pieces, strict=True), (state.plan, named)]
+
+
+def _part_key(plan: str, digest: str, number: int) -> str:
+    return f"{plan}+{digest[:16]}+{number}"
+
+
+def _plan_in(key: str) -> str:
+    """Return the plan that a record is about."""
+    return key.partition("/")[0].partition("+")[0]
+
+
+def _configs(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    return {str(name): {str(key): str(value) for key, value in own.items()} for name, own in document.items()}
+
+
+def encode_progress(progress: TaskProgress) -> bytes:
+    """Return the value of a task's record."""
+    return _dump(
+        {
+            "plan": progress.plan,
+            "topic_id": progress.topic_id,
+            "task": progress.task,
+            "target": progress.target,
+            "target_topic_id": progress.target_topic_id,
+            "next_offsets": {str(number): offset for number, offset in progress.next_offsets.items()},
+            "strands": dump_strands(progress.strands),
+            "tombstones": progress.tombstones,
+            "null_keys": progress.null_keys,
+            "left_out": progress.left_out,
+            "page": progress.page,
+            "rows": dump_rows(progress.rows),
+        }
+    )
+
+
+def _dump(document: dict[str, Any]) -> bytes:
+    return json.dumps({"v": _VERSION, **document}, sort_keys=True, separators=(",", ":")).encode()
+
+
+def decode_state(value: bytes, where: str) -> PlanState:
+    """Read the value of a plan's record. DamagedError names `where`."""
+    fields = Fields.of_bytes(value, where)
+    sources: dict[str, Any] = fields.take("sources", dict)
+    basis: dict[str, Any] = fields.take("basis", dict)
+    targets: dict[str, Any] = fields.take("targets", dict)
+    before: dict[str, Any] = fields.take("before", dict, {})
+    configs: dict[str, Any] = fields.take("configs", dict, {})
+    try:
+        state = PlanState(
+            plan=fields.take("plan", str),
+            run=fields.take("run", str),
+            state=State(fields.take("state", str)),
+            generation=fields.take("generation", int),
+            basis={int(number): int(seq) for number, seq in basis.items()},
+            targets={str(name): str(topic_id) for name, topic_id in targets.items()},
+            sources={str(topic_id): int(count) for topic_id, count in sources.items()},
+            merged=tuple(str(topic_id) for topic_id in fields.take("merged", list)),
+            at=fields.take("at", int),
+            before=_configs(before),
+            configs=_configs(configs),
+            spread=fields.take("spread", int, 0),
+        )
+    except (ValueError, TypeError, OverflowError, AttributeError) as error:
+        raise DamagedError(f"{where}: {error}") from error
+    fields.end()
+    return state
+
+
+def decode_progress(value: bytes, where: str) -> TaskProgress:
+    """Read the value of a task's record. DamagedError names `where`."""
+    fields = Fields.of_bytes(value, where)
+    next_offsets: dict[str, Any] = fields.take("next_offsets", dict)
+    strands: dict[str, Any] = fields.take("strands", dict)
+    try:
+        progress = TaskProgress(
+            plan=fields.take("plan", str),
+            topic_id=fields.take("topic_id", str),
+            task=fields.take("task", int),
+            target=fields.take("target", str),
+            target_topic_id=fields.take("target_topic_id", str),
+            next_offsets={int(number): int(offset) for number, offset in next_offsets.items()},
+            strands=load_strands(strands),
+            tombstones=fields.take("tombstones", int),
+            null_keys=fields.take("null_keys", int),
+            left_out=fields.take("left_out", int),
+            page=fields.take("page", str, None),
+            rows=load_rows(fields.take("rows", list), where),
+        )
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DamagedError(f"{where}: {error}") from error
+    fields.end()
+    return progress
+
+
+def dump_strands(strands: Mapping[int, Strand]) -> dict[str, Any]:
+    """Return strands as JSON has them."""
+    return {str(number): [item.records, item.hash, item.first, item.last] for number, item in strands.items()}
+
+
+def load_strands(document: Mapping[str, Any]) -> dict[int, Strand]:
+    """Return what `dump_strands` made. TypeError or ValueError for anything else."""
+    return {int(number): _strand(*item) for number, item in document.items()}
+
+
+def _strand(records: int, digest: str, first: int, last: int) -> Strand:
+    return Strand(records=int(records), hash=str(digest), first=int(first), last=int(last))
+
+
+class LostEndError(PermanentError):
+    """A transaction stays open that the broker should have ended: what is committed can't be known."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """All that the topic says, the latest per key. `damaged`: keys whose last record can't be read -> why.
+
+    `parts` are those of words that are said in several records, by key; `cut` are plans whose last word is one of these
+    and was not put together yet: key -> its record.
+    """
+
+    plans: dict[str, PlanState] = field(default_factory=dict)
+    tasks: dict[str, TaskProgress] = field(default_factory=dict)
+    damaged: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, bytes] = field(default_factory=dict)
+    cut: dict[str, bytes] = field(default_factory=dict)
+
+    def take(self, key: str, value: bytes | None) -> None:
+        """Take the next record. DamagedError if it can't be read."""
+        if "/" in key:
+            if value is None:
+                self.tasks.pop(key, None)
+            else:
+                self.tasks[key] = decode_progress(value, f"{TOPIC}, key {key}")
+        elif "+" in key:
+            if value is None:
+                self.parts.pop(key, None)
+            else:
+                self.parts[key] = value
+        else:
+            self._take_plan(key, value)
+
+    def _take_plan(self, key: str, value: bytes | None) -> None:
+        self.cut.pop(key, None)
+        if value is None:
+            self.plans.pop(key, None)
+        elif value.startswith(_CUT):
+            self.cut[key] = value
+        else:
+            self.plans[key] = decode_state(value, f"{TOPIC}, key {key}")
+
+    def put_together(self, *, strict: bool = True) -> None:
+        """Read the words that were said in several records.
+
+        DamagedError if any of them is not there, unless not `strict`: then `damaged` says so.
+        """
+        for key, value in self.cut.items():
+            try:
+                self.plans[key] = self._together(value, f"{TOPIC}, key {key}")
+            except DamagedError as error:
+                if strict:
+                    raise
+                self.plans.pop(key, None)
+                self.damaged[key] = str(error)
+        self.cut.clear()
+
+    def _together(self, value: bytes, where: str) -> PlanState:
+        fields = Fields.of_bytes(value, where)
+        plan, digest, count = fields.take("plan", str), fields.take("sha256", str), fields.take("parts", int)
+        fields.end()
+        few = min(count, len(self.parts))
+        whole = b"".join(self.parts.get(_part_key(plan, digest, number), b"") for number in range(few))
+        if few < count or hashlib.sha256(whole).hexdigest() != digest:
+            raise DamagedError(
+                f"{where}: what it says lies in {count} other records, and not all of them are there",
+                remedy="what that restore was doing is not known any more: when none into this cluster is at work, "
+                f"have it forgotten, with `echo 'KEY|' | kcat -P -b BROKER -t {TOPIC} -p {PLANS_PARTITION} -K '|' -Z`; "
+                "docs/restore.md says what then becomes of its topics",
+            )
+        return decode_state(whole, where)
+
+    def parts_of(self, plan: str) -> list[str]:
+        """Return the keys of all parts of what was said of a plan."""
+        return [key for key in self.parts if _plan_in(key) == plan]
+
+    def note(self, key: str, value: bytes | None) -> None:
+        """Take the next record; if it can't be read nothing is known under its key any more, and `damaged` says so."""
+        self.damaged.pop(key, None)
+        try:
+            self.take(key, value)
+        except DamagedError as error:
+            self.plans.pop(key, None)
+            self.tasks.pop(key, None)
+            self.damaged[key] = str(error)
+
+    def of_plan(self, plan: str) -> list[TaskProgress]:
+        """Return the progress of all tasks of a plan."""
+        return [item for item in self.tasks.values() if item.plan == plan]
+
+
+class View(Enum):
+    """How a reader looks at the topic, and what it takes from it."""
+
+    PLANS = IsolationLevel.READ_UNCOMMITTED
+    """The plans' records: they can be read whatever is open."""
+
+    TASKS = IsolationLevel.READ_COMMITTED
+    """The tasks' records, those that are committed."""
+
+
+class ProgressReader:
+    """Follows the topic, or `partitions` of it. One thread at a time."""
+
+    def __init__(
+        self,
+        props: Mapping[str, Value],
+        view: View,
+        *,
+        partitions: Collection[int],
+        only: str | None = None,
+        strict: bool = True,
+    ) -> None:
+        """`only` leaves out all other plans. Unless `strict`, records that can't be read are noted, for who only looks.
+
+        Raises what `for_confluent` raises.
+        """
+        self._only = only
+        self._strict = strict
+        self._view = view
+        self._admin = ClusterAdmin(props)
+        self._servers = servers_of(props)
+        self._consumer = Consumer(
+            for_confluent(
+                props,
+                group_id=GROUP,
+                isolation_level=view.value.name.lower(),
+                enable_auto_commit=False,
+                enable_auto_offset_store=False,
+                enable_partition_eof=True,
+                # What ends in the marker of a transaction is known to be read only by an answer without records.
+                fetch_wait_max_ms=_FETCH_WAIT_MS,
+                auto_offset_reset="earliest",
+                logger=_LOG,
+            )
+        )
+        self._next = dict.fromkeys(partitions, 0)
+        self._consumer.assign([TopicPartition(TOPIC, number, 0) for number in self._next])
+        self.progress = Progress()
+
+    def catch_up(self, *, settled: bool = True) -> Progress:
+        """Read on to what is the high watermark now; without `settled`, to what open transactions let through.
+
+        Of plans, on to a high watermark that was asked for when all below it had been read. What was said of one may be
+        replaced while this reads, above the end that it knows, and the cleaner may be here before it: then neither is
+        there below that end. A task's record is replaced by its own producer alone, which is fenced before this.
+
+        Open transactions are waited for: fence those that nobody else will end. Raises LostEndError if one stays,
+        TimedOutError if the broker is slow, ClusterTransientError, and DamagedError if strict.
+        """
+        deadline = time.monotonic() + SETTLE_S
+        while self._read_on(deadline, settled=settled) and self._view is View.PLANS:
+            pass
+        self.progress.put_together(strict=self._strict)
+        return self.progress
+
+    def _read_on(self, deadline: float, *, settled: bool) -> bool:
+        """Read to where the partitions end now; return whether there was anything left."""
+        places = [Place(TOPIC, number) for number in self._next]
+        ends = self._admin.list_offsets({(TOPIC, number): LATEST for number in self._next}, read_committed=not settled)
+        left = [place for place in places if self._next[place.partition] < ends[place][0]]
+        for place in left:
+            while self._next[place.partition] < ends[place][0]:
+                if time.monotonic() > deadline:
+                    raise self._held_back(place)
+                self.poll(0.5)
+        return bool(left)
+
+    def _held_back(self, place: Place) -> TimedOutError | LostEndError:
+        """Return why a partition could not be read to its end in all the time in which brokers end transactions."""
+        stable, _ = self._admin.list_offsets({place: LATEST}, read_committed=True)[place]
+        at = self._next[place.partition]
+        where = f"{TOPIC}-{place.partition}"
+        if stable > at:
+            return TimedOutError(
+                f"{where} could be read to offset {at} only within {SETTLE_S:.0f} s",
+                remedy="the broker is slow: try again",
+            )
+        return LostEndError(
+            f"{where}: a transaction that began at offset {stable} is open for longer than the broker should let it, "
+            f"{TRANSACTION_TIMEOUT_MS // 1000} s: it has lost its end, perhaps in some of the target's partitions too",
+            remedy="don't go on with this restore: `tandem restore abandon` it, then `kafka-transactions.sh abort "
+            f"--topic {TOPIC} --partition {place.partition} --start-offset {stable}`; docs/restore.md tells the rest",
+        )
+
+    def poll(self, timeout_s: float) -> bool:
+        """Take what comes within the time; return whether anything did."""
+        message = self._consumer.poll(timeout_s)
+        if message is None:
+            return False
+        error, number = message.error(), message.partition() or 0
+        if error is not None:
+            if error.code() == ErrorCode.CLIENT_PARTITION_EOF:
+                self._next[number] = max(self._next[number], message.offset() or 0)
+                return False
+            if admin_errors.is_about_no_group(error):
+                return False
+            raise admin_errors.explain(error, operation="read", resource=f"topic {TOPIC}", servers=self._servers)
+        self._next[number] = (message.offset() or 0) + 1
+        self._take(message)
+        return True
+
+    def _take(self, message: Message) -> None:
+        key = (message.key() or b"").decode("utf-8", "replace")
+        if self._only in {None, _plan_in(key)} and ("/" in key) is (self._view is View.TASKS):
+            (self.progress.take if self._strict else self.progress.note)(key, message.value())
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._consumer.close()
+
+
+@contextmanager
+def following(
+    props: Mapping[str, Value],
+    view: View,
+    *,
+    partitions: Collection[int],
+    only: str | None = None,
+    strict: bool = True,
+) -> Iterator[ProgressReader]:
+    """Lend a reader."""
+    reader = ProgressReader(props, view, partitions=partitions, only=only, strict=strict)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def partitions(admin: ClusterAdmin) -> tuple[int, ...]:
+    """Return the topic's partitions, none if no restore ever came to this cluster."""
+    return tuple(sorted(number for info in admin.topics([TOPIC]) for number in info.partitions))
+
+
+def forget_tasks(props: Mapping[str, Value], state: PlanState, keys: Iterable[str], *, timeout_s: float = 60.0) -> None:
+    """Write tombstones for tasks of a plan. ClusterTransientError if it is not known whether they are there."""
+    failed: list[str] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failed.append(error.str())
+
+    producer = Producer(
+        {**for_confluent(props, enable_idempotence=True, acks="all", logger=_LOG), "log_level": _ERRORS}
+    )
+    try:
+        for key in keys:
+            number = partition_of(key, state.spread)
+            producer.produce(TOPIC, key=key.encode(), value=None, partition=number, on_delivery=delivered)
+            producer.poll(0)
+        left = producer.flush(timeout_s)
+    except (KafkaException, BufferError) as error:
+        raise ClusterTransientError(f"writing to {TOPIC}: {error}") from error
+    if left or failed:
+        raise ClusterTransientError(f"writing to {TOPIC}: {'; '.join(failed) or 'no answer in time'}")
+
+
+Told = Callable[[Progress], None]
+
+
+def follow(
+    props: Mapping[str, Value], plan: str, numbers: Collection[int], tell: Told, *, stopped: Callable[[], bool]
+) -> None:
+    """Tell about the progress of `plan` until `stopped`. For show only: what goes wrong is left to those who load.
+
+    Whoever is told sums over all tasks, so that is done now and then, not at each record.
+    """
+    with following(props, View.TASKS, partitions=numbers, only=plan) as reader:
+        told_at, news = time.monotonic(), False
+        while not stopped():
+            with suppress(TransientError, DamagedError):
+                news = reader.poll(_FOLLOW_S) or news
+            if news and time.monotonic() - told_at >= _FOLLOW_S:
+                tell(reader.progress)
+                told_at, news = time.monotonic(), False

@@ -1,0 +1,139 @@
+"""The topic `_tandem_restore_progress` itself: making it, and whether it keeps and takes what restores write there.
+
+With each commit a task says in one record what it has put into each partition of its target. Where records are spread
+over another number of partitions, that record grows with them, by some hundred bytes each, and with brokers' usual
+`max.message.bytes` the first commit would be refused from about 11,000 on. So the topic is given the room that a plan
+may need, before anything else is made.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tandem.backup_avro.errors import RefusedError
+from tandem.backup_avro.record.varint import LONG_MAX
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.errors.cluster_errors import (
+    ClusterDeniedError,
+    ClusterRequestError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from tandem.spark_jobs.restore.lease.progress import TOPIC, Strand, TaskProgress, encode_progress, partitions
+from tandem.spark_jobs.restore.load.batch_producer import LARGEST_RECORD
+from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, Row, page_key
+from tandem.spark_jobs.restore.plan.plan import RestorePlan
+
+#: How many partitions a new topic has: that of the plans, and those over which tasks are spread.
+PARTITIONS: Final = 17
+_REPLICAS: Final = 3
+_POLICY: Final = "cleanup.policy"
+_SEGMENT: Final = "segment.bytes"
+_LIMIT: Final = "max.message.bytes"
+#: What brokers take in one batch unless told otherwise.
+_USUAL_LIMIT: Final = 1_048_588
+# Only closed segments are compacted, and those of the usual size would be read whole by each task.
+_CONFIG: Final = {_POLICY: "compact", "min.cleanable.dirty.ratio": "0.1", _SEGMENT: str(8 * 1024 * 1024)}
+#: A batch must fit each of these.
+_ROOM: Final = (_LIMIT, _SEGMENT)
+#: What a record takes besides its value: its key, and what its batch begins with.
+_BESIDES: Final = 1024
+_INT_MAX: Final = 2**31 - 1
+_LONGEST_NAME: Final = 249
+
+
+def record_bytes(plan: RestorePlan) -> int:
+    """Return the most bytes that a task's record of this plan may have, with what its batch takes besides."""
+    spread = [topic for topic in plan.topics if topic.repartitioned]
+    # Whether all source partitions are one task is known only when their records have been looked at.
+    targets = max((topic.count for topic in spread), default=1)
+    sources = max((topic.source.partitions for topic in spread), default=1)
+    topic_id = max((topic.source.topic_id for topic in plan.topics), key=len, default="")
+    largest = TaskProgress(
+        plan=plan.hash,
+        topic_id=topic_id,
+        task=_INT_MAX,
+        target="t" * _LONGEST_NAME,
+        target_topic_id=topic_id,
+        next_offsets=dict.fromkeys(range(sources), LONG_MAX),
+        strands=dict.fromkeys(range(targets), Strand(records=LONG_MAX, hash="f" * 64, first=LONG_MAX, last=LONG_MAX)),
+        tombstones=LONG_MAX,
+        null_keys=LONG_MAX,
+        left_out=LONG_MAX,
+        page=page_key(plan.pair, plan.hash[:16], topic_id=topic_id, task=_INT_MAX, nonce=plan.hash[:16]),
+        rows=(Row(_INT_MAX, LONG_MAX, LONG_MAX, _INT_MAX, LONG_MAX, LONG_MAX, LONG_MAX),) * (PAGE_ROWS - 1),
+    )
+    return len(encode_progress(largest)) + _BESIDES
+
+
+def ensure_topic(admin: ClusterAdmin, *, brokers: int, largest: int) -> int:
+    """Create the topic unless it is there, with room for records of `largest` bytes.
+
+    Returns over how many partitions a new plan's tasks are spread. Raises as `make_room`.
+    """
+    there = partitions(admin)
+    if there:
+        make_room(admin, largest)
+        return len(there) - 1
+    config = {**_CONFIG, _SEGMENT: str(max(int(_CONFIG[_SEGMENT]), largest))}
+    if largest > _USUAL_LIMIT:
+        config[_LIMIT] = str(largest)
+    try:
+        admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=min(_REPLICAS, brokers), config=config)
+    except TopicExistsError:  # another restore has just made it
+        make_room(admin, largest)
+    except ClusterRequestError as error:
+        if largest <= _USUAL_LIMIT:
+            raise
+        raise _too_narrow(f"could not be created with {_LIMIT}={largest}: {error.args[0]}", largest) from error
+    return PARTITIONS - 1
+
+
+def make_room(admin: ClusterAdmin, largest: int, *, only_ask: bool = False) -> None:
+    """Raise the topic's limits where a record of `largest` bytes does not fit; with `only_ask` see whether that works.
+
+    Raises RefusedError if it does not, or if no request has room for so much. A topic that is not there, or may not be
+    looked at, is left alone.
+    """
+    if largest > LARGEST_RECORD:
+        raise RefusedError(
+            f"what one task of this restore writes of its progress may take {largest:,} bytes, as it speaks of each "
+            f"partition of its target; no more than {LARGEST_RECORD:,} fit in a request",
+            remedy="restore into a topic of fewer partitions (--partitions)",
+        )
+    try:
+        config = admin.config([TOPIC], defaults=_ROOM)[TOPIC]
+    except (UnknownTopicError, ClusterDeniedError):
+        return
+    changes = {key: str(largest) for key in _ROOM if int(config.get(key, largest)) < largest}
+    if not changes:
+        return
+    try:
+        admin.alter_config(TOPIC, changes, only_ask=only_ask)
+    except (ClusterDeniedError, ClusterRequestError) as error:
+        has = ", ".join(f"{key}={config[key]}" for key in changes)
+        raise _too_narrow(f"on the target has {has}, and that could not be raised: {error.args[0]}", largest) from error
+
+
+def _too_narrow(why: str, largest: int) -> RefusedError:
+    return RefusedError(
+        f"what one task of this restore writes of its progress may take {largest:,} bytes, as it speaks of each "
+        f"partition of its target; {TOPIC} {why}",
+        remedy=f"let somebody who may do it make room: kafka-configs.sh --alter --topic {TOPIC} --add-config "
+        f"{','.join(f'{key}={largest}' for key in _ROOM)}; or restore into a topic of fewer partitions (--partitions)",
+    )
+
+
+def refuse_unless_kept(admin: ClusterAdmin) -> None:
+    """Raise RefusedError if the topic is there and its policy lets records expire. Who may not ask is let through."""
+    try:
+        config = admin.config([TOPIC], defaults=(_POLICY,))[TOPIC]
+    except (UnknownTopicError, ClusterDeniedError):
+        return
+    policy = config.get(_POLICY, "")
+    if policy != _CONFIG[_POLICY]:
+        raise RefusedError(
+            f"{TOPIC} on the target has {_POLICY}={policy}: how far restores have come would be deleted by age or size,"
+            " and who goes on with one might write its records twice",
+            remedy=f"kafka-configs.sh --alter --topic {TOPIC} --add-config {_POLICY}={_CONFIG[_POLICY]}",
+        )

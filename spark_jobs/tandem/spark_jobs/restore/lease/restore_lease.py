@@ -1,0 +1,212 @@
+"""Who is in charge of a plan: beginning a restore, taking over from a run that ended, and its words until the end.
+
+A run says that it is there before it changes anything, looks whether somebody else has come meanwhile, and finds out at
+each of its words whether it is still in charge. What it has set for loading it takes back if it is refused.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from tandem.backup_avro.errors import RefusedError
+from tandem.spark_jobs.restore.abandon import fence_all, put_back_again
+from tandem.spark_jobs.restore.lease import lease_record, other_restores, progress_topic
+from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
+from tandem.spark_jobs.restore.lease.progress import PlanState, State
+from tandem.spark_jobs.restore.plan import plan
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.plan import TargetTopic
+from tandem.spark_jobs.restore.prepare import append, prepare
+from tandem.spark_jobs.restore.prepare.prepare import Prepared
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
+
+
+class Charge:
+    """That of one run. `said`: whether there is something to go on with or to give up. `before`: see PlanState."""
+
+    def __init__(self, prepared: Prepared, *, target: Target, options: Options, now: Callable[[], int]) -> None:
+        self._prepared = prepared
+        self._plan = prepared.plan
+        self._target = target
+        self._options = options
+        self._now = now
+        resumes = prepared.resumes
+        self.run = str(uuid.uuid4())
+        self.said = False
+        self.spread = 0 if resumes is None else resumes.spread
+        # Topics whose partitions are loaded as one task; a run that is resumed has found out before.
+        self.merged = () if resumes is None else resumes.merged
+        self.before: Mapping[str, Mapping[str, str]] = {} if resumes is None else resumes.before
+        self._last = prepared.found.plans.get(self._plan.hash)
+
+    def begin(self, merged: tuple[str, ...], note: Callable[[str, str], None]) -> dict[str, TargetTopic]:
+        """Say that this run is there, make the topics ready, fence others, and only then believe in emptiness.
+
+        `note` takes a target and what its people should know. Raises RefusedError, and what the cluster says.
+        """
+        self.merged = merged
+        brokers = self._target.brokers()
+        largest = progress_topic.record_bytes(self._plan)
+        self.spread = progress_topic.ensure_topic(self._target.admin, brokers=brokers, largest=largest)
+        if self._plan.append:
+            return self._begin_to_append()
+        existing = self._prepared.targets
+        was = self._target.set_on(existing) if existing else {}
+        self.say(State.BEGUN, existing)
+        try:
+            self._refuse_if_met(existing)
+        except RefusedError:
+            self._let_go(existing)  # nothing was changed yet
+            raise
+        try:
+            return self._begin_whole(brokers, note)
+        except OvertakenError:
+            raise  # somebody else loads into them
+        except RefusedError:
+            for name, own in was.items():
+                self._target.set_config(name, plan.own_again(own))
+            raise
+
+    def _begin_whole(self, brokers: int, note: Callable[[str, str], None]) -> dict[str, TargetTopic]:
+        for topic in self._plan.topics:
+            wanted = prepare.replicas(topic, self._options, brokers)
+            existing = self._prepared.targets.get(topic.target)
+            self._target.make_ready(topic, existing, replication_factor=wanted)
+            if existing is None and wanted < topic.source.replication_factor:
+                note(
+                    topic.target,
+                    f"{wanted} replicas instead of {topic.source.replication_factor}"
+                    + ("" if self._options.replication_factor else f": the target has {brokers} brokers"),
+                )
+        targets = self._target.look(topic.target for topic in self._plan.topics)
+        self.say(State.BEGUN, targets)
+        try:
+            self._refuse_if_met(targets)
+            self._take_the_place_of_others()
+            targets = self._target.look(targets)
+            for existing in targets.values():
+                plan.refuse_unless_empty(existing, self._plan)
+        except RefusedError:
+            self._let_go(targets)
+            raise
+        self.say(State.LOADING, targets)
+        return targets
+
+    def _begin_to_append(self) -> dict[str, TargetTopic]:
+        """Note how the topics are configured, say that this run is there, fence others, and only then change that."""
+        targets = dict(self._prepared.targets)
+        self.before = self._target.set_on(targets)
+        # Who has held them off since this was planned has said so before: it would not be the topics' own.
+        self._refuse_if_met(targets)
+        append.refuse_if_held(self.before)
+        self.say(State.LOADING, targets)
+        try:
+            self._refuse_if_met(targets)
+            self._take_the_place_of_others()
+        except RefusedError:
+            self._let_go(targets)
+            raise
+        self._hold_off(targets)
+        return targets
+
+    def take_over(self) -> dict[str, TargetTopic]:
+        """Say that this run is at work now, and fence the one before it. Raises RefusedError."""
+        state = self._prepared.resumes
+        assert state is not None
+        targets = dict(self._prepared.targets)
+        self.say(state.state, targets)
+        self._refuse_if_met(targets)
+        self._take_the_place_of_others()
+        if state.state is State.VERIFIED:
+            return targets  # only the config is left to be set
+        # The run before this one may have been an earlier release's, which made none.
+        progress_topic.make_room(self._target.admin, progress_topic.record_bytes(self._plan))
+        for topic in self._plan.topics:
+            if topic.target in self._prepared.configs:  # noted, but perhaps not changed yet
+                self._target.make_ready(topic, targets[topic.target], replication_factor=0)
+        if self._plan.append:
+            self._hold_off(targets)
+        # Only now is it certain what the runs before this one have committed.
+        found = self._target.progress(settled=True)
+        prepare.refuse_if_cut(found, self._plan, self._target.look(targets))
+        other_restores.refuse_if_mixed(found, self._prepared.displaces, targets)
+        return targets
+
+    def _refuse_if_met(self, targets: Mapping[str, TargetTopic]) -> None:
+        """Raise RefusedError if another restore has come since this was planned, or this one was begun elsewhere."""
+        ids = {item.topic_id for item in targets.values()}
+        if not ids:
+            return  # there is nothing yet that anybody else could want
+        known = self._prepared.found
+        if self._last is not None:
+            known = replace(known, plans={**known.plans, self._plan.hash: self._last})
+        other_restores.refuse_if_met(known, self._target.plans(), ids)
+
+    def _take_the_place_of_others(self) -> None:
+        """Give up the restores that this one takes the place of, and fence their tasks, and those of earlier runs."""
+        for state in self._prepared.displaces:
+            lease_record.say(self._target, state, replace(state, state=State.ABANDONED, run=self.run))
+        known = self._prepared.found.plans
+        earlier = [known[self._plan.hash]] if self._plan.hash in known else []
+        fence_all(self._target.props, [*earlier, *self._prepared.displaces])
+
+    def _let_go(self, targets: Mapping[str, TargetTopic]) -> None:
+        """Say that there is nothing of this plan that anybody should go on with."""
+        self.say(State.ABANDONED, targets)
+        self.said = False
+
+    def _hold_off(self, targets: Mapping[str, TargetTopic]) -> None:
+        """Let nothing be compacted or deleted in topics that are appended to."""
+        for topic in self._plan.topics:
+            self._target.alter_config(topic.target, append.config_meanwhile(topic))
+        try:
+            self.say(State.LOADING, targets)
+        except OvertakenError:
+            # Who is in charge by now puts it back when he ends, and looks once more after that. If he has ended
+            # already, nobody else will.
+            put_back_again(self._target, self.before)
+            raise
+
+    def say(self, state: State, targets: Mapping[str, TargetTopic]) -> None:
+        """Say what the restore has come to. Raises OvertakenError if this run is not in charge any more."""
+        word = PlanState(
+            plan=self._plan.hash,
+            run=self.run,
+            state=state,
+            generation=self._plan.generation,
+            basis=dict(self._plan.basis),
+            # Of a topic that is about to be made, there is no more than the name.
+            targets={topic.target: _id_of(targets, topic.target) for topic in self._plan.topics},
+            sources={topic.source.topic_id: topic.source.partitions for topic in self._plan.topics},
+            merged=self.merged,
+            at=self._now(),
+            before=self.before,
+            configs=self._prepared.configs,
+            spread=self.spread,
+        )
+        lease_record.say(self._target, self._last, word)
+        self._last, self.said = word, state is not State.FINISHED
+
+    def stand_by(self) -> None:
+        """Raise OvertakenError if this run is not in charge any more."""
+        lease_record.refuse_if_overtaken(self._target, self._plan.hash, [self._last])
+
+    def spoil(self) -> None:
+        """Say that nobody may go on with what there is: it is not known."""
+        assert self._last is not None
+        word = replace(self._last, state=State.BEGUN)
+        lease_record.say(self._target, self._last, word)
+        self._last = word
+
+    def tidy(self, tasks: Iterable[str]) -> None:
+        """After the end: look once more that no config is held off, and forget what is known of tasks, by key."""
+        put_back_again(self._target, self.before)
+        assert self._last is not None
+        marks.forget_tasks(self._target.props, self._last, tasks)
+
+
+def _id_of(targets: Mapping[str, TargetTopic], name: str) -> str:
+    return targets[name].topic_id if name in targets else ""

@@ -1,0 +1,363 @@
+"""Sending ready-made record batches in transactions: kafka-python's producer, entered below its record builder.
+
+The only module that touches the producer's inner parts. They are held by tests/contract/test_kafka_python_producer.py:
+`KafkaProducer` (`_sender`, `_accumulator`, `_transaction_manager`, `_metadata.config`, `_closed`,
+`_unregister_cleanup`), `Sender`
+(`wakeup`, `force_close`, `join`, `_can_split`, `_is_retention_based_unknown_producer_id`), `RecordAccumulator`
+(`_appends_in_progress`, `_tp_lock`, `_closed`, `_batches`, `_incomplete`), `ProducerBatch`, `FutureProduceResult`
+(whose *success* value carries broker errors), `TransactionManager` (`maybe_add_partition_to_transaction`,
+`begin_commit`, `_supports_epoch_bump`, `last_error`, `producer_id_and_epoch`) and what a batch asks of its records
+(`ReadyRecords`).
+
+Three of its ways don't fit a restore and are switched off for each producer. A batch that is too large would be split
+by decoding it, and its future would never complete. A lost producer state would be mended by a new epoch, which lets
+an abandoned producer fence its successor. A sequence that the broker has forgotten would be started again in mid-way.
+Here every error is final: discard the producer, and go on as after a crash.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import kafka.errors as kafka_errors
+from kafka import KafkaProducer
+from kafka.net.compat import KafkaNetClient
+from kafka.net.selector import NetworkSelector
+from kafka.producer.producer_batch import ProducerBatch
+from kafka.structs import TopicPartition
+
+from tandem.backup_avro.errors import PermanentError, TransientError
+from tandem.sink import clock
+from tandem.sink.kafka.auth import tls
+from tandem.sink.kafka.auth.client_config import Value, for_kafka_python, servers_of
+from tandem.sink.kafka.errors.broker_errors import code_of
+from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterDeniedError
+from tandem.sink.kafka.errors.error_codes import PERMANENT, Meaning
+from tandem.sink.kafka.wire import connections
+from tandem.sink.transcode.choice import best_bodies
+
+#: Longest that a transaction may stay open, in ms; then the broker aborts it. Open ones hold read_committed back.
+TRANSACTION_TIMEOUT_MS: Final = 180_000
+_DELIVERY_TIMEOUT_MS: Final = 120_000
+#: Also the least time between two looks at metadata, of which the start of a load needs three.
+_RETRY_MS: Final = 20
+#: Most bytes in one request, less than the brokers' `socket.request.max.bytes`; a single larger batch goes alone.
+_REQUEST_BYTES: Final = 32 * 1024 * 1024
+#: Most bytes that `BatchProducer.send` takes for one record, with its key and all that a batch takes besides.
+LARGEST_RECORD: Final = _REQUEST_BYTES - 64 * 1024
+
+# What `for_kafka_python` knows and kafka-python's producer refuses, but its connections take.
+_CLIENT_ONLY: Final = tls.KEYS | {"socket_connection_setup_timeout_ms"}
+
+
+class ProduceError(TransientError):
+    """Sending failed, or its outcome is unknown. Discard the producer, and resume from the committed progress."""
+
+
+class TransactionTimedOutError(ProduceError):
+    """The broker has aborted a transaction that was open for too long. Nobody else has taken over."""
+
+
+class FencedError(PermanentError):
+    """Another producer with the same transactional id has taken over: this one must not go on."""
+
+
+class RejectedError(PermanentError):
+    """The brokers refuse the records or the transaction as such, and would again. The remedy is that of the code."""
+
+
+class ReadyRecords:
+    """A finished record batch in the place of kafka-python's record builder. `records` counts what is inside."""
+
+    __slots__ = ("_buffer", "_records", "base_sequence", "producer_epoch", "producer_id")
+
+    def __init__(self, data: bytes, records: int) -> None:
+        self._buffer: bytes | bytearray = data
+        self._records = records
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.base_sequence = -1
+
+    def set_producer_state(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
+    ) -> None:
+        """Write who sends the batch into its header; the CRC follows. Retries send the same bytes."""
+        self._buffer = best_bodies().stamped(
+            self._buffer,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            transactional=transactional,
+        )
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+
+    def next_offset(self) -> int:
+        """Return the number of records: sequence numbers count records, not batches."""
+        return self._records
+
+    def size_in_bytes(self) -> int:
+        """Return the size of the whole batch."""
+        return len(self._buffer)
+
+    def buffer(self) -> bytes | bytearray:
+        """Return what goes over the wire."""
+        return self._buffer
+
+    def is_full(self) -> bool:
+        """Nothing can be added, so there is nothing to linger for."""
+        return True
+
+    def compression_rate(self) -> float:
+        """Return what the metrics want to know; not known here."""
+        return 1.0
+
+    def close(self) -> None:
+        """Do nothing: the batch was closed when it was built."""
+
+
+class Sent:
+    """A batch on its way."""
+
+    __slots__ = ("_doing", "_future", "_open_s", "records", "size")
+
+    def __init__(
+        self,
+        future: Any,  # noqa: ANN401 - kafka-python has no types
+        place: str,
+        records: int,
+        size: int,
+        open_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._open_s = open_s
+        self._doing = f"sending a batch to {place}"
+        self._future = future
+        self.records = records
+        self.size = size
+
+    def base_offset(self, timeout_s: float) -> int:
+        """Wait for the broker and return the target offset of the first record, -1 if the broker no longer knows it.
+
+        Raises ProduceError, FencedError, RejectedError, ClusterDeniedError.
+        """
+        if not self._future.wait(timeout_s):
+            raise ProduceError(f"the broker did not confirm a batch within {timeout_s:.0f} s")
+        if not self._future.succeeded():
+            raise wrapped(self._future.exception, self._doing, open_s=self._open_s())
+        # A broker's error completes the future too; only the third part of its value tells.
+        base_offset, _, exceptions = self._future.value
+        if exceptions is not None:
+            raise wrapped(exceptions(0), self._doing, open_s=self._open_s())
+        return int(base_offset)
+
+
+class BatchProducer:
+    """A transactional producer of ready-made record batches. One thread; of no use after any error: `discard` it."""
+
+    def __init__(self, props: Mapping[str, Value], transactional_id: str, *, timeout_s: float = 60.0) -> None:
+        """Connect with librdkafka's `props`.
+
+        Raises ClusterUnreachableError, ClusterAuthenticationError, ConfigError.
+        """
+        self._timeout_s = timeout_s
+        config = client_settings(props)
+        servers = servers_of(props)
+        try:
+            self._producer = KafkaProducer(
+                **{"retry_backoff_ms": _RETRY_MS, **config},
+                transactional_id=transactional_id,
+                transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+                delivery_timeout_ms=_DELIVERY_TIMEOUT_MS,
+                max_block_ms=round(timeout_s * 1000),
+                bootstrap_timeout_ms=round(timeout_s * 1000),
+                max_request_size=_REQUEST_BYTES,
+                metrics_enabled=False,
+            )
+        except kafka_errors.KafkaError as error:
+            raise connections.explain(error, servers) from error
+        # Its own setting of that name does not reach the metadata requests.
+        self._producer._metadata.config["allow_auto_create_topics"] = False  # noqa: SLF001 - see the module's docstring
+        self._sender = self._producer._sender  # noqa: SLF001 - as above
+        self._accumulator = self._producer._accumulator  # noqa: SLF001 - as above
+        self._transactions = self._producer._transaction_manager  # noqa: SLF001 - as above
+        self._sender._can_split = _never  # noqa: SLF001 - as above
+        self._sender._is_retention_based_unknown_producer_id = _never  # noqa: SLF001 - as above
+        self._transactions._supports_epoch_bump = _never  # noqa: SLF001 - as above
+        self._begun: float | None = None
+
+    def _wrapped(self, error: BaseException, doing: str) -> TransientError | PermanentError:
+        # Later calls only say that something failed before; the manager keeps what that was.
+        return wrapped(self._transactions.last_error or error, doing, open_s=self._open_s())
+
+    def _open_s(self) -> float:
+        """Return for how many seconds the transaction has been open, never less than what the broker counts."""
+        return 0.0 if self._begun is None else clock.now() - self._begun
+
+    def init_transactions(self) -> None:
+        """Fence every older producer of this transactional id, and end what it left open.
+
+        Raises ProduceError (no answer), FencedError, ClusterDeniedError.
+        """
+        try:
+            self._producer.init_transactions()
+        except kafka_errors.KafkaError as error:
+            raise self._wrapped(error, "opening the transactional id") from error
+
+    def know(self, topic: str) -> frozenset[int]:
+        """Fetch the metadata of `topic` and return its partitions. Raises ProduceError, ClusterDeniedError."""
+        try:
+            return frozenset(self._producer.partitions_for(topic))
+        except kafka_errors.KafkaError as error:
+            raise wrapped(error, f"looking up topic {topic}") from error
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        try:
+            self._producer.begin_transaction()
+        except kafka_errors.KafkaError as error:
+            raise self._wrapped(error, "beginning a transaction") from error
+        self._begun = clock.now()
+
+    def append(self, topic: str, partition: int, data: bytes, records: int) -> Sent:
+        """Queue a finished batch (magic 2, uncommitted producer fields) of `records` records; it is sent at once.
+
+        The order per partition is that of the calls. The topic must be known, see `know`.
+        """
+        place = TopicPartition(topic, partition)
+        batch = ProducerBatch(place, ReadyRecords(data, records))
+        queue = self._accumulator
+        try:
+            self._transactions.maybe_add_partition_to_transaction(place)
+        except kafka_errors.KafkaError as error:
+            raise self._wrapped(error, f"sending to {topic}-{partition}") from error
+        queue._appends_in_progress.increment()  # noqa: SLF001 - see the module's docstring
+        try:
+            with queue._tp_lock(place):  # noqa: SLF001 - as above
+                if queue._closed:  # noqa: SLF001 - as above
+                    raise ProduceError("the producer is closed")
+                queue._batches[place].append(batch)  # noqa: SLF001 - as above
+                queue._incomplete.add(batch)  # noqa: SLF001 - as above
+        finally:
+            queue._appends_in_progress.decrement()  # noqa: SLF001 - as above
+        self._sender.wakeup()
+        return Sent(batch.produce_future, f"{topic}-{partition}", records, len(data), self._open_s)
+
+    def send(self, topic: str, partition: int, *, key: bytes, value: bytes | None) -> None:
+        """Send one record in the open transaction and wait until the broker has it. Raises as `Sent.base_offset`."""
+        try:
+            self._producer.send(topic, value, key=key, partition=partition).get(timeout=self._timeout_s)
+        except kafka_errors.KafkaError as error:
+            raise self._wrapped(error, f"sending to {topic}-{partition}") from error
+
+    def commit(self) -> None:
+        """Commit. All batches must have been waited for. After ProduceError nobody knows whether it took effect."""
+        try:
+            result = self._transactions.begin_commit()
+            self._sender.wakeup()
+            # kafka-python's own commit would wait for ever.
+            answered = result.wait(timeout_ms=self._timeout_s * 1000)
+        except kafka_errors.KafkaError as error:
+            raise self._wrapped(error, "committing a transaction") from error
+        if not answered:
+            raise ProduceError(f"the broker did not answer a commit within {self._timeout_s:.0f} s")
+
+    def discard(self) -> None:
+        """Let go of the producer without ending its transaction: whoever opens the id next, or time, aborts it."""
+        producer = self._producer
+        if producer._closed:  # noqa: SLF001 - see the module's docstring
+            return
+        producer._unregister_cleanup()  # noqa: SLF001 - as above
+        producer._closed = True  # noqa: SLF001 - so that its destructor does not flush what must not be sent
+        self._sender.force_close()
+        self._sender.join(_JOIN_S)
+
+    @property
+    def producer_id_and_epoch(self) -> tuple[int, int]:
+        """Who this producer is to the broker."""
+        state = self._transactions.producer_id_and_epoch
+        return int(state.producer_id), int(state.epoch)
+
+
+_JOIN_S: Final = 5.0
+
+
+def fence(
+    props: Mapping[str, Value],
+    transactional_id: str,
+    then: Callable[[BatchProducer], None] = lambda _: None,
+    *,
+    timeout_s: float = 60.0,
+    given_up: Callable[[], bool] = lambda: False,
+) -> None:
+    """Fence every producer of `transactional_id`, end its transaction, and do something in its place.
+
+    All of it is tried again until it comes to its end, or nobody waits for it any more: `given_up`. Raises as
+    `BatchProducer` and `then` do.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        producer = BatchProducer(props, transactional_id, timeout_s=timeout_s)
+        try:
+            producer.init_transactions()
+            then(producer)
+        except (ProduceError, FencedError):
+            if given_up() or time.monotonic() > deadline:
+                raise
+        else:
+            return
+        finally:
+            producer.discard()
+
+
+def _never(*_: object, **__: object) -> bool:
+    return False
+
+
+def client_settings(props: Mapping[str, Value]) -> dict[str, Any]:
+    """Return the settings of a kafka-python client for librdkafka's `props`. Raises ConfigError."""
+    config = connections.with_login(for_kafka_python(props))
+    inner = {name: config.pop(name) for name in _CLIENT_ONLY & config.keys()}
+    config["kafka_client"] = functools.partial(_client, inner)
+    return config
+
+
+def _client(inner: Mapping[str, object], **config: object) -> Any:  # noqa: ANN401 - kafka-python has no types
+    whole = {**config, **inner}
+    net = NetworkSelector(**whole)
+    return KafkaNetClient(net=net, manager=connections.Outright(net, **whole))
+
+
+def wrapped(error: BaseException | None, doing: str, *, open_s: float = 0.0) -> TransientError | PermanentError:
+    """Return our error for one of kafka-python's. What is not known to be permanent is taken for transient.
+
+    `open_s` is how long the transaction has been open. Brokers answer the producer of one that they have aborted for
+    its age as they answer one that was fenced: only the age tells.
+    """
+    text = f"{doing}: {type(error).__name__}: {error}"
+    code = code_of(error)
+    match None if code is None else code.meaning:
+        case Meaning.FENCED if open_s >= TRANSACTION_TIMEOUT_MS / 1000:
+            return TransactionTimedOutError(
+                f"{doing}: the transaction was open for {open_s:.0f} s, and the broker aborts one that is open for "
+                f"{TRANSACTION_TIMEOUT_MS // 1000} s",
+                remedy="nothing of it counts, and the load goes on after the last commit; if it happens again, look "
+                "what slows the brokers or this machine down",
+            )
+        case Meaning.FENCED:
+            return FencedError(
+                f"{doing}: another process has taken over this transactional id",
+                remedy="another run of the same restore is at work; let it finish, or stop it and start again",
+            )
+        case Meaning.DENIED:
+            return ClusterDeniedError(
+                text,
+                remedy="grant Write on the target and on the progress topic, and Write on TransactionalId "
+                "tandem-restore-*",
+            )
+        case Meaning.AUTHENTICATION:
+            return ClusterAuthenticationError(text, remedy="check kafka: sasl.*")
+    if code is not None and code.meaning in PERMANENT:
+        return RejectedError(f"{text} ({code.name})", remedy=code.remedy)
+    return ProduceError(text)

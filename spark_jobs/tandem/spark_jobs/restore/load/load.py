@@ -1,0 +1,301 @@
+"""Loading one task of a restore, mostly one source partition, on a worker.
+
+A load is a loop over transactions. Each holds record batches and the progress that speaks of them, so after any end
+(an error here, kill -9, a lost machine) the next one to open the transactional id starts where the last commit ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import structlog
+
+from tandem.backup_avro.errors import RefusedError, TransientError
+from tandem.backup_avro.selection.newest_state import Slice
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.transcode import content_hash
+from tandem.sink.transcode.choice import best_bodies
+from tandem.spark_jobs.reading.object_reader import CACHE_BYTES, Body, ObjectReader
+from tandem.spark_jobs.restore.check import check_partition
+from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease.progress import ProgressReader, State, Strand, TaskProgress, View
+from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
+from tandem.spark_jobs.restore.load.load_task import LoadTask, Source
+from tandem.spark_jobs.restore.load.newest_records import Ascending, newest
+from tandem.spark_jobs.restore.load.record_stream import Chunk, Sieve, Unit
+from tandem.spark_jobs.restore.load.transaction import Transaction, last_page
+from tandem.spark_jobs.restore.plan.partitioner import chooser
+
+_LOG = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What is in the target of one task after the load; `resumed` records were there before this run.
+
+    `sources` are the source partitions, ascending. `strands`: target partition -> what lies there. `page` is the last
+    page of the task's offset map.
+    """
+
+    topic: str
+    topic_id: str
+    sources: tuple[int, ...]
+    target: str
+    strands: Mapping[int, Strand]
+    tombstones: int
+    null_keys: int
+    left_out: int
+    page: str | None
+    resumed: int
+    seconds: float
+
+    @property
+    def partition(self) -> int:
+        """The (lowest) source partition."""
+        return self.sources[0]
+
+    @property
+    def records(self) -> int:
+        """Records in the target."""
+        return sum(strand.records for strand in self.strands.values())
+
+
+def load(task: LoadTask) -> Loaded:
+    """Load a partition; resume as often as it takes, but give up when nothing was committed for too long.
+
+    Raises FencedError and RefusedError when another run has taken over, TargetChangedError if the target is another
+    topic of the same name by now, DamagedError for what is in the store, and the last TransientError when it gives up.
+    """
+    began = moved = time.monotonic()
+    reader = _reader_of(task)
+    resumed: int | None = None
+    seen = -1
+    delay = _FIRST_DELAY
+    while True:
+        attempt = _Attempt(task, reader)
+        try:
+            done = attempt.run()
+        except TransientError as error:
+            now = time.monotonic()
+            resumed = attempt.resumed if resumed is None else resumed
+            if attempt.committed > seen:
+                seen, moved, delay = attempt.committed, now, _FIRST_DELAY
+            if now - moved > task.pace.give_up_seconds:
+                raise
+            _LOG.warning("restore stumbled, resuming", place=task.place, error=str(error), wait_s=delay)
+            time.sleep(delay)
+            delay = min(delay * 2, _LONGEST_DELAY)
+        else:
+            return replace(done, resumed=done.resumed if resumed is None else resumed, seconds=time.monotonic() - began)
+
+
+_FIRST_DELAY: Final = 0.5
+_LONGEST_DELAY: Final = 20.0
+
+
+def _reader_of(task: LoadTask) -> ObjectReader:
+    """Return what reads for a task. If it merges, objects are not kept for other slices: many are read side by side."""
+    return task.store.reader(apart=True, cache_bytes=CACHE_BYTES if len(task.sources) == 1 else 0)
+
+
+class _Attempt:
+    """One producer's life."""
+
+    def __init__(self, task: LoadTask, reader: ObjectReader) -> None:
+        self._task = task
+        self._reader = reader
+        self.resumed: int | None = None
+        self.committed = -1
+
+    def run(self) -> Loaded:
+        task = self._task
+        if not any(source.slices for source in task.sources):
+            return loaded(nothing_yet(task), topic=task.topic, sources=task.partitions, resumed=0)
+        props = task.cluster.props
+        with marks.following(props, View.PLANS, partitions=[marks.PLANS_PARTITION], only=task.plan) as plans:
+            # Looked at before opening the id too: who is no longer in charge must not fence who is.
+            _check_run(task, plans)
+            producer = BatchProducer(props, task.transactional_id, timeout_s=task.pace.answer_seconds)
+            try:
+                producer.init_transactions()
+                # Looked at after what is there was read: when a restore has ended, that is forgotten.
+                start = self._start()
+                _check_run(task, plans)
+                self.resumed = start.records
+                self.committed = sum(start.next_offsets.values())
+                done = self._load(producer, start)
+            finally:
+                producer.discard()
+        page = last_page(task.store.open(), task, done)
+        done = replace(done, page=page)
+        return loaded(done, topic=task.topic, sources=task.partitions, resumed=start.records)
+
+    def _start(self) -> TaskProgress:
+        task = self._task
+        where = [task.progress_partition]
+        with marks.following(task.cluster.props, View.TASKS, partitions=where, only=task.plan) as follower:
+            found = follower.catch_up().tasks.get(task.key)
+        if found is None or found.target_topic_id != task.target_topic_id:
+            return nothing_yet(task)
+        return found
+
+    def _load(self, producer: BatchProducer, start: TaskProgress) -> TaskProgress:
+        task = self._task
+        there = producer.know(task.target)
+        for info in ClusterAdmin(task.cluster.props).topics([task.target]):
+            check_partition.refuse_if_made_anew(task.target, task.target_topic_id, info.topic_id)
+        wanted = set(range(task.count)) if task.count is not None else {source.partition for source in task.sources}
+        if not wanted <= there or (task.count is not None and len(there) != task.count):
+            raise RefusedError(
+                f"{task.target} has other partitions than when this was planned: {len(there)}",
+                remedy="somebody has changed their number meanwhile; see --dry-run for what can be done with it now",
+            )
+        producer.know(marks.TOPIC)
+        transaction: Transaction | None = None
+        done = start
+        for unit in self._units(start):
+            if transaction is None:
+                transaction = Transaction(producer, task, done)
+            transaction.add(unit)
+            if transaction.due():
+                done = transaction.commit()
+                self.committed = sum(done.next_offsets.values())
+                time.sleep(transaction.ahead_seconds())
+                transaction = None
+        return done if transaction is None else transaction.commit()
+
+    def _units(self, start: TaskProgress) -> Iterator[Unit]:
+        task, reached = self._task, start.next_offsets
+        bodies = {
+            source.partition: self._bodies(source.slices, reached.get(source.partition, 0)) for source in task.sources
+        }
+        if task.plain:
+            return self._as_they_are(bodies[task.number])
+        choose = None
+        if task.count is not None and task.shape.partitioner is not None:
+            choose = chooser(task.shape.partitioner, task.count)
+        sieve = Sieve(shape=task.shape, choose=choose, count=task.count or 0, with_key=task.with_key)
+        if task.shape.latest:
+            sieve.winners = {source.partition: self._newest(source) for source in task.sources}
+        if len(task.sources) == 1:
+            return sieve.one(task.number, bodies[task.number])
+        return sieve.merged(bodies)
+
+    def _bodies(self, slices: Iterable[Slice], start: int) -> Iterator[Body]:
+        reader, sources = self._reader, len(self._task.sources)
+        if sources == 1:
+            return _merged(_from(reader.bodies, slices, start), self._body_bytes())
+        # One of each source lies there all the time, until it is its turn.
+        return _from(partial(reader.bodies_apart, most=_SIDE_BY_SIDE // sources), slices, start)
+
+    def _as_they_are(self, bodies: Iterable[Body]) -> Iterator[Unit]:
+        number, with_key = self._task.number, self._task.with_key
+        for body in bodies:
+            if with_key and best_bodies().advance(content_hash.START, body.body, body.records).null_keys:
+                yield from Sieve(shape=self._task.shape, choose=None, count=0, with_key=True).one(number, [body])
+            else:
+                yield _plain(number, body)
+
+    def _newest(self, source: Source) -> Ascending:
+        """Read all of a source partition for the newest record of each key: wherever a load goes on, it is the same."""
+        task = self._task
+
+        def keyed() -> Iterator[tuple[int, bytes]]:
+            sieve = Sieve(shape=task.shape, choose=None, count=0)
+            return sieve.keyed(source.partition, _from(self._reader.bodies, source.slices, 0))
+
+        return Ascending(newest(keyed, source.records))
+
+    def _body_bytes(self) -> int:
+        """Return how many bytes to take at once: what is spread over many partitions makes small batches else."""
+        return self._task.pace.batch_bytes * min(self._task.count or 1, _SPREAD)
+
+
+#: Bytes of objects, as they are stored, that a merged task holds of all its sources; at least a block of each.
+_SIDE_BY_SIDE: Final = 16 * 1024 * 1024
+
+#: Most batches' worth of records that are spread over a re-partitioned target at once.
+_SPREAD: Final = 8
+
+
+def _plain(partition: int, body: Body) -> Unit:
+    return Unit(chunks=(Chunk(body=body, target=partition),), next_offsets={partition: -1})
+
+
+def _check_run(task: LoadTask, follower: ProgressReader) -> None:
+    state = follower.catch_up().plans.get(task.plan)
+    if state is None or state.run != task.run or state.state is not State.LOADING:
+        raise RefusedError(
+            f"{task.place}: another run has taken over this restore, or ended it",
+            remedy="let that one finish, or start again",
+        )
+
+
+def nothing_yet(task: LoadTask) -> TaskProgress:
+    """Return the progress of a task that has committed nothing."""
+    return TaskProgress(
+        plan=task.plan,
+        topic_id=task.topic_id,
+        task=task.number,
+        target=task.target,
+        target_topic_id=task.target_topic_id,
+        next_offsets={},
+        strands={},
+        tombstones=0,
+        null_keys=0,
+        left_out=0,
+        page=None,
+        rows=(),
+    )
+
+
+def loaded(done: TaskProgress, *, topic: str, sources: tuple[int, ...], resumed: int) -> Loaded:
+    """Return what a task's progress says, as the result of a load."""
+    return Loaded(
+        topic=topic,
+        topic_id=done.topic_id,
+        sources=sources,
+        target=done.target,
+        strands=done.strands,
+        tombstones=done.tombstones,
+        null_keys=done.null_keys,
+        left_out=done.left_out,
+        page=done.page,
+        resumed=resumed,
+        seconds=0.0,
+    )
+
+
+def _from(read: Callable[[Slice], Iterator[Body]], slices: Iterable[Slice], start: int) -> Iterator[Body]:
+    """Read slices from the offset `start` on."""
+    for piece in slices:
+        if piece.high > start and piece.part.last >= start:
+            yield from read(replace(piece, low=max(piece.low, start)))
+
+
+def _merged(bodies: Iterable[Body], size: int) -> Iterator[Body]:
+    """Put small bodies together up to `size` bytes, so that a partition that trickled makes no tiny batches."""
+    kept: list[Body] = []
+    total = 0
+    for body in bodies:
+        if kept and total + len(body.body) > size:
+            yield _joined(kept)
+            kept, total = [], 0
+        kept.append(body)
+        total += len(body.body)
+    if kept:
+        yield _joined(kept)
+
+
+def _joined(bodies: list[Body]) -> Body:
+    if len(bodies) == 1:
+        return bodies[0]
+    return Body(
+        body=b"".join(item.body for item in bodies),
+        records=sum(item.records for item in bodies),
+        first=bodies[0].first,
+    )

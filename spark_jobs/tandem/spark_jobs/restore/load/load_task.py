@@ -1,0 +1,101 @@
+"""What a worker is told to load, and how much at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tandem.backup_avro.selection.newest_state import Slice
+from tandem.sink.transcode.batch import Compression
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.lease.progress import partition_of, task_key
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
+from tandem.spark_jobs.spark.kafka_cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How much at a time. Bytes before compression for a batch, as sent for the others; seconds.
+
+    `bytes_per_second`: at most so much of one task, on average over a transaction.
+    """
+
+    batch_bytes: int = 900_000
+    batch_records: int = 20_000
+    compression: Compression = Compression.ZSTD
+    in_flight_bytes: int = 8 * 1024 * 1024
+    commit_bytes: int = 256 * 1024 * 1024
+    commit_seconds: float = 5.0
+    answer_seconds: float = 60.0
+    bytes_per_second: float | None = None
+    give_up_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One source partition. `slices` are in offset order and don't overlap."""
+
+    partition: int
+    slices: tuple[Slice, ...]
+
+    @property
+    def records(self) -> int:
+        """How many records, at most."""
+        return sum(piece.part.records for piece in self.slices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTask:
+    """One source partition, or several that are merged, ascending. `restore` names the offset map, None: there is none.
+
+    `count` is the number of the target's partitions if the topic is re-partitioned, None if it is not. `spread`: see
+    PlanState. `with_key`: the target takes no records without a key, so these are left out.
+    """
+
+    plan: str
+    run: str
+    pair: str
+    restore: str | None
+    topic: str
+    topic_id: str
+    sources: tuple[Source, ...]
+    target: str
+    target_topic_id: str
+    transactional_id: str
+    spread: int
+    store: StoreAddress
+    cluster: Cluster
+    shape: Shape = NOTHING
+    count: int | None = None
+    with_key: bool = False
+    pace: Pace = Pace()
+
+    @property
+    def number(self) -> int:
+        """The task's number: that of the (lowest) source partition."""
+        return self.sources[0].partition
+
+    @property
+    def key(self) -> str:
+        """The key of its progress."""
+        return task_key(self.plan, self.topic_id, self.number)
+
+    @property
+    def progress_partition(self) -> int:
+        """The partition of the progress topic that it is in."""
+        return partition_of(self.key, self.spread)
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The source partitions."""
+        return tuple(source.partition for source in self.sources)
+
+    @property
+    def place(self) -> str:
+        """`topic-partition` for messages."""
+        more = f" and {len(self.sources) - 1} more" if len(self.sources) > 1 else ""
+        return f"{self.topic}-{self.number}{more}"
+
+    @property
+    def plain(self) -> bool:
+        """Whether all records go as they are into the partition that they had."""
+        return self.count is None and len(self.sources) == 1 and not self.shape.selects

@@ -1,0 +1,223 @@
+"""Records of one task on their way into the target: chosen, changed, and put where they belong. Pure.
+
+A task with one source partition keeps that one's order. Where keys may lie in several source partitions, because their
+number grew once or producers chose by other means, these are one task: its records are merged by timestamp, then
+partition, then offset, which is the best that can be said about their order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from tandem.backup_avro.record.current import NO_TIMESTAMP, decode_body, encode
+from tandem.backup_avro.record.record_spans import Span
+from tandem.backup_avro.record.varint import encode_long
+from tandem.spark_jobs.reading.object_reader import Body
+from tandem.spark_jobs.restore.plan.record_changes import Shape
+
+#: Records, and their bytes, of a merged task that are put together before they are sent.
+_UNIT_RECORDS: Final = 20_000
+_UNIT_BYTES: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Records for one partition of the target, in order: a body as `reverse.build_batches` takes it.
+
+    `origins`: where the records of a merged task come from, (partition, offset) each; the body numbers them from 0 on.
+    """
+
+    body: Body
+    target: int
+    origins: tuple[tuple[int, int], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What a transaction holds whole: all that comes of some records.
+
+    `next_offsets`: source partition -> offset after the last of these records.
+    """
+
+    chunks: tuple[Chunk, ...]
+    next_offsets: Mapping[int, int]
+    left_out: int = 0
+
+
+class _Record(NamedTuple):
+    """One record of a body, cut out. In the order in which merged tasks take them."""
+
+    timestamp: int
+    partition: int
+    offset: int
+    head: bytes
+    content: bytes
+    key: bytes | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Sieve:
+    """Applies a shape. `choose` tells the target partition of a key, None: the source's.
+
+    `count` is the number of the target's partitions. `winners` tells of a source partition, asked in ascending order,
+    which offsets are the newest of their keys. `with_key`: what has none is left out.
+    """
+
+    shape: Shape
+    choose: Callable[[bytes], int] | None
+    count: int
+    with_key: bool = False
+    winners: Mapping[int, Container[int]] = field(default_factory=dict)
+    _ended: set[int] = field(default_factory=set)
+
+    def one(self, partition: int, bodies: Iterable[Body]) -> Iterator[Unit]:
+        """Yield units of one source partition's bodies, one for each."""
+        for body in bodies:
+            into: dict[int, _Gathered] = {}
+            left_out, after = 0, None
+            for span in body.spans():
+                offset = span[2]
+                if self._ends(partition, span):
+                    after = offset
+                    break
+                content = self._chosen(partition, body.body, span)
+                if content is None:
+                    left_out += 1
+                else:
+                    into.setdefault(self._target(partition, body.body, span), _Gathered()).add(offset, content)
+                after = offset + 1
+            if after is not None:
+                chunks = tuple(Chunk(body=item.body(), target=number) for number, item in sorted(into.items()))
+                yield Unit(chunks=chunks, next_offsets={partition: after}, left_out=left_out)
+            if partition in self._ended:
+                return
+
+    def keyed(self, partition: int, bodies: Iterable[Body]) -> Iterator[tuple[int, bytes]]:
+        """Yield offset and key of all records that have one and would be written, were there no winners."""
+        for body in bodies:
+            data = body.body
+            for span in body.spans():
+                if self._ends(partition, span):
+                    return
+                if span[5] >= 0 and self._chosen(partition, data, span) is not None:
+                    yield span[2], data[span[6] : span[7]]
+
+    def merged(self, sources: Mapping[int, Iterable[Body]], *, unit_records: int = _UNIT_RECORDS) -> Iterator[Unit]:
+        """Yield units of several source partitions' bodies, of about `unit_records` records, fewer large ones."""
+        heads = heapq.merge(*(self._records(number, bodies) for number, bodies in sorted(sources.items())), key=_order)
+        into: dict[int, _Gathered] = {}
+        next_offsets: dict[int, int] = {}
+        taken = size = left_out = 0
+        for record in heads:
+            next_offsets[record.partition] = record.offset + 1
+            taken += 1
+            size += len(record.content)
+            if record.content:
+                number = record.partition % self.count if record.key is None else self._of_key(record)
+                into.setdefault(number, _Gathered()).add_renumbered(record)
+            else:
+                left_out += 1
+            if taken >= unit_records or size >= _UNIT_BYTES:
+                yield _unit(into, next_offsets, left_out)
+                into, next_offsets, taken, size, left_out = {}, {}, 0, 0, 0
+        if taken:
+            yield _unit(into, next_offsets, left_out)
+
+    def _of_key(self, record: _Record) -> int:
+        assert record.key is not None
+        return record.partition if self.choose is None else self.choose(record.key)
+
+    def _records(self, partition: int, bodies: Iterable[Body]) -> Iterator[_Record]:
+        """Yield a source partition's records, those that are left out without content."""
+        for body in bodies:
+            data = body.body
+            for span in body.spans():
+                if self._ends(partition, span):
+                    return
+                content = self._chosen(partition, data, span)
+                key = None if span[5] < 0 else data[span[6] : span[7]]
+                yield _Record(span[3], partition, span[2], span[0], content or b"", key)
+
+    def _ends(self, partition: int, span: Span) -> bool:
+        """Whether a source partition ends before this record."""
+        if self.shape.until is None or span[3] <= self.shape.until:
+            return False
+        self._ended.add(partition)
+        return True
+
+    def _chosen(self, partition: int, data: bytes, span: Span) -> bytes | None:
+        """Return the record as it is to be written, None to leave it out."""
+        shape = self.shape
+        _, start, offset, timestamp, _, key_at, key_from, key_to, value_at, *_, end = span
+        if shape.since is not None and (timestamp == NO_TIMESTAMP or timestamp < shape.since):
+            return None
+        if shape.before is not None and (timestamp == NO_TIMESTAMP or timestamp >= shape.before):
+            return None
+        key = data[key_from:key_to] if key_at >= 0 else None
+        if key is None and self.with_key:
+            return None
+        if shape.keys is not None and key not in shape.keys:
+            return None
+        excluded = key is not None and key in shape.excluded
+        if excluded and not shape.as_tombstones:
+            return None
+        if key is not None and partition in self.winners:
+            if offset not in self.winners[partition]:
+                return None
+            if value_at < 0 and not (shape.tombstones or excluded):
+                return None
+        if excluded:
+            return _tombstone(data[start:end])
+        return data[start:end]
+
+    def _target(self, partition: int, data: bytes, span: Span) -> int:
+        if self.choose is None:
+            return partition
+        if span[5] < 0:
+            return partition % self.count  # records without a key have no order among partitions
+        return self.choose(data[span[6] : span[7]])
+
+
+def _order(record: _Record) -> tuple[int, int, int]:
+    return record[:3]
+
+
+def _tombstone(content: bytes) -> bytes:
+    [record] = decode_body(content, 1)
+    return encode(replace(record, value=None, headers=()))
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Records for one partition of the target. `head`: the topic and partition that renumbered ones begin with."""
+
+    head: bytes = b""
+    contents: list[bytes] = field(default_factory=list)
+    first: int = -1
+    origins: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, offset: int, content: bytes) -> None:
+        if self.first < 0:
+            self.first = offset
+        self.contents.append(content)
+
+    def add_renumbered(self, record: _Record) -> None:
+        """Add a record of any source partition; all get one partition's name, and ascending numbers."""
+        self.head = self.head or record.head
+        rest = len(record.head) + len(encode_long(record.offset))
+        self.contents.append(self.head + encode_long(len(self.contents)) + record.content[rest:])
+        self.origins.append((record.partition, record.offset))
+        self.first = 0
+
+    def body(self) -> Body:
+        return Body(body=b"".join(self.contents), records=len(self.contents), first=self.first)
+
+
+def _unit(into: Mapping[int, _Gathered], next_offsets: Mapping[int, int], left_out: int) -> Unit:
+    chunks = tuple(
+        Chunk(body=item.body(), target=number, origins=tuple(item.origins)) for number, item in sorted(into.items())
+    )
+    return Unit(chunks=chunks, next_offsets=next_offsets, left_out=left_out)

@@ -1,0 +1,202 @@
+"""One Kafka transaction of a load: record batches, and the progress that speaks of them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
+
+from tandem.backup_avro.errors import DamagedError
+from tandem.sink.store import ObjectStore
+from tandem.sink.transcode import content_hash
+from tandem.sink.transcode.choice import best_bodies
+from tandem.spark_jobs.restore import offset_pages
+from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease.progress import Strand, TaskProgress
+from tandem.spark_jobs.restore.load.batch_producer import BatchProducer, ProduceError, Sent
+from tandem.spark_jobs.restore.load.load_task import LoadTask
+from tandem.spark_jobs.restore.load.record_stream import Chunk, Unit
+from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, Row, stretches
+
+
+def last_page(store: ObjectStore, task: LoadTask, done: TaskProgress) -> str | None:
+    """Put the rows that are not in a page yet into one, and return the key of the last page."""
+    if not done.rows or task.restore is None:
+        return done.page
+    return offset_pages.write(
+        store,
+        done.rows,
+        done.page,
+        pair=task.pair,
+        restore=task.restore,
+        topic_id=task.topic_id,
+        task=task.number,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Strand:
+    """A strand while it grows."""
+
+    records: int = 0
+    state: bytes = content_hash.START
+    first: int = -1
+    last: int = -1
+
+    @classmethod
+    def of(cls, strand: Strand) -> _Strand:
+        return cls(records=strand.records, state=bytes.fromhex(strand.hash), first=strand.first, last=strand.last)
+
+    def done(self) -> Strand:
+        return Strand(records=self.records, hash=self.state.hex(), first=self.first, last=self.last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OnItsWay:
+    """A batch that the broker has not confirmed yet. `rows` count target offsets from 0 on."""
+
+    sent: Sent
+    target: int
+    rows: Sequence[Row]
+
+
+def _rows(origins: Iterable[tuple[int, int]], target: int) -> list[Row]:
+    """Fold records' (partition, offset) into rows of one partition, from the target's offset 0 on."""
+    rows: list[Row] = []
+    for partition, items in groupby(origins, key=itemgetter(0)):
+        base = rows[-1].end if rows else 0
+        offsets = [offset for _, offset in items]
+        runs = stretches(offsets)
+        rows.append(Row.of(runs, partition=partition, target=target, records=len(offsets), base=base))
+    return rows
+
+
+class Transaction:
+    """One Kafka transaction: batches, then the progress after them. Begins when it is made."""
+
+    def __init__(
+        self,
+        producer: BatchProducer,
+        task: LoadTask,
+        before: TaskProgress,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._producer = producer
+        self._task = task
+        self._before = before
+        self._clock = clock
+        self._began = clock()
+        self._waiting: deque[_OnItsWay] = deque()
+        self._in_flight = 0
+        self._sent = 0
+        self._next = dict(before.next_offsets)
+        self._strands = {number: _Strand.of(strand) for number, strand in before.strands.items()}
+        self._tombstones = before.tombstones
+        self._null_keys = before.null_keys
+        self._left_out = before.left_out
+        self._rows = list(before.rows)
+        producer.begin()
+
+    def add(self, unit: Unit) -> None:
+        """Send all of a unit."""
+        reached = {**unit.next_offsets}
+        for chunk in unit.chunks:
+            last = self._add(next(iter(reached)), chunk)
+            if chunk.origins is None:
+                [source] = reached
+                reached[source] = max(reached[source], last + 1)
+        self._next |= reached
+        self._left_out += unit.left_out
+
+    def _add(self, source: int, chunk: Chunk) -> int:
+        """Send a chunk of one source partition, or of those that it names; return the last offset in its body."""
+        task, body = self._task, chunk.body
+        strand = self._strands.setdefault(chunk.target, _Strand())
+        hashed = best_bodies().advance(strand.state, body.body, body.records)
+        strand.state = hashed.state
+        strand.records += body.records
+        self._tombstones += hashed.tombstones
+        self._null_keys += hashed.null_keys
+        last = -1
+        for batch in best_bodies().build_batches(
+            body.body,
+            body.records,
+            max_batch_bytes=task.pace.batch_bytes,
+            max_batch_records=task.pace.batch_records,
+            compression=task.pace.compression,
+        ):
+            last = batch.last_offset
+            if chunk.origins is None:
+                rows = [Row.of(batch.runs, partition=source, target=chunk.target, records=batch.records)]
+            else:
+                rows = _rows(chunk.origins[batch.first_offset : last + 1], chunk.target)
+            for row in rows:
+                if row.first < self._next.get(row.partition, 0):
+                    raise DamagedError(
+                        f"{task.topic}-{row.partition}: offset {row.first} comes after {self._next[row.partition] - 1}",
+                        remedy="`tandem verify` shows the extent; restore from another generation with --generation",
+                    )
+            sent = self._producer.append(task.target, chunk.target, batch.data, batch.records)
+            self._waiting.append(_OnItsWay(sent=sent, target=chunk.target, rows=rows))
+            self._in_flight += sent.size
+            self._sent += sent.size
+            while self._in_flight > task.pace.in_flight_bytes:
+                self._confirm()
+            self._slow_down()
+        return last
+
+    def _confirm(self) -> None:
+        item = self._waiting.popleft()
+        base = item.sent.base_offset(self._task.pace.answer_seconds)
+        self._in_flight -= item.sent.size
+        if base < 0:
+            # A repeated request of which the broker knows that it had it, but not where it put it.
+            raise ProduceError(f"{self._task.place}: the broker has a batch, but does not say where")
+        strand = self._strands[item.target]
+        strand.first = base if strand.first < 0 else strand.first
+        strand.last = base + item.sent.records - 1
+        if self._task.restore is not None:
+            self._rows += (row._replace(base=base + row.base) for row in item.rows)
+
+    def _slow_down(self) -> None:
+        """Wait for the rate, but not for long: brokers abort transactions that are open for minutes."""
+        pause = min(self.ahead_seconds(), self._task.pace.commit_seconds - self._age())
+        if pause > 0:
+            time.sleep(pause)
+
+    def ahead_seconds(self) -> float:
+        """Return how long to wait before anything else is sent, so that the rate is kept."""
+        rate = self._task.pace.bytes_per_second
+        return 0.0 if rate is None else max(0.0, self._sent / rate - self._age())
+
+    def _age(self) -> float:
+        return self._clock() - self._began
+
+    def due(self) -> bool:
+        """Whether it is large or old enough to be committed."""
+        pace = self._task.pace
+        return self._sent >= pace.commit_bytes or self._age() >= pace.commit_seconds
+
+    def commit(self) -> TaskProgress:
+        """Wait for all batches, send the progress, commit. On any error nobody knows: the progress tells later."""
+        while self._waiting:
+            self._confirm()
+        after = replace(
+            self._before,
+            next_offsets=self._next,
+            strands={number: strand.done() for number, strand in self._strands.items()},
+            tombstones=self._tombstones,
+            null_keys=self._null_keys,
+            left_out=self._left_out,
+            rows=tuple(self._rows),
+        )
+        if len(after.rows) >= PAGE_ROWS:
+            # Before the commit: what the progress names is there. If the commit fails, nobody names the page.
+            after = replace(after, page=last_page(self._task.store.open(), self._task, after), rows=())
+        number, value = self._task.progress_partition, marks.encode_progress(after)
+        self._producer.send(marks.TOPIC, number, key=after.key.encode(), value=value)
+        self._producer.commit()
+        return after

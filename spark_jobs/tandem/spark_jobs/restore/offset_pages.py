@@ -1,0 +1,53 @@
+"""Reading and writing the pages of an offset map."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+
+from tandem.backup_avro.chain.document_limits import LISTS
+from tandem.backup_avro.errors import DamagedError
+from tandem.sink.store import ObjectStore
+from tandem.sink.store.object_store import put_new
+from tandem.spark_jobs.restore.offset_map import LARGEST_PAGE, Row, decode_page, encode_page, is_page, page_key
+
+_REMEDY = "somebody wrote to the bucket, or to the topic of restores' progress: restore anew"
+
+
+def write(
+    store: ObjectStore,
+    rows: Sequence[Row],
+    previous: str | None,
+    *,
+    pair: str,
+    restore: str,
+    topic_id: str,
+    task: int,
+) -> str:
+    """Put at least one row in pages after `previous`; return the key of the last one. Raises the store's errors."""
+    for at in range(0, len(rows), LARGEST_PAGE):
+        key = page_key(pair, restore, topic_id=topic_id, task=task, nonce=secrets.token_hex(8))
+        put_new(store, key, encode_page(rows[at : at + LARGEST_PAGE], previous))
+        previous = key
+    assert previous is not None
+    return previous
+
+
+def read(store: ObjectStore, last: str | None, *, pair: str, restore: str) -> Iterator[Row]:
+    """Yield a task's rows, the newest page first.
+
+    Raises the store's errors, and DamagedError: also for a page that is named and is none of this restore's, and for
+    one that is named twice, before it is read.
+    """
+    seen: set[str] = set()
+    while last is not None:
+        if not is_page(last, pair, restore):
+            raise DamagedError(
+                f"{last[:200]!r} is named as a page of the offset map of restore {restore} of pair {pair}, and is none",
+                remedy=_REMEDY,
+            )
+        if last in seen:
+            raise DamagedError(f"{last}: the pages of this offset map name one another in a circle", remedy=_REMEDY)
+        seen.add(last)
+        rows, last = decode_page(store.get(last, most=LISTS), last)
+        yield from rows

@@ -1,0 +1,151 @@
+"""What a topic's retention would delete as soon as a restore sets it, bounded by what chains say. Pure.
+
+By time, `retention.ms`: what is too old now. By size, `retention.bytes`: brokers delete a partition's oldest segment as
+long as what is left afterwards is no smaller (UnifiedLog, deleteRetentionSizeBreachedSegments). How large the logs
+become is not known before they are written: it depends on how well the records compress, and where segments begin. So
+for sizes there is only an upper bound: a record may go only if those after it can fill `retention.bytes`, uncompressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tandem.backup_avro.chain.entries import Part, number_setting
+from tandem.backup_avro.selection.newest_state import PartitionSelection
+
+_TIME: Final = "retention.ms"
+_SIZE: Final = "retention.bytes"
+
+#: No codec makes less of so many bytes than one: a block of zstd has 128 KiB in four (RFC 8878), the others do worse.
+_BEST_RATIO: Final = 32_768
+#: How much longer a record may be in a batch of the restore than stored, or than in the batch that it came in: the
+#: varints of its length, and of its distance in time and in offsets from the batch's first record.
+_LONGER: Final = 16
+#: A batch's header. In a re-partitioned topic each record may have one of its own.
+_HEADER: Final = 61
+#: Batches' headers and transactions' markers are less than an eighth of the records, and less than this of a few.
+_MARGIN: Final = 8
+_LEAST_MARGIN: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a partition holds that is added to. `bytes`: at most."""
+
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """Records that the retention would delete as soon as it is set: of the restored ones `surely`, and `at_most`.
+
+    `held_at_most`: of those that the topic held before. `settings` are what would delete them.
+    """
+
+    surely: int = 0
+    at_most: int = 0
+    held_at_most: int = 0
+    settings: tuple[str, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        """Whether anything may go."""
+        return self.at_most + self.held_at_most > 0
+
+    def describe(self, records: int) -> str:
+        """Return it in words; `records` is how many are restored."""
+        text = f"{self.surely} to {self.at_most} of {records} records"
+        held = f", and up to {self.held_at_most} that the topic holds" if self.held_at_most else ""
+        return f"{' and '.join(self.settings)}: {text}{held}"
+
+
+def expiry(
+    partitions: Sequence[PartitionSelection],
+    config: Mapping[str, str],
+    *,
+    now: int,
+    repartitioned: bool = False,
+    held: Mapping[int, Held] | None = None,
+) -> Expiry:
+    """Return what a topic's `config` would delete of its `partitions` at `now` (ms), judged by the stored parts.
+
+    `held`: what the target's partitions hold already. A setting that is missing is the brokers' own default.
+    """
+    if "delete" not in config.get("cleanup.policy", "delete"):
+        return Expiry()
+    parts = [piece.part for item in partitions for piece in item.slices]
+    old = _too_old(parts, number_setting(config, _TIME, unsaid=-1, unclear=-1), now)
+    most = number_setting(config, _SIZE, unsaid=-1, unclear=-1)
+    beyond = _beyond(partitions, most, held or {}, repartitioned=repartitioned)
+    return Expiry(
+        surely=old.surely,
+        at_most=min(old.at_most + beyond.at_most, sum(part.records for part in parts)),
+        held_at_most=beyond.held_at_most,
+        settings=tuple(name for name, found in ((_TIME, old), (_SIZE, beyond)) if found.any),
+    )
+
+
+def held_of(starts: Mapping[int, int], ends: Mapping[int, int], *, largest: int) -> dict[int, Held]:
+    """Return what a topic's partitions may hold at most: a batch of the `largest` size, in bytes, at each offset."""
+    found = {number: end - starts[number] for number, end in ends.items()}
+    return {number: Held(records=count, bytes=count * largest) for number, count in found.items() if count}
+
+
+def _too_old(parts: Sequence[Part], retention: int, now: int) -> Expiry:
+    if retention < 0:
+        return Expiry()
+    cutoff = now - retention
+    return Expiry(
+        # Without any timestamp the broker goes by the age of the file, which is new.
+        surely=sum(part.records for part in parts if 0 <= part.max_timestamp < cutoff),
+        at_most=sum(part.records for part in parts if part.max_timestamp >= 0 and part.min_timestamp < cutoff),
+    )
+
+
+def _beyond(
+    partitions: Sequence[PartitionSelection], retention: int, held: Mapping[int, Held], *, repartitioned: bool
+) -> Expiry:
+    if retention < 0:
+        return Expiry()
+    if repartitioned:
+        # Any partition may get all of it, and each keeps its newest records: nobody knows which.
+        size = sum(_most(item, spread=True) for item in partitions)
+        records = sum(item.records for item in partitions)
+        return Expiry(
+            at_most=records if _fills(size, retention) else 0,
+            held_at_most=sum(it.records for it in held.values() if records and _fills(it.bytes + size, retention)),
+        )
+    goes = held_goes = 0
+    for item in partitions:
+        after = _LEAST_MARGIN
+        for piece in reversed(item.slices):
+            after += _most_of(piece.part, item.topic.name)
+            goes += piece.part.records if _fills(after, retention) else 0
+        before = held.get(item.key.partition)
+        if before is not None and item.slices and _fills(before.bytes + after, retention):
+            held_goes += before.records
+    return Expiry(at_most=goes, held_at_most=held_goes)
+
+
+def _fills(size: int, retention: int) -> bool:
+    """Whether something of a log of at most `size` bytes may go: what is left is never smaller than `retention`."""
+    return size > retention
+
+
+def _most(item: PartitionSelection, *, spread: bool) -> int:
+    return _LEAST_MARGIN + sum(_most_of(piece.part, item.topic.name, spread=spread) for piece in item.slices)
+
+
+def _most_of(part: Part, topic: str, *, spread: bool = False) -> int:
+    """Return how many bytes a part's records may take on the target."""
+    sizes = [(part.end - part.start) * _BEST_RATIO]
+    if part.largest is not None:
+        sizes.append(part.records * part.largest)
+    if part.uncompressed is not None:
+        # Stored, each record has its topic's name with its length before it, and its partition.
+        sizes.append(part.uncompressed - part.records * (len(topic.encode()) + 2))
+    size = max(min(sizes), 0) + part.records * (_LONGER + (_HEADER if spread else 0))
+    return size + size // _MARGIN

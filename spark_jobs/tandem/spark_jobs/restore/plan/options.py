@@ -1,0 +1,136 @@
+"""Which records a restore is to write: from what the user chose and what the store holds to a plan.
+
+The newest state, a named cut, or a moment, each of all or some topics, and bounded by offsets where some are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.connector.connector_reader import ConnectorReader
+from tandem.spark_jobs.restore.lease.progress import PlanState
+from tandem.spark_jobs.restore.load.load_task import Pace
+from tandem.spark_jobs.restore.plan import plan as restore_plan
+from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
+from tandem.spark_jobs.state import find_state
+from tandem.spark_jobs.state.wanted_state import Found, Wish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exactly:
+    """A plan that was made before: its hash, and the chain entries that it rests on (generation -> entry)."""
+
+    hash: str
+    generation: int
+    basis: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the user chose. `replication_factor` None: as recorded, at most the number of brokers.
+
+    `generation`, `at`, `commit` and `checkpoint` say which state it is, see Wish. `until` bounds partitions,
+    (topic, number) -> the offset that is not restored any more. `shape` is what is changed on the way, `partitions` the
+    number that new topics get, None: as recorded. `topic_config` is set over what was recorded.
+    `bytes_per_second` bounds what is sent, all tasks together. With `leaves_record` the store gets a record of the
+    restore and its offset map. `exactly`: only this plan will do. `merge`: what other complete generations hold beyond
+    that one is added. `append`: topics that hold something are added to, and keep their config.
+    """
+
+    naming: Naming = field(default_factory=Naming)
+    topics: tuple[str, ...] | None = None
+    generation: int | None = None
+    at: int | None = None
+    commit: int | None = None
+    checkpoint: str | None = None
+    until: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    shape: Shape = NOTHING
+    partitions: int | None = None
+    topic_config: Mapping[str, str] = field(default_factory=dict)
+    bytes_per_second: int | None = None
+    keep_load_config: bool = False
+    consent: bool = False
+    leaves_record: bool = True
+    exactly: Exactly | None = None
+    merge: bool = True
+    append: bool = False
+    replication_factor: int | None = None
+    pace: Pace = field(default_factory=Pace)
+
+    @property
+    def wish(self) -> Wish:
+        """Which state is restored."""
+        return Wish(generation=self.generation, at=self.at, commit=self.commit, checkpoint=self.checkpoint)
+
+
+def plan_of(reader: ChainReader | ConnectorReader, options: Options) -> RestorePlan:
+    """Plan what the user chose from what the store holds now.
+
+    Raises ConfigError for what is not there, RefusedError for what can't be restored, DamagedError if nothing can be
+    read.
+    """
+    return _plan(reader, options, find_state.find(reader, options.wish, merge=options.merge))
+
+
+def _plan(reader: ChainReader | ConnectorReader, options: Options, found: Found) -> RestorePlan:
+    return restore_plan.plan_of_state(
+        found,
+        pair=reader.pair,
+        naming=options.naming,
+        topics=options.topics,
+        until=options.until,
+    )
+
+
+def plan_again(
+    reader: ChainReader | ConnectorReader,
+    options: Options,
+    state: PlanState | Exactly,
+    finish: Callable[[RestorePlan], RestorePlan] = lambda plan: plan,
+) -> RestorePlan | None:
+    """Return the plan of `state`, a run that did not end or a file, if it is what is asked for now.
+
+    It is made from the chain entries that it rested on: the backup may have grown since, and been merged. `finish` adds
+    what the target decides.
+    """
+    if options.generation not in {None, state.generation}:
+        return None
+    try:
+        for plan in _candidates(reader, options, state):
+            finished = finish(plan)
+            if finished.hash == (state.hash if isinstance(state, Exactly) else state.plan):
+                return finished
+    except (ConfigError, RefusedError, DamagedError):
+        return None
+    return None
+
+
+def _candidates(
+    reader: ChainReader | ConnectorReader, options: Options, state: PlanState | Exactly
+) -> Iterator[RestorePlan]:
+    """Yield what the user may have planned then. Raises what planning raises."""
+    if isinstance(reader, ConnectorReader):
+        yield _plan(reader, options, reader.find(options.wish))
+        return
+    if options.checkpoint is not None:
+        upto = state.basis.get(state.generation)
+        yield _plan(reader, options, find_state.named_cut(reader, options.checkpoint, upto=upto))
+        return
+    generations = [reader.load(number, upto=seq) for number, seq in sorted(state.basis.items())]
+    if options.commit is not None:
+        yield _plan(reader, options, find_state.moment(reader, generations, options.wish))
+        return
+    # With a number named, what others have besides is taken less freely; whether one was is not written down.
+    for number in (None, state.generation):
+        with suppress(ConfigError, RefusedError):  # of the two, only the one that was asked for need be possible
+            if options.at is None:
+                found = Found(generations=generations, number=number, merge=options.merge)
+            else:
+                wish = replace(options.wish, generation=number)
+                found = find_state.moment(reader, generations, wish, merge=options.merge)
+            yield _plan(reader, options, found)

@@ -1,0 +1,641 @@
+"""What a restore will do, decided from what is in the store and what is on the target. Pure: no clock, no network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey, Topic, iso, largest_of, number_setting
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
+from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, bounded
+from tandem.backup_avro.selection.state_as_of import Known
+from tandem.sink.transcode.batch import Compression
+from tandem.spark_jobs.restore.plan.expiry import Expiry, Held, expiry, held_of
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape, key_hash
+from tandem.spark_jobs.restore.prepare.timestamp_limits import LIMITS
+from tandem.spark_jobs.state.wanted_state import Found, Ready, doubts
+
+_HASH_VERSION: Final = 1
+_LONG_MAX: Final = str(2**63 - 1)
+#: What brokers take in one request unless told otherwise (`socket.request.max.bytes`), less room for its other fields.
+_REQUEST_LIMIT: Final = 100 * 1024 * 1024 - 64 * 1024
+
+#: How a topic is configured while it is loaded. Nothing may vanish, be refused or be stamped anew, however old it is;
+#: and segments must not roll by the records' own time, which jumps. A target leaves out limits that it does not know.
+LOADING: Final[Mapping[str, str]] = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "message.timestamp.type": "CreateTime",
+    **LIMITS,
+    "segment.ms": _LONG_MAX,
+    "compression.type": "producer",
+}
+POLICY: Final = "cleanup.policy"
+#: What deletes records under a policy that has `delete`.
+RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
+_MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+#: Brokers' default of it.
+_USUAL_LIMIT: Final = 1_048_588
+#: What a batch of one record takes besides it, and what compression may add.
+_BATCH_OVERHEAD: Final = 1024
+_SMALLEST_BATCH: Final = 1024
+_SHOWN: Final = 5
+_COMPRESSIONS: Final[Mapping[str, Compression]] = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+_MIN_INSYNC: Final = "min.insync.replicas"
+
+#: Name brokers of the cluster that was backed up.
+_NOT_CARRIED: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+#: Tandem's own topics are no targets.
+_OWN: Final = frozenset({"_tandem_restore_progress"})
+
+
+def own_again(own: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what turns the loading config into the settings that a topic had of its own. None: drop the key."""
+    return {**dict.fromkeys((*LOADING, _MAX_MESSAGE_BYTES)), **own}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Naming:
+    """From a topic's name in the backup to its name on the target.
+
+    `only`, or `renamed`, or the first of `patterns` that the whole name matches, as (expression, replacement); else the
+    name and the suffix.
+    """
+
+    only: str | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    patterns: tuple[tuple[str, str], ...] = ()
+    suffix: str = ""
+
+    def target(self, topic: str) -> str:
+        """Return the target's name. ConfigError for an expression or a replacement that is none."""
+        if self.only is not None:
+            return self.only
+        if topic in self.renamed:
+            return self.renamed[topic]
+        for pattern, replacement in self.patterns:
+            name = self.matched(topic, pattern, replacement)
+            if name is not None:
+                return name
+        return f"{topic}{self.suffix}"
+
+    @staticmethod
+    def matched(topic: str, pattern: str, replacement: str) -> str | None:
+        """Return what one of the patterns makes of a name, None if it does not match all of it; raises as `target`."""
+        try:
+            match = re.fullmatch(pattern, topic)
+            return None if match is None else match.expand(replacement)
+        except (re.error, IndexError) as error:
+            raise ConfigError(
+                f"--map-pattern {pattern}={replacement}: {error}", remedy=r"for example '(.*)\.v1=\1.v2'"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetTopic:
+    """A topic that exists on the target. `starts` and `ends` are the log's, by partition."""
+
+    name: str
+    topic_id: str
+    replication_factor: int
+    config: Mapping[str, str]
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions."""
+        return len(self.ends)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is in it, be it that nothing ever was or that it was deleted."""
+        return all(self.starts[number] == end for number, end in self.ends.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """One topic's way from the backup to the target, which has `count` partitions.
+
+    `appended_to`: the config of a target that keeps its own, because it holds other records as well; `held` is what.
+    """
+
+    source: Topic
+    target: str
+    partitions: tuple[PartitionSelection, ...]
+    count: int
+    appended_to: Mapping[str, str] | None = None
+    held: Mapping[int, Held] = field(default_factory=dict)
+
+    @property
+    def final_config(self) -> Mapping[str, str]:
+        """The config of the target after the restore."""
+        return self.source.config if self.appended_to is None else self.appended_to
+
+    @property
+    def repartitioned(self) -> bool:
+        """Whether the target has another number of partitions, so that records are put where their keys belong."""
+        return self.count != self.source.partitions
+
+    @property
+    def records(self) -> int:
+        """Number of records, see PartitionSelection.records."""
+        return sum(item.records for item in self.partitions)
+
+    def loading_config(self) -> dict[str, str]:
+        """Return the config under which the topic is loaded.
+
+        One record may be many times larger than the compressed batch it came in. Where it is not known how large the
+        largest one is, all that fits a request is let in.
+        """
+        recorded = number_setting(self.final_config, _MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
+        least = max(_REQUEST_LIMIT if self.largest is None else self.largest, _SMALLEST_BATCH) + _BATCH_OVERHEAD
+        needed = min(least, _REQUEST_LIMIT)
+        return {**LOADING, _MAX_MESSAGE_BYTES: str(max(recorded, needed))}
+
+    @property
+    def largest(self) -> int | None:
+        """How many bytes the largest record may have, uncompressed; None if that is not known."""
+        return largest_of(piece.part for item in self.partitions for piece in item.slices)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes as they are stored."""
+        return sum(piece.part.end - piece.part.start for item in self.partitions for piece in item.slices)
+
+    def batch_bytes(self, wanted: int) -> int:
+        """Return the size of batches: at most `wanted`, and what the later config would let in again."""
+        recorded = number_setting(self.final_config, _MAX_MESSAGE_BYTES, unsaid=wanted, unclear=wanted)
+        return max(min(wanted, recorded), _SMALLEST_BATCH)
+
+    def compression(self, otherwise: Compression) -> Compression:
+        """Return the recorded compression; `otherwise` where producers chose it."""
+        return _COMPRESSIONS.get(self.source.config.get("compression.type", ""), otherwise)
+
+    def recorded_changes(self, replicas: int) -> tuple[dict[str, str | None], list[str]]:
+        """Return what turns the loading config into the recorded one (None: drop the key), and what can't be kept."""
+        changes: dict[str, str | None] = dict.fromkeys(self.loading_config())
+        notes = []
+        for key, value in sorted(self.source.config.items()):
+            if key in _NOT_CARRIED:
+                notes.append(f"{key} names brokers of the cluster that was backed up; it is left out")
+            elif key == _MIN_INSYNC and int(value) > replicas:
+                changes[key] = str(replicas)
+                notes.append(f"{key} is {replicas} instead of {value}: the target has no more replicas")
+            else:
+                changes[key] = value
+        if self.source.config.get("message.timestamp.type") == "LogAppendTime":
+            notes.append(
+                "message.timestamp.type is LogAppendTime: the restored records keep their times, but carry the mark "
+                "CreateTime; new ones get the broker's time"
+            )
+        return changes, notes
+
+    def expiry(self, now: int) -> Expiry:
+        """Return what the later retention would delete at `now` (ms)."""
+        return expiry(self.partitions, self.final_config, now=now, repartitioned=self.repartitioned, held=self.held)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlan:
+    """All of a restore. Two plans with the same `hash` write the same records, in the same order, to the same names.
+
+    `basis`: generation -> the last chain entry that was read of it, for each generation that it rests on.
+    `groups` are the offsets that consumer groups had committed as of then, on what is restored. Unless `recorded`,
+    nobody knows how the topics were configured and how many partitions they had; `notes` say what else to know.
+    """
+
+    pair: str
+    generation: int
+    seq: int
+    basis: Mapping[int, int]
+    topics: tuple[TopicPlan, ...]
+    incomplete: tuple[str, ...]
+    hash: str
+    damaged: Mapping[int, str] = field(default_factory=dict)
+    past: Known | None = None
+    asked: int | None = None
+    groups: Mapping[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
+    shape: Shape = NOTHING
+    append: bool = False
+    recorded: bool = True
+    notes: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """Number of records, an upper bound where parts are cut."""
+        return sum(topic.records for topic in self.topics)
+
+    @property
+    def as_of(self) -> str | None:
+        """The moment in ISO 8601, None for the newest state or a checkpoint."""
+        return None if self.past is None else iso(self.past.at)
+
+    def warnings(self) -> list[str]:
+        """Return what the user should know about the backup before relying on this restore."""
+        found = doubts(
+            generation=self.generation,
+            partitions=[item for topic in self.topics for item in topic.partitions],
+            incomplete=self.incomplete,
+            past=self.past,
+            asked=self.asked,
+            damaged=self.damaged,
+        )
+        found += [*self.notes, *self.shape.describe()]
+        found += [
+            f"{topic.source.name} holds a record of up to {topic.largest:,} bytes uncompressed; brokers take requests "
+            "of up to socket.request.max.bytes, 100 MiB unless set otherwise"
+            for topic in self.topics
+            if topic.largest is not None and topic.largest > _REQUEST_LIMIT
+        ]
+        for topic in self.topics:
+            if topic.repartitioned:
+                found.append(
+                    f"{topic.source.name} has {topic.source.partitions} partitions, {topic.target} gets {topic.count}: "
+                    f"records go where {self.shape.partitioner} puts their keys"
+                )
+            missing = sorted(set(range(topic.source.partitions)) - {item.key.partition for item in topic.partitions})
+            if not self.recorded and missing:
+                some = ", ".join(map(str, missing[:_SHOWN])) + (" and others" if len(missing) > _SHOWN else "")
+                found.append(
+                    f"{topic.source.name}: {len(missing)} of {topic.source.partitions} partitions have no record and "
+                    f"stay empty: {some}"
+                )
+                continue
+            found.extend(
+                f"{topic.source.name}-{number} is not in the backup; the target's partition stays empty"
+                for number in missing
+                if f"{topic.source.name}-{number}" not in self.incomplete
+            )
+        return found
+
+
+def make_plan(
+    generations: Sequence[Generation],
+    *,
+    pair: str,
+    naming: Naming,
+    topics: Sequence[str] | None = None,
+    number: int | None = None,
+    damaged: Mapping[int, str] | None = None,
+    cut: Mapping[PartitionKey, int] | None = None,
+    until: Mapping[tuple[str, int], int] | None = None,
+    merge: bool = True,
+) -> RestorePlan:
+    """Plan the restore of `topics` (None: all) from the newest state, or exactly `cut`.
+
+    With a `cut` the first of `generations` is the one that holds it, as of that entry. `until` bounds partitions,
+    (topic, number) -> the offset that is not restored any more. Without `merge` nothing is added from other generations
+    than the one that is rested on.
+
+    A topic that is named is restored even if the cluster has deleted it since. `damaged` are the generations that could
+    not be read, with the reason: they are warned of, because one of them may have been newer.
+    Raises RefusedError if no generation will do, ConfigError for topics that are not in it or names that collide.
+    """
+    found = Found(
+        generations=generations,
+        number=number,
+        cut=cut,
+        damaged=dict(damaged or {}),
+        merge=merge,
+    )
+    return plan_of_state(found, pair=pair, naming=naming, topics=topics, until=until)
+
+
+def plan_of_state(
+    found: Found,
+    *,
+    pair: str,
+    naming: Naming,
+    topics: Sequence[str] | None = None,
+    until: Mapping[tuple[str, int], int] | None = None,
+) -> RestorePlan:
+    """Plan the restore of a state that was found, as `make_plan` does."""
+    wanted = None if topics is None else frozenset(topics)
+    selection = found.select(
+        wanted=lambda topic: wanted is None or topic.name in wanted,
+        removed=wanted is not None,
+    )
+    selection = bounded(selection, found.generations, until or {})
+    by_topic: dict[str, list[PartitionSelection]] = {}
+    for item in selection.partitions:
+        by_topic.setdefault(item.key.topic_id, []).append(item)
+    plans = tuple(
+        sorted(
+            (
+                TopicPlan(
+                    source=items[0].topic,
+                    target=naming.target(items[0].topic.name),
+                    partitions=tuple(items),
+                    count=items[0].topic.partitions,
+                )
+                for items in by_topic.values()
+            ),
+            key=lambda plan: plan.source.name,
+        )
+    )
+    _check_wanted(plans, wanted, selection)
+    _check_names(plans, naming)
+    return RestorePlan(
+        pair=pair,
+        generation=selection.generation,
+        seq=selection.seq,
+        basis=found.basis_of(selection),
+        topics=plans,
+        incomplete=selection.incomplete,
+        past=found.known(selection),
+        asked=found.asked,
+        damaged=found.damaged,
+        groups=_groups(found, selection),
+        hash=_hash(pair, selection, plans, found.ready),
+        recorded=found.ready is None,
+        notes=found.notes,
+    )
+
+
+def _groups(found: Found, selection: Selection) -> dict[str, tuple[GroupOffset, ...]]:
+    """Return what groups had committed on the selected partitions, by name.
+
+    What is rested on may have ended long before the state, which then has the newer records of others. So of all that
+    anything is taken from, the one that saw a group last says where it stood, in all topics that it knows.
+    """
+    pictured = {picture.number: picture.at for picture in found.past}
+    used = (state for state in found.generations if state.number in selection.used)
+    offsets: dict[str, dict[PartitionKey, GroupOffset]] = {}
+    for state in sorted(used, key=lambda state: (pictured.get(state.number, state.at), state.number)):
+        for name, items in state.groups.items():
+            elsewhere = {key: item for key, item in offsets.get(name, {}).items() if key.topic_id not in state.topics}
+            offsets[name] = elsewhere | items
+    selected = {item.key for item in selection.partitions}
+    kept = {
+        name: tuple(item for key, item in sorted(items.items()) if key in selected)
+        for name, items in sorted(offsets.items())
+    }
+    return {name: items for name, items in kept.items() if items}
+
+
+def _check_wanted(plans: Iterable[TopicPlan], wanted: frozenset[str] | None, selection: Selection) -> None:
+    found = {plan.source.name for plan in plans}
+    if wanted is not None and wanted - found:
+        raise ConfigError(
+            f"{selection.what} holds no complete partition of {', '.join(sorted(wanted - found))}",
+            remedy="`tandem status` shows what is backed up; --generation names another one"
+            if selection.generation
+            else "`tandem verify --layout connector` shows what there is",
+        )
+    if not found:
+        raise RefusedError(
+            f"{selection.what} holds nothing that could be restored",
+            remedy="`tandem status` shows which partitions are complete, and in which generation"
+            if selection.generation
+            else "`tandem verify --layout connector` shows what there is",
+        )
+
+
+def _check_names(plans: Sequence[TopicPlan], naming: Naming) -> None:
+    if naming.only is not None and len(plans) != 1:
+        raise ConfigError(
+            f"--to names one topic, but {len(plans)} are to be restored",
+            remedy="add --topics, or use --map or --suffix",
+        )
+    unknown = naming.renamed.keys() - {plan.source.name for plan in plans}
+    if unknown:
+        raise ConfigError(
+            f"--map renames {', '.join(sorted(unknown))}, which is not restored", remedy=_restored(plans, "correct it")
+        )
+    for pattern, replacement in naming.patterns:
+        if not any(naming.matched(plan.source.name, pattern, replacement) for plan in plans):
+            raise ConfigError(
+                f"--map-pattern {pattern}={replacement} matches no topic that is restored",
+                remedy=_restored(plans, "it has to match a whole name"),
+            )
+    taken: dict[str, str] = {}
+    for plan in plans:
+        try:
+            layout.check_topic(plan.target)
+        except DamagedError as error:
+            raise ConfigError(f"{plan.target!r} is no name for a topic", remedy="choose another target") from error
+        if plan.target in _OWN or plan.target in layout.INTERNAL_TOPICS:
+            whose = "Tandem" if plan.target in _OWN else "Kafka itself"
+            raise ConfigError(f"{plan.target} can't be a target: it belongs to {whose}", remedy="choose another name")
+        if plan.target in taken:
+            raise ConfigError(
+                f"{taken[plan.target]} and {plan.source.name} would both be restored into {plan.target}",
+                remedy="give one of them another name, with --map, or restore them one after the other, with --topics",
+            )
+        taken[plan.target] = plan.source.name
+
+
+def _restored(plans: Sequence[TopicPlan], advice: str) -> str:
+    """Return advice, with the names of what is restored."""
+    some = ", ".join(plan.source.name for plan in plans[:_SHOWN]) + (" and others" if len(plans) > _SHOWN else "")
+    return f"{advice}; restored are {some}"
+
+
+def _hash(pair: str, selection: Selection, plans: Iterable[TopicPlan], ready: Ready | None) -> str:
+    document = {
+        **({} if ready is None else {"reading": ready.reading}),
+        "v": _HASH_VERSION,
+        "pair": pair,
+        "generation": selection.generation,
+        "seq": selection.seq,
+        "topics": [
+            {
+                "id": plan.source.topic_id,
+                "target": plan.target,
+                "partitions": [
+                    {
+                        "partition": item.key.partition,
+                        "end": item.end,
+                        "slices": [
+                            [piece.item.sha256, piece.part.start, piece.part.end, piece.low, piece.high]
+                            for piece in item.slices
+                        ],
+                    }
+                    for item in plan.partitions
+                ],
+            }
+            for plan in plans
+        ],
+    }
+    return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+#: How the transactional ids of all restores begin.
+TRANSACTIONAL_ID_PREFIX: Final = "tandem-restore-"
+
+
+def transactional_id(plan_hash: str, topic_id: str, partition: int) -> str:
+    """Return the one id under which a source partition of a plan is written, whoever does it."""
+    return f"{TRANSACTIONAL_ID_PREFIX}{plan_hash[:16]}-{topic_id}-{partition}"
+
+
+def plans_transactional_id(plan_hash: str) -> str:
+    """Return the one id under which is said what becomes of a plan, by whoever is in charge of it."""
+    return f"{TRANSACTIONAL_ID_PREFIX}{plan_hash[:16]}-plan"
+
+
+def shaped(
+    plan: RestorePlan,
+    shape: Shape,
+    targets: Mapping[str, TargetTopic],
+    *,
+    count: int | None = None,
+    append: bool = False,
+) -> RestorePlan:
+    """Return a plan that changes records on the way, or appends them: its hash is another one if it does.
+
+    `count` is the number of partitions that new topics get, None: as many as they had. Raises RefusedError if a topic
+    has another number on the target, or would get one, and nobody said how records are put to partitions.
+    """
+    topics = tuple(_counted(topic, shape, targets.get(topic.target), count) for topic in plan.topics)
+    counts = {topic.target: topic.count for topic in topics if topic.repartitioned}
+    notes = plan.notes
+    if shape.partitioner is not None:
+        notes += tuple(
+            f"{topic.target} has {topic.count} partitions, as {topic.source.name} had: records keep theirs, wherever "
+            f"{shape.partitioner} would put their keys"
+            for topic in topics
+            if not topic.repartitioned
+        )
+    changed = plan.hash
+    if counts or shape.selects:
+        changed = _changed(changed, key_hash(shape, counts))
+    if append:
+        changed = _changed(changed, "append")
+        topics = tuple(_appended(topic, targets.get(topic.target)) for topic in topics)
+    return replace(
+        plan,
+        topics=topics,
+        shape=shape if shape.selects or counts else NOTHING,
+        append=append,
+        hash=changed,
+        notes=notes,
+    )
+
+
+def _appended(topic: TopicPlan, target: TargetTopic | None) -> TopicPlan:
+    if target is None:
+        return topic
+    largest = number_setting(target.config, _MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
+    return replace(topic, appended_to=target.config, held=held_of(target.starts, target.ends, largest=largest))
+
+
+def _changed(plan_hash: str, what: str) -> str:
+    return hashlib.sha256(f"{plan_hash} {what}".encode()).hexdigest()
+
+
+def _counted(topic: TopicPlan, shape: Shape, target: TargetTopic | None, count: int | None) -> TopicPlan:
+    if target is not None:
+        if count is not None and count != target.partitions:
+            raise RefusedError(
+                f"topic {target.name} has {target.partitions} partitions on the target, not {count}",
+                remedy="leave --partitions out, or restore into a topic that does not exist yet",
+            )
+        count = target.partitions
+    count = count or topic.source.partitions
+    if count != topic.source.partitions and shape.partitioner is None:
+        raise RefusedError(
+            f"topic {topic.target} has, or is to get, {count} partitions, {topic.source.name} has "
+            f"{topic.source.partitions} in the backup",
+            remedy="say with --repartition how its producers choose a partition, murmur2 (Java) or crc32 (librdkafka); "
+            "or restore into a topic that does not exist yet, with --to, --map or --suffix",
+        )
+    return replace(topic, count=count)
+
+
+def refuse_unless_empty(target: TargetTopic, plan: RestorePlan) -> None:
+    """Raise RefusedError if there is anything in the topic, and say if it is the very topic that `plan` copies."""
+    if not target.empty:
+        count = sum(target.ends.values()) - sum(target.starts.values())
+        if any(target.topic_id == topic.source.topic_id for topic in plan.topics):
+            raise RefusedError(
+                f"topic {target.name} on the target is the very topic that was backed up, and it holds about {count:,} "
+                "records",
+                remedy="restore beside it, with --suffix .restored; --append adds to it, where what is restored counts "
+                "as newer than what is there",
+            )
+        raise RefusedError(
+            f"topic {target.name} on the target is not empty: it holds about {count:,} records "
+            "that are not of this very plan",
+            remedy="restore into another topic, e.g. with --suffix .restored, or empty it by deleting it, or add to it "
+            "with --append",
+        )
+
+
+def differences(recorded: Mapping[str, str], present: Mapping[str, str]) -> dict[str, dict[str, str | None]]:
+    """Return the config keys in which an existing target differs: key -> present and recorded value."""
+    return {
+        key: {"present": present.get(key), "recorded": recorded.get(key)}
+        for key in sorted(recorded.keys() | present.keys())
+        if recorded.get(key) != present.get(key)
+    }
+
+
+def describe(plan: RestorePlan, targets: Mapping[str, TargetTopic], *, now: int) -> dict[str, Any]:
+    """Return the plan as a document. Bytes are those stored, compressed."""
+    return {
+        "pair": plan.pair,
+        "generation": plan.generation,
+        "seq": plan.seq,
+        "recorded": plan.recorded,
+        "basis": {str(number): seq for number, seq in sorted(plan.basis.items())},
+        "hash": plan.hash,
+        "at": plan.as_of,
+        "shape": plan.shape.document(),
+        "append": plan.append,
+        "topics": [_describe_topic(topic, targets.get(topic.target), now) for topic in plan.topics],
+        "warnings": plan.warnings(),
+    }
+
+
+def _describe_topic(topic: TopicPlan, target: TargetTopic | None, now: int) -> dict[str, Any]:
+    expires = topic.expiry(now)
+    return {
+        "source": topic.source.name,
+        "topicId": topic.source.topic_id,
+        "target": topic.target,
+        "targetExists": target is not None,
+        "targetPartitions": topic.count,
+        "targetEmpty": target is None or target.empty,
+        "replicationFactor": topic.source.replication_factor,
+        "config": dict(sorted(topic.final_config.items())),
+        "configDifferences": {} if target is None else differences(topic.source.config, target.config),
+        "records": topic.records,
+        "bytes": topic.bytes,
+        "largestRecord": topic.largest,
+        "maxMessageBytes": int(topic.loading_config()[_MAX_MESSAGE_BYTES]),
+        "expireAtOnce": {
+            "surely": expires.surely,
+            "atMost": expires.at_most,
+            "heldAtMost": expires.held_at_most,
+            "settings": list(expires.settings),
+        },
+        "partitions": [
+            {
+                "partition": item.key.partition,
+                "objects": len({piece.item.key for piece in item.slices}),
+                "records": item.records,
+                "exact": all(piece.whole for piece in item.slices),
+                "tombstones": sum(piece.part.tombstones for piece in item.slices),
+                "bytes": sum(piece.part.end - piece.part.start for piece in item.slices),
+                "end": item.end,
+                "expiredBelow": item.expired,
+                "generations": list(item.generations),
+            }
+            for item in topic.partitions
+        ],
+    }

@@ -1,0 +1,138 @@
+"""A restore's plan in a file: what was chosen, and on which chain entries it rests. Pure.
+
+The file names no object. The plan is made anew from those chain entries, and must come out with the same hash. That
+hash is of records and names only; the file's id is the SHA-256 of everything that the file says.
+It holds keys that `--key` and `--exclude-key` named.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from tandem.backup_avro.chain.json_codec import VERSION, Fields
+from tandem.backup_avro.errors import ConfigError, DamagedError
+from tandem.spark_jobs.restore.plan.options import Exactly, Options
+from tandem.spark_jobs.restore.plan.partitioner import Partitioner
+from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan
+from tandem.spark_jobs.restore.plan.record_changes import Shape
+
+_KIND: Final = "tandem restore plan"
+
+
+def encode(plan: RestorePlan, options: Options) -> bytes:
+    """Return the bytes of the file."""
+    shape = asdict(options.shape)
+    shape["keys"] = None if options.shape.keys is None else _dump_keys(options.shape.keys)
+    shape["excluded"] = _dump_keys(options.shape.excluded)
+    document = {
+        "v": VERSION,
+        "kind": _KIND,
+        "pair": plan.pair,
+        "hash": plan.hash,
+        "generation": plan.generation,
+        "basis": {str(number): seq for number, seq in sorted(plan.basis.items())},
+        "naming": asdict(options.naming),
+        "topics": options.topics,
+        "state": {
+            "generation": options.generation,
+            "at": options.at,
+            "commit": options.commit,
+            "checkpoint": options.checkpoint,
+        },
+        "until": [[topic, number, offset] for (topic, number), offset in sorted(options.until.items())],
+        "shape": shape,
+        "partitions": options.partitions,
+        "topic_config": dict(options.topic_config),
+        "bytes_per_second": options.bytes_per_second,
+        "keep_load_config": options.keep_load_config,
+        "append": options.append,
+        "merge": options.merge,
+        "replication_factor": options.replication_factor,
+    }
+    document["sha256"] = _digest(document)
+    return json.dumps(document, indent=2, sort_keys=True).encode() + b"\n"
+
+
+def id_of(data: bytes) -> str:
+    """Return the id of a file that `encode` made or `decode` took."""
+    return str(json.loads(data)["sha256"])
+
+
+def _digest(document: Mapping[str, object]) -> str:
+    said = {key: value for key, value in document.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def decode(data: bytes, where: str, *, pair: str) -> Options:
+    """Return the options of the file, which name its plan.
+
+    ConfigError if it is none, if it was edited, or if it is another pair's.
+    """
+    try:
+        options, of_pair = _decode(data, where)
+    except (DamagedError, ValueError, TypeError, KeyError, OverflowError) as error:
+        raise ConfigError(f"{where} is no plan of a restore: {error}", remedy="make one with --plan FILE") from error
+    if of_pair != pair:
+        raise ConfigError(f"{where} is a plan of pair {of_pair}, not of {pair}", remedy="name that pair, or plan anew")
+    return options
+
+
+def _decode(data: bytes, where: str) -> tuple[Options, str]:
+    fields = Fields.of_bytes(data, where)
+    if fields.take("kind", str) != _KIND:
+        raise ValueError("it is of another kind")
+    if fields.take("sha256", str) != _digest(json.loads(data)):
+        raise ValueError("it was changed after --plan had written it")
+    naming = fields.take("naming", dict)
+    state = fields.take("state", dict)
+    shape = fields.take("shape", dict)
+    topics = fields.take("topics", list, None)
+    basis: dict[str, Any] = fields.take("basis", dict)
+    options = Options(
+        exactly=Exactly(
+            hash=fields.take("hash", str),
+            generation=fields.take("generation", int),
+            basis={int(number): int(seq) for number, seq in basis.items()},
+        ),
+        naming=Naming(**{**naming, "patterns": tuple((str(a), str(b)) for a, b in naming["patterns"])}),
+        topics=None if topics is None else tuple(map(str, topics)),
+        **state,
+        until={(str(topic), int(number)): int(offset) for topic, number, offset in fields.take("until", list)},
+        shape=_load_shape(shape),
+        partitions=fields.take("partitions", int, None),
+        topic_config={str(key): str(value) for key, value in fields.take("topic_config", dict, {}).items()},
+        bytes_per_second=fields.take("bytes_per_second", int, None),
+        keep_load_config=fields.take("keep_load_config", bool),
+        append=fields.take("append", bool, False),
+        merge=fields.take("merge", bool, True),
+        replication_factor=fields.take("replication_factor", int, None),
+    )
+    of_pair: str = fields.take("pair", str)
+    fields.end()
+    return options, of_pair
+
+
+def _load_shape(document: dict[str, Any]) -> Shape:
+    partitioner = document["partitioner"]
+    keys = document["keys"]
+    return Shape(
+        **{
+            **document,
+            "partitioner": None if partitioner is None else Partitioner(partitioner),
+            "keys": None if keys is None else _load_keys(keys),
+            "excluded": _load_keys(document["excluded"]),
+        }
+    )
+
+
+def _dump_keys(keys: frozenset[bytes]) -> list[str]:
+    return [base64.b64encode(key).decode() for key in sorted(keys)]
+
+
+def _load_keys(found: list[str]) -> frozenset[bytes]:
+    return frozenset(base64.b64decode(text, validate=True) for text in found)

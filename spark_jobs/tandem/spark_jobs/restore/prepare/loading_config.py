@@ -1,0 +1,99 @@
+"""The config that targets have while they are loaded, compared with the cluster's before they are handed over.
+
+A topic operator, or whoever else manages topics, sets a config back as soon as it differs from his own. Then records
+that were restored may be compacted or deleted before anybody has looked at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from tandem.backup_avro.errors import RefusedError
+from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
+from tandem.spark_jobs.restore.plan.plan import RestorePlan
+from tandem.spark_jobs.restore.prepare import append
+
+_REMEDY = "suspend what manages these topics (an operator, Terraform) until the restore has ended"
+
+
+class Settings(Protocol):
+    """The part of `spark_jobs.restore.prepare.target_cluster.Target` that is needed here."""
+
+    def set_on(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return what is set on the topics themselves."""
+        ...
+
+    def set_config(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+        """Set a topic's config; return the keys that the cluster refuses, with the reason."""
+        ...
+
+
+def wanted_of(plan: RestorePlan) -> dict[str, dict[str, str]]:
+    """Return the config under which each target is loaded, by its name."""
+    return {
+        topic.target: append.config_meanwhile(topic) if plan.append else topic.loading_config() for topic in plan.topics
+    }
+
+
+class LoadingConfig:
+    """Holds the config of the targets while they are read back."""
+
+    def __init__(self, target: Settings, wanted: Mapping[str, Mapping[str, str]]) -> None:
+        self._target = target
+        self._wanted = wanted
+
+    def set_again(self, stand_by: Callable[[], None]) -> dict[str, str]:
+        """Set again what was changed since the load began; return what to tell of each target.
+
+        `stand_by` raises OvertakenError if this run is not in charge any more: another one may have ended the restore,
+        and what that one has set stays. What the cluster does not take, and perhaps never took, is not held any more.
+        """
+        changed = self._changed()
+        if changed:
+            stand_by()
+        for name, found in changed.items():
+            self._target.set_config(name, {key: self._wanted[name][key] for key in found})
+        if changed:
+            try:
+                stand_by()
+            except OvertakenError:
+                for name, found in changed.items():
+                    self._target.set_config(name, found)
+                raise
+        left = self._changed() if changed else {}
+        self._wanted = {
+            name: {key: value for key, value in wanted.items() if key not in left.get(name, {})}
+            for name, wanted in self._wanted.items()
+        }
+        return {
+            name: f"somebody changed its config while it was loaded ({_named(back)}); it was set again: {_REMEDY}"
+            for name, found in changed.items()
+            if (back := {key: value for key, value in found.items() if key not in left.get(name, {})})
+        }
+
+    def refuse_if_changed(self) -> None:
+        """Raise RefusedError if a config was changed since `set_again`."""
+        changed = self._changed()
+        if changed:
+            what = "; ".join(f"topic {name}: {_named(found)}" for name, found in sorted(changed.items()))
+            raise RefusedError(
+                f"somebody changes the config of the target while it is read back ({what}): what is there now may be "
+                "compacted or deleted before it is handed over",
+                remedy=f"{_REMEDY}, then give the same command again",
+            )
+
+    def _changed(self) -> dict[str, dict[str, str | None]]:
+        """Return target -> key -> its value now (None: not set), of what is not as it is wanted."""
+        now = self._target.set_on(self._wanted)
+        found: dict[str, dict[str, str | None]] = {}
+        for name, wanted in self._wanted.items():
+            config = now.get(name, {})
+            different = {key: config.get(key) for key, value in wanted.items() if config.get(key) != value}
+            if different:
+                found[name] = different
+        return found
+
+
+def _named(found: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{key} {'not set' if value is None else f'= {value}'}" for key, value in sorted(found.items()))

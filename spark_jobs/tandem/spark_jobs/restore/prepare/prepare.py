@@ -1,0 +1,314 @@
+"""A plan held against the target: what is new, what is resumed, what is refused before anything is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError
+from tandem.sink.encryption.objects import require_keys
+from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterRequestError
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.connector.connector_reader import ConnectorReader
+from tandem.spark_jobs.restore.lease import other_restores, progress_topic
+from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease.progress import PlanState, Progress, State
+from tandem.spark_jobs.restore.plan import plan as restore_plan
+from tandem.spark_jobs.restore.plan import topic_settings
+from tandem.spark_jobs.restore.plan.duration import Estimate
+from tandem.spark_jobs.restore.plan.options import Exactly, Options, plan_again, plan_of
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicPlan
+from tandem.spark_jobs.restore.prepare import append, target_settings
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A plan held against the target.
+
+    `found` is what earlier restores left. `resumes` is the state of this very plan, if a run of it did not end,
+    `displaces` those of other plans that did not end, wanted the same topics and are given up. `present`: records that
+    are loaded already. `configs` are the targets' own settings where they are put back at the end. `left_out` are
+    recorded settings that the cluster does not take. `refused` says why it may not be done.
+    """
+
+    plan: RestorePlan
+    targets: Mapping[str, TargetTopic]
+    found: Progress
+    resumes: PlanState | None
+    displaces: tuple[PlanState, ...]
+    present: int
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    left_out: target_settings.Refusals = field(default_factory=dict)
+    refused: TandemError | None = None
+
+    def warnings(self) -> list[str]:
+        """Return what people should know before this is carried out."""
+        found = self.plan.warnings()
+        if self.plan.append:
+            found += append.warnings(self.plan, self.targets)
+        found += target_settings.warnings(self.left_out)
+        return found + other_restores.warnings(self.plan, self.displaces)
+
+
+def prepare(
+    reader: ChainReader | ConnectorReader, target: Target, options: Options, *, only_look: bool = False
+) -> Prepared:
+    """Plan, and look at the target without touching it.
+
+    If a run of the same restore did not end, its plan is made anew from the chain entries that it rested on, so that it
+    is resumed even though the backup has grown. Raises RefusedError if the target holds anything else, unless that is
+    appended to, ConfigError for settings that the cluster would not take in the end, and what it says to topics that
+    are to be created; who wants to `only_look` gets the plan with the reason instead.
+    """
+    # Before the logs' ends are: what it speaks of lies below them.
+    found = target.progress(settled=False)
+    seen: dict[frozenset[str], dict[str, TargetTopic]] = {}
+
+    def look(plan: RestorePlan) -> dict[str, TargetTopic]:
+        names = frozenset(topic.target for topic in plan.topics)
+        if names not in seen:
+            seen[names] = target.look(names)
+        return seen[names]
+
+    unfinished = other_restores.unfinished(found)
+
+    def finish(plan: RestorePlan) -> RestorePlan:
+        targets = look(plan)
+        fitted = topic_settings.fitted(
+            plan,
+            targets,
+            topic_settings.own_settings(plan, targets, unfinished),
+            config=options.topic_config,
+            partitions=options.partitions,
+            repartitions=options.shape.partitioner is not None,
+        )
+        return restore_plan.shaped(fitted, options.shape, targets, count=options.partitions, append=options.append)
+
+    plan = _exactly(reader, options, options.exactly, finish) if options.exactly else finish(plan_of(reader, options))
+    require_keys(reader.store, (item for topic in plan.topics for item in topic.partitions))
+    targets = look(plan)
+    names = {topic.target for topic in plan.topics}
+    rivals = [state for state in unfinished if names & state.targets.keys()]
+    # What is appended to notes that by itself.
+    configs = {} if plan.append else topic_settings.own_settings(plan, targets, unfinished)
+    for state in rivals:
+        if state.state is State.BEGUN or (options.exactly is not None and state.plan != options.exactly.hash):
+            continue
+        again = plan_again(reader, options, state, finish)
+        if again is None:
+            continue
+        # The backup may have more topics by now than the run that did not end has begun with: these don't count here.
+        there = look(again)
+        # A run that noted targets' own settings, and then ended, has not made the others yet.
+        made = there.keys() == {topic.target for topic in again.topics}
+        if made and state.targets == {name: item.topic_id for name, item in there.items()}:
+            others = tuple(other for other in rivals if other is not state and there.keys() & other.targets.keys())
+            # What is verified may have its retention already, while another topic waits for its own.
+            if state.state is not State.VERIFIED:
+                refuse_if_cut(found, again, there)
+            other_restores.refuse(others, again, there)
+            other_restores.refuse_if_mixed(found, others, there)
+            resumed = Prepared(
+                plan=again,
+                targets=there,
+                found=found,
+                resumes=state,
+                displaces=others,
+                present=sum(item.records for item in present(found, again, there)),
+                configs={name: own for name, own in configs.items() if name in there},
+            )
+            return _asked(target, resumed, options, lambda: None, only_look=only_look)
+    begun = Prepared(
+        plan=plan,
+        targets=targets,
+        found=found,
+        resumes=None,
+        displaces=tuple(state for state in rivals if state.plan != plan.hash),
+        present=0,
+        configs=configs,
+    )
+    return _asked(target, begun, options, lambda: _refuse(found, plan, targets, rivals), only_look=only_look)
+
+
+def _asked(
+    target: Target, prepared: Prepared, options: Options, refuse: Callable[[], None], *, only_look: bool
+) -> Prepared:
+    """Return it with what the cluster says to the topics as they are to be, after `refuse` has raised nothing."""
+    try:
+        refuse()
+        return replace(prepared, left_out=_ask(target, prepared, options))
+    except (RefusedError, ConfigError, ClusterRequestError, ClusterDeniedError) as error:
+        if not only_look:
+            raise
+        return replace(prepared, refused=error)
+
+
+def _ask(target: Target, prepared: Prepared, options: Options) -> target_settings.Refusals:
+    """Ask whether the cluster would create the topics that are missing, and return what settings it would refuse."""
+    progress_topic.refuse_unless_kept(target.admin)
+    plan, targets, resumes = prepared.plan, prepared.targets, prepared.resumes is not None
+    if prepared.resumes is None or prepared.resumes.state is not State.VERIFIED:  # else all is loaded
+        progress_topic.make_room(target.admin, progress_topic.record_bytes(plan), only_ask=True)
+        target.refuse_if_impatient()
+    if plan.append and resumes:
+        return {}  # it was asked before, and what topics get back may have been set otherwise since
+    missing = [topic for topic in plan.topics if topic.target not in targets]
+    brokers = target.brokers() if missing else 0
+    wanted = {topic.target: replicas(topic, options, brokers) for topic in missing}
+    for topic in missing:
+        target.would_create(topic, replication_factor=wanted[topic.target])
+    return target_settings.ask(target, plan, options, targets, wanted)
+
+
+def _refuse(
+    found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic], rivals: Sequence[PlanState]
+) -> None:
+    """Raise RefusedError unless a plan may begin in the topics as they are."""
+    if plan.append:
+        append.refuse_unless_appendable(plan, targets)
+    other_restores.refuse(rivals, plan, targets)
+    for existing in () if plan.append else targets.values():
+        _refuse_if_finished(found, existing)
+        _refuse_if_made_anew(rivals, existing)
+        restore_plan.refuse_unless_empty(existing, plan)
+    if plan.append and _was_there(found, plan, targets):
+        raise RefusedError(
+            "this very plan was appended to these topics before, wholly or in part",
+            remedy="take another state, or restore into other topics",
+        )
+    if _was_there(found, plan, targets):
+        raise RefusedError(
+            "this very plan was restored into these topics before, and then their records were deleted",
+            remedy="delete the topics as well, or restore into others",
+        )
+
+
+def replicas(topic: TopicPlan, options: Options, brokers: int) -> int:
+    """Return how many replicas a new topic gets on a cluster of so many brokers."""
+    return options.replication_factor or min(topic.source.replication_factor, brokers)
+
+
+def _exactly(
+    reader: ChainReader | ConnectorReader,
+    options: Options,
+    exactly: Exactly,
+    finish: Callable[[RestorePlan], RestorePlan],
+) -> RestorePlan:
+    if isinstance(reader, ChainReader):
+        reader.refresh(tolerant=True)
+    plan = plan_again(reader, options, exactly, finish)
+    if plan is None:
+        raise RefusedError(
+            f"the plan {exactly.hash[:16]} can't be made again from generation {exactly.generation}",
+            remedy="its chain entries are gone or were swept, or the target has changed; plan again with --plan",
+        )
+    return plan
+
+
+def present(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> list[marks.TaskProgress]:
+    """Return the progress of `plan` that speaks of the topics as they are now."""
+    ids = {target.topic_id for target in targets.values()}
+    return [item for item in found.of_plan(plan.hash) if item.target_topic_id in ids]
+
+
+def _was_there(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> bool:
+    """Whether any of the plan was put into the topics as they are now. Of what ended well there are no tasks left."""
+    state = found.plans.get(plan.hash)
+    ids = {target.topic_id for target in targets.values()}
+    ended = state is not None and state.state is State.FINISHED and state.concerns(ids)
+    return (ended and plan.records > 0) or bool(present(found, plan, targets))
+
+
+def refuse_if_cut(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> None:
+    """Raise RefusedError if anything is gone that an earlier run of the plan wrote."""
+    for item in present(found, plan, targets):
+        target = targets[item.target]
+        for number, strand in item.strands.items():
+            if target.starts[number] > max(strand.first, 0) or target.ends[number] <= strand.last:
+                raise RefusedError(
+                    f"{item.target}-{number} lost records that an earlier run of this restore wrote",
+                    remedy=f"give it up with `tandem restore abandon {other_restores.short(plan.hash)}`"
+                    if plan.append
+                    else "delete the target topic and restore from the start",
+                )
+
+
+def _refuse_if_finished(found: Progress, target: TargetTopic) -> None:
+    for state in found.plans.values():
+        if state.state is State.FINISHED and state.targets.get(target.name) == target.topic_id and not target.empty:
+            origin = f" (from generation {state.generation})" if state.generation else ""
+            raise RefusedError(
+                f"topic {target.name} on the target was restored before{origin} and is not empty",
+                remedy="restore into another topic, e.g. with --suffix, or delete it first",
+            )
+
+
+def _refuse_if_made_anew(rivals: Iterable[PlanState], target: TargetTopic) -> None:
+    for state in rivals:
+        if not target.empty and state.targets.get(target.name) not in {target.topic_id, "", None}:
+            raise RefusedError(
+                f"topic {target.name} on the target was deleted and made anew since restore "
+                f"{other_restores.short(state.plan)} began to load it (its id was {state.targets[target.name]} and is "
+                f"{target.topic_id} now), and holds records that are not the restore's",
+                remedy="find out who writes to it; delete the topic, then give the command again",
+            )
+
+
+def check_consent(plan: RestorePlan, options: Options, *, now: int) -> None:
+    """Raise RefusedError if the later retention may delete records at once, by age or size, and nobody agreed."""
+    if options.consent or options.keep_load_config:
+        return
+    losses = [
+        f"{topic.target}, {found.describe(topic.records)}" for topic in plan.topics if (found := topic.expiry(now)).any
+    ]
+    if losses:
+        raise RefusedError(
+            f"the retention would delete records as soon as it is set ({'; '.join(losses)})",
+            remedy="agree with --yes, or keep them with --keep-load-config and set the retention yourself"
+            if not plan.append
+            else "agree with --yes, or give the topics a longer retention.ms or larger retention.bytes first",
+        )
+
+
+def refuse_if_clearing(reader: ChainReader | ConnectorReader, plan: RestorePlan) -> None:
+    """After the pins were put: what was let go before may be deleted at any time, what was replaced may be gone."""
+    if isinstance(reader, ConnectorReader):
+        return  # nobody clears there, and what has gone is missed when it is read
+    present = {state.number: state for state in reader.refresh(tolerant=True)}
+    pieces = [piece for topic in plan.topics for item in topic.partitions for piece in item.slices]
+    for key, number in sorted({piece.item.key: piece.generation for piece in pieces}.items()):
+        state = present.get(number)
+        if state is not None and key not in state.objects and reader.store.head(key) is None:
+            raise RefusedError(
+                f"{key} was merged into another object and deleted since this was planned",
+                remedy=f"plan again; {_let_go(plan)}",
+            )
+    for item in (item for topic in plan.topics for item in topic.partitions):
+        for number in item.generations:
+            state = present.get(number)
+            if state is None or not state.usable(item.key):
+                raise RefusedError(
+                    f"generation {number} is being cleared",
+                    remedy=f"plan again: a newer generation is complete; {_let_go(plan)}",
+                )
+
+
+def _let_go(plan: RestorePlan) -> str:
+    """Say what has to become of a run that has begun, before another plan may take its place."""
+    if plan.append:
+        return (
+            f"a run that was begun must be given up first: `tandem restore abandon {other_restores.short(plan.hash)}`"
+        )
+    return "a target that was begun must be deleted first"
+
+
+def describe(prepared: Prepared, *, now: int, took: Estimate) -> dict[str, object]:
+    """Return a dry run's document; `took` is how long it may take."""
+    document = restore_plan.describe(prepared.plan, prepared.targets, now=now)
+    document["estimate"] = {"seconds": round(took.seconds, 1), "measured": took.measured}
+    document["resumes"] = prepared.resumes is not None
+    document["present"] = prepared.present
+    document["warnings"] = prepared.warnings()
+    document["refused"] = None if prepared.refused is None else str(prepared.refused)
+    return document

@@ -1,0 +1,100 @@
+"""The settings that targets have in the end, asked of the cluster before anything is touched.
+
+What it would refuse is found out while nothing is created or loaded yet. Refused is a restore whose records might be
+deleted, or kept for ever, against what was recorded, and one that can't give what the user asked for; other recorded
+settings, which another make of cluster may not know, are left out, and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from tandem.backup_avro.errors import ConfigError
+from tandem.spark_jobs.restore.plan import plan as restore_plan
+from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic
+from tandem.spark_jobs.restore.prepare import append
+from tandem.spark_jobs.restore.prepare.target_cluster import Target
+
+#: They decide which records stay.
+_DECISIVE: Final = restore_plan.RETENTION | {restore_plan.POLICY}
+
+_MEND: Final = "mend --topic-config"
+_OVERRIDE: Final = (
+    "say with --topic-config what it is to be instead; or keep the loading config with --keep-load-config, and set it "
+    "yourself"
+)
+_GIVE_ANOTHER: Final = "set it on the topic as the cluster takes it, or restore into another topic"
+
+Refusals = Mapping[str, Mapping[str, str]]
+"""Target -> setting -> why the cluster refuses it."""
+
+
+def ask(
+    target: Target, plan: RestorePlan, options: Options, targets: Mapping[str, TargetTopic], replicas: Mapping[str, int]
+) -> Refusals:
+    """Return what the cluster would refuse, and can be left out. `replicas`: how many topics get that are created.
+
+    Raises ConfigError for what can't be left out, and what else the cluster says.
+    """
+    if options.keep_load_config:
+        return {}
+    refused: dict[str, Mapping[str, str]] = {}
+    before = target.set_on(targets) if plan.append else {}
+    for topic in plan.topics:
+        existing = targets.get(topic.target)
+        if plan.append:
+            meanwhile: Mapping[str, str | None] = {**append.config_meanwhile(topic)}
+            for changes in (meanwhile, append.put_back(before[topic.target])):
+                found = target.would_take(topic, changes, replication_factor=0)
+                _refuse(topic.target, changes, found, found, _GIVE_ANOTHER)
+            continue
+        count = replicas[topic.target] if existing is None else existing.replication_factor
+        changes, _ = topic.recorded_changes(count)
+        found = target.would_take(topic, changes, replication_factor=count if existing is None else 0)
+        _refuse(topic.target, changes, found, options.topic_config.keys(), _MEND)
+        _refuse(topic.target, changes, found, _DECISIVE, _OVERRIDE)
+        if found:
+            refused[topic.target] = found
+    return refused
+
+
+def decisive(asked_for: Mapping[str, str]) -> frozenset[str]:
+    """Return the settings without which a restore has not come to its end; `asked_for` are those the user gave."""
+    return _DECISIVE | asked_for.keys()
+
+
+def _refuse(
+    name: str,
+    changes: Mapping[str, str | None],
+    refused: Mapping[str, str],
+    matters: Collection[str],
+    remedy: str,
+) -> None:
+    found = [
+        f"{key}{'' if changes[key] is None else f'={changes[key]}'}: {why}"
+        for key, why in sorted(refused.items())
+        if key in matters
+    ]
+    if found:
+        raise ConfigError(f"the cluster would refuse topic {name} {'; '.join(found)}", remedy=remedy)
+
+
+def remedies(unset: Collection[str]) -> list[str]:
+    """Return what to do about settings that the cluster refused in the end, and what is so until then."""
+    if not unset:
+        return []
+    kept = sorted(_DECISIVE.intersection(unset))
+    until = f", and none expires as long as {' and '.join(kept)} could not be set" if kept else ""
+    what = f"all records are there{until}: give the command again with what the cluster takes, --topic-config KEY=VALUE"
+    return [f"{what}; or with --keep-load-config, and set it yourself"]
+
+
+def warnings(refused: Refusals) -> list[str]:
+    """Return what people should know of settings that are left out."""
+    return [
+        f"{name} will not get {key} as it was recorded: {why}"
+        for name, settings in sorted(refused.items())
+        for key, why in sorted(settings.items())
+    ]

@@ -1,0 +1,171 @@
+"""What a restore leaves in the store: what it put into which topics, how that was proven, its offset map. Pure.
+
+`<pair>/restores/<id>/restore.json`, put once, when the target was found to hold what the backup holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.document_limits import ENTRY_JSON
+from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey, from_iso, iso
+from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
+from tandem.backup_avro.errors import DamagedError
+from tandem.spark_jobs.restore.lease.progress import Strand, dump_strands, load_strands
+
+_NAME: Final = "restore.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRecord:
+    """One task of these source partitions: `page` is the last page of its rows, None if it has none."""
+
+    sources: tuple[int, ...]
+    strands: Mapping[int, Strand]
+    page: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord:
+    """One topic. `partitions` is the number of the source's, `ends` where the source's records ended, by partition."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    target: str
+    target_topic_id: str
+    ends: Mapping[int, int]
+    tasks: tuple[TaskRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreRecord:
+    """A restore that was verified at `at` (ms since the epoch). `as_of`: the moment, None for the newest state.
+
+    `groups` are the offsets that consumer groups had committed on the source. `append`: whether the targets held other
+    records before; None if that was not recorded yet.
+    """
+
+    id: str
+    pair: str
+    plan: str
+    generation: int
+    seq: int
+    as_of: int | None
+    at: int
+    target_cluster: str
+    topics: tuple[TopicRecord, ...]
+    groups: Mapping[str, tuple[GroupOffset, ...]]
+    append: bool | None = None
+
+
+def record_key(pair: str, restore: str) -> str:
+    """Return where the record lies."""
+    return f"{layout.restore_prefix(pair, restore)}{_NAME}"
+
+
+def encode(record: RestoreRecord) -> bytes:
+    """Return the bytes to store. OversizeError if nobody would read that much."""
+    document = {
+        "v": VERSION,
+        "id": record.id,
+        "pair": record.pair,
+        "plan": record.plan,
+        "generation": record.generation,
+        "seq": record.seq,
+        "as_of": None if record.as_of is None else iso(record.as_of),
+        "at": iso(record.at),
+        "target_cluster": record.target_cluster,
+        "topics": [_dump_topic(topic) for topic in record.topics],
+        "groups": {
+            name: [[item.key.topic_id, item.key.partition, item.offset, item.epoch, item.metadata] for item in items]
+            for name, items in record.groups.items()
+        },
+        **({} if record.append is None else {"append": record.append}),
+    }
+    return pack(canonical(document))
+
+
+def _dump_topic(topic: TopicRecord) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "partitions": topic.partitions,
+        "target": topic.target,
+        "target_topic_id": topic.target_topic_id,
+        "ends": {str(number): end for number, end in topic.ends.items()},
+        "tasks": [
+            {
+                "sources": list(task.sources),
+                "page": task.page,
+                "strands": dump_strands(task.strands),
+            }
+            for task in topic.tasks
+        ],
+    }
+
+
+def decode(data: bytes, where: str) -> RestoreRecord:
+    """Read a record. DamagedError names `where`."""
+    fields = Fields.of_stored(data, where, ENTRY_JSON)
+    as_of: str | None = fields.take("as_of", str, None)
+    groups: dict[str, Any] = fields.take("groups", dict)
+    try:
+        record = RestoreRecord(
+            id=fields.take("id", str),
+            pair=fields.take("pair", str),
+            plan=fields.take("plan", str),
+            generation=fields.take("generation", int),
+            seq=fields.take("seq", int),
+            as_of=None if as_of is None else from_iso(as_of),
+            at=from_iso(fields.take("at", str)),
+            target_cluster=fields.take("target_cluster", str),
+            topics=tuple(_load_topic(item, where) for item in fields.take("topics", list)),
+            groups={name: tuple(_load_group(*item) for item in items) for name, items in groups.items()},
+            append=fields.take("append", bool, None),
+        )
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DamagedError(f"{where}: {error}") from error
+    fields.end()
+    return record
+
+
+def _load_topic(document: object, where: str) -> TopicRecord:
+    fields = Fields(document, where)
+    ends: dict[str, Any] = fields.take("ends", dict)
+    topic = TopicRecord(
+        name=fields.take("name", str),
+        topic_id=fields.take("topic_id", str),
+        partitions=fields.take("partitions", int),
+        target=fields.take("target", str),
+        target_topic_id=fields.take("target_topic_id", str),
+        ends={int(number): int(end) for number, end in ends.items()},
+        tasks=tuple(_load_task(item, where) for item in fields.take("tasks", list)),
+    )
+    fields.end()
+    return topic
+
+
+def _load_task(document: object, where: str) -> TaskRecord:
+    fields = Fields(document, where)
+    strands: dict[str, Any] = fields.take("strands", dict)
+    task = TaskRecord(
+        sources=tuple(int(number) for number in fields.take("sources", list)),
+        page=fields.take("page", str, None),
+        strands=load_strands(strands),
+    )
+    fields.end()
+    return task
+
+
+def _dump_group(item: GroupOffset) -> list[Any]:
+    return [item.key.topic_id, item.key.partition, item.offset, item.epoch, item.metadata]
+
+
+def _load_group(topic_id: str, partition: int, offset: int, epoch: int, metadata: str) -> GroupOffset:
+    return GroupOffset(
+        key=PartitionKey(str(topic_id), int(partition)), offset=int(offset), epoch=int(epoch), metadata=str(metadata)
+    )

@@ -1,0 +1,5 @@
+"""`tandem retention`: what is deleted by age and size, and the sweep of compacted topics up to a horizon.
+
+`retention_plan` and `sweep_plan` decide, `janitor` and `sweep` carry out; a chain entry always comes before a
+deletion.
+"""

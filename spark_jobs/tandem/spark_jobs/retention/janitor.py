@@ -1,0 +1,213 @@
+"""`tandem retention`: observe the store, plan, and carry the plan out, each step after one more look.
+
+Safe beside running instances and beside another janitor: what decides is in the chains, and what a plan made anew would
+not have any more is left out.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, assert_never
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Clearing, Entry, Kind
+from tandem.backup_avro.chain.generation import ChainError, Generation
+from tandem.backup_avro.errors import RefusedError, TandemError
+from tandem.sink.store import ObjectStore, UploadInfo
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
+from tandem.sink.write.clear import clear
+from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
+from tandem.spark_jobs.retention.retention_plan import JANITOR, judge, make_plan
+from tandem.spark_jobs.retention.retention_steps import Action, Observation, Plan, Rules, Step
+from tandem.spark_jobs.spark.prefix_listing import list_prefixes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Keys in one REWRITE entry, or in one call of the store's delete.
+_AT_ONCE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a step. `count` and `bytes` are what was done; `note` says why it is less than was planned."""
+
+    step: Step
+    count: int = 0
+    bytes: int = 0
+    note: str | None = None
+    failed: bool = False
+
+
+class Janitor:
+    """Plans, and carries out, retention for one pair. One thread at a time."""
+
+    def __init__(self, spark: SparkSession, address: StoreAddress, pair: str, rules: Rules) -> None:
+        self._spark = spark
+        self._address = address
+        self._store: ObjectStore = address.open()
+        self._reader = ChainReader(self._store, pair, ended=True, outlines=True)
+        self._pair = pair
+        self._rules = rules
+        self._incarnation = f"{JANITOR}{uuid.uuid4()}"
+        self._stop = threading.Event()
+        self._seen: Observation | None = None
+
+    def plan(self) -> Plan:
+        """Look at everything and return what may go. Raises ConfigError if the pair has nothing, DamagedError.
+
+        A damaged chain stops all of it: what can't be read can't be judged.
+        """
+        require_pair(self._address, self._pair)
+        self._reader.refresh()
+        folders = list(self._folders())
+        listed = list_prefixes(self._spark, self._address, folders)
+        uploads = list(self._store.list_uploads(f"{self._pair}/"))
+        # The chains are read after the listing: what is in no chain now was not committed when it was listed.
+        self._reader.refresh()
+        states = self._reader.history()
+        prefixes = {self._prefix(state): state for state in states}
+        self._seen = self._look(
+            Observation(
+                pair=self._pair,
+                at=0,
+                states=tuple(states),
+                objects={prefixes[name].number: found for name, found in listed.items() if name in prefixes},
+                uploads=_by_generation(uploads, prefixes),
+                strange=tuple(name for name in folders if name not in prefixes),
+            )
+        )
+        return make_plan(self._seen, self._rules)
+
+    def execute(self, plan: Plan, tell: Callable[[Outcome], None] = lambda _: None) -> list[Outcome]:
+        """Carry out a plan that this janitor made. A step that fails does not keep the others from being tried."""
+        outcomes = []
+        for step in plan.steps:
+            try:
+                left = judge(step, self._again(), self._rules)
+                outcome = self._carry_out(step, left) if left else Outcome(step=step, note="no longer so; left alone")
+            except TandemError as error:
+                outcome = Outcome(step=step, note=str(error), failed=True)
+            outcomes.append(outcome)
+            tell(outcome)
+        return outcomes
+
+    def _prefix(self, state: Generation) -> str:
+        return layout.data_prefix(self._pair, state.instance, state.number)
+
+    def _folders(self) -> Iterator[str]:
+        """Yield the data prefixes that hold something."""
+        for instance in self._store.list_folders(f"{self._pair}/"):
+            if instance not in layout.FOLDERS:
+                for folder in self._store.list_folders(f"{self._pair}/{instance}/"):
+                    yield f"{self._pair}/{instance}/{folder}/"
+
+    def _look(self, seen: Observation) -> Observation:
+        """Renew the cheap part: chains are followed by the reader, pins and time are asked for."""
+        # Before the pins: one that is renewed while they are listed must not seem to have ended.
+        at = now_ms(self._store)
+        found = tuple(pins.list_pins(self._store, self._pair))
+        return replace(seen, states=tuple(self._reader.history()), pins=found, at=at)
+
+    def _again(self) -> Observation:
+        if self._seen is None:
+            raise RefusedError("nothing was planned", remedy="plan first")
+        self._reader.refresh()
+        self._seen = self._look(self._seen)
+        return self._seen
+
+    def _state(self, step: Step) -> Generation:
+        return next(state for state in self._reader.history() if state.number == step.generation)
+
+    def _carry_out(self, planned: Step, step: Step) -> Outcome:
+        match step.action:
+            case Action.EXPIRE:
+                self._rewrite(step)
+            case Action.REPLACED | Action.LEFTOVERS:
+                self._delete(step.keys)
+            case Action.ORPHANS:
+                step = self._fenced(step)
+                self._delete(step.keys)
+            case Action.CLEAR:
+                return self._clear(planned, step)
+            case Action.UPLOADS:
+                for upload in step.uploads:
+                    self._store.abort_upload(upload)
+            case Action.PINS:
+                for pin in step.pins:
+                    pins.release(self._store, self._pair, pin)
+            case _:
+                assert_never(step.action)
+        note = None if step.count == planned.count else f"{planned.count - step.count} no longer so; left alone"
+        return Outcome(step=planned, count=step.count, bytes=step.bytes, note=note)
+
+    def _delete(self, keys: tuple[str, ...]) -> None:
+        for batch in _batches(keys):
+            self._store.delete(batch)
+
+    def _fenced(self, step: Step) -> Step:
+        """Fence other janitors off if they may have stored some of it; return what none of them can commit any more.
+
+        It was listed before the fence, so it was stored before.
+        """
+        if not any(layout.by_janitor(key) for key in step.keys):
+            return step
+        state = self._state(step)
+        self._writer(state).append(_entry(Kind.REWRITE, fence=True, reason="orphans"))
+        free = (item for item in step.objects if item.key not in state.objects and item.key not in state.replaced)
+        return replace(step, objects=tuple(free))
+
+    def _writer(self, state: Generation) -> ChainWriter:
+        """Write to a chain as this janitor, or in the name of the janitor whose clearing is to be finished.
+
+        Only who wrote CLEARING, or the holder, may say CLEARED, and a generation is CLEARING once.
+        """
+        former = None if state.clearing is None else state.clearing_by
+        return ChainWriter(self._store, state, former or self._incarnation, stop=self._stop)
+
+    def _rewrite(self, step: Step) -> None:
+        writer = self._writer(self._state(step))
+        for batch in _batches(step.keys):
+            writer.append(_entry(Kind.REWRITE, replaced=tuple(batch), reason=step.reason))
+
+    def _clear(self, planned: Step, step: Step) -> Outcome:
+        state = self._state(step)
+        writer = self._writer(state)
+        try:
+            if state.clearing is None:
+                wanted = Clearing(goes=tuple(sorted(state.positions)), stays={})
+                writer.append(_entry(Kind.CLEARING, clearing=wanted, reason=step.reason))
+            assert state.clearing is not None
+            done = clear(self._store, writer, state.clearing, stop=self._stop)
+        except ChainError as error:
+            return Outcome(step=planned, note=f"the chain went on meanwhile; left alone: {error}")
+        if done.pinned:
+            owners = ", ".join(pin.owner for pin in done.pinned)
+            return Outcome(step=planned, note=f"CLEARING is written, deletion waits for pins of {owners}; run again")
+        return Outcome(step=planned, count=done.objects, bytes=done.bytes)
+
+
+def _entry(kind: Kind, **fields: object) -> Entry:
+    return replace(Entry(kind=kind, seq=0, prev_sha256="", incarnation="", at=0), **fields)  # type: ignore[arg-type]  # fields of Entry
+
+
+def _batches(keys: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for at in range(0, len(keys), _AT_ONCE):
+        yield keys[at : at + _AT_ONCE]
+
+
+def _by_generation(
+    uploads: Iterable[UploadInfo], prefixes: Mapping[str, Generation]
+) -> dict[int, tuple[UploadInfo, ...]]:
+    found: dict[int, list[UploadInfo]] = {}
+    for upload in uploads:
+        # <pair>/<instance>/generation=<n>/…
+        state = prefixes.get("/".join(upload.key.split("/")[:3]) + "/")
+        if state is not None:
+            found.setdefault(state.number, []).append(upload)
+    return {number: tuple(items) for number, items in found.items()}

@@ -1,0 +1,433 @@
+"""What time has made worthless. Pure: an observation and the store's time in, typed steps with reasons out.
+
+What this release removes, and what keeps each step safe whenever it is carried out:
+
+* expire: whole objects of topics whose policy is `delete`, when all records in them are past the limit, or lie beyond
+  the bytes that a topic may have, oldest first; never the newest object of a partition. They leave the chain by a
+  REWRITE; their bytes stay for the grace time.
+* replaced: what a REWRITE took out of the chain longer than the grace ago. Readers hold pins.
+* orphans: objects that are in no chain and whose writer can no longer commit them: nothing can follow SEALED, and an
+  incarnation that lost the chain can't append. Whose they are is in their names. Never by age: what a live writer
+  uploads is left alone, and so is what an older release has named. What a janitor
+  stored and did not commit goes after a fence: a REWRITE after which the chain takes nothing that was stored before.
+  What workers and catch-up jobs store is of no incarnation: any later one takes it. So while a generation takes
+  records, that stays, and so do offers, whether the offer of an object can be read or not, or is still to come.
+* abandoned: generations that never became COMPLETE and that a newer COMPLETE one has made pointless. CLEARING goes into
+  the chain first, so that a holder that is still alive fails at its next entry.
+* leftovers: what is found under a generation that is cleared.
+* uploads: unfinished multipart uploads, by the same rules as orphans; pins that ended long ago.
+
+What goes of compacted topics is for `sweep_plan` to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject, Topic, iso
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.coverage import successor
+from tandem.sink.store import ObjectInfo, UploadInfo
+from tandem.sink.store.chain.pins import holding
+from tandem.spark_jobs.retention.retention_steps import Action, Doomed, Kept, Observation, Plan, Rules, Step, still
+
+JANITOR: Final = "janitor-"
+#: Whose pins a sweep puts.
+PIN_OWNER: Final = "retention"
+_DELETE: Final = "delete"
+
+
+def make_plan(seen: Observation, rules: Rules) -> Plan:
+    """Return what may go now, and what stays with its reason."""
+    steps: list[Step] = []
+    kept: list[Kept] = []
+    for state in seen.states:
+        for found in _generation(seen, state, rules):
+            (steps if isinstance(found, Step) else kept).append(found)  # type: ignore[arg-type]  # one of the two
+    steps.extend(_ended_pins(seen, rules))
+    kept.extend(
+        Kept(what="folder", generation=None, reason=f"{name}: no claim explains it; look at it yourself")
+        for name in seen.strange
+    )
+    kept.extend(
+        Kept(what="pin", generation=None, reason=f"{pin.id}: can't be read and keeps everything; remove it if unused")
+        for pin in seen.pins
+        if pin.until is None
+    )
+    order = list(Action)
+    steps.sort(key=lambda step: (order.index(step.action), step.generation or 0))
+    return Plan(pair=seen.pair, at=seen.at, steps=tuple(steps), kept=tuple(kept))
+
+
+def judge(step: Step, seen: Observation, rules: Rules) -> Step | None:
+    """Return what is left of a step of an earlier plan in one that is made now, None if nothing is.
+
+    Only what bears on the step is looked at anew: what is listed goes or stays for itself, whatever else was listed;
+    what is in the chain goes by the topics of its parts. So it takes a pass over one generation's objects, not a plan.
+    """
+    if step.generation is None:
+        return still(step, list(_ended_pins(seen, rules)))
+    number = step.generation
+    state = next(state for state in seen.states if state.number == number)
+    if step.action is Action.EXPIRE:
+        found = _expired(seen, _of_topics(state, frozenset(step.topics)), rules)
+    elif step.action is Action.CLEAR:
+        found = _listed(seen, state, rules)
+    else:
+        keys = frozenset(step.keys)
+        mine = tuple(info for info in seen.objects.get(number, ()) if info.key in keys)
+        found = _listed(replace(seen, objects={number: mine}, uploads={number: step.uploads}), state, rules)
+    return still(step, [one for one in found if isinstance(one, Step)])
+
+
+def _of_topics(state: Generation, names: frozenset[str]) -> Generation:
+    """Return a generation as if it had no other topics, but for what shares an object with one of these."""
+    topics = {topic_id: topic for topic_id, topic in state.topics.items() if topic.name in names}
+    objects = {}
+    for key, item in state.objects.items():
+        for part in item.parts:
+            if part.key.topic_id in topics:
+                objects[key] = item
+                break
+    return replace(state, topics=topics, objects=objects)
+
+
+def _generation(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+    yield from _listed(seen, state, rules)
+    yield from _expired(seen, state, rules)
+
+
+def _listed(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+    """Say what goes and what stays of what was listed, which is all of a generation that nobody needs."""
+    objects = seen.objects.get(state.number, ())
+    if state.cleared is not None and state.clearing is None:
+        left = [info for info in objects if info.key not in state.objects]
+        if left:
+            yield _step(Action.LEFTOVERS, state, "the generation is cleared", left)
+        yield from _uploads(seen, state, rules)
+        return
+    if state.clearing is not None:
+        yield from _clearing(seen, state)
+        return
+    reason = _abandoned(seen, state, rules)
+    if reason is not None:
+        yield from _clear(seen, state, reason)
+        return
+    yield from _orphans(seen, state)
+    yield from _uploads(seen, state, rules)
+    yield from _replaced(seen, state, rules)
+
+
+def _step(action: Action, state: Generation, reason: str, objects: Sequence[ObjectInfo]) -> Step:
+    return Step(
+        action=action,
+        generation=state.number,
+        instance=state.instance,
+        reason=reason,
+        objects=tuple(Doomed(key=info.key, bytes=info.size) for info in objects),
+    )
+
+
+def _kept(what: str, state: Generation, reason: str, objects: Sequence[ObjectInfo] = ()) -> Kept:
+    return Kept(
+        what=what,
+        generation=state.number,
+        reason=reason,
+        count=len(objects),
+        bytes=sum(info.size for info in objects),
+    )
+
+
+# --- generations that nobody needs
+
+
+def _abandoned(seen: Observation, state: Generation, rules: Rules) -> str | None:
+    """Say why a generation is abandoned, None if it is not (known to be)."""
+    if state.complete or state.seq == 0:
+        return None
+    newer = successor(state, seen.states)
+    if newer is None:
+        return None
+    later = [g.number for g in seen.states if g.instance == state.instance and g.number > state.number]
+    if later:
+        return (
+            f"never complete; generation {newer.number} is, and {state.instance} has gone on to generation {max(later)}"
+        )
+    if seen.at - state.at > rules.abandoned_after:
+        return f"never complete; generation {newer.number} is, and it got no entry since {iso(state.at)}"
+    return None
+
+
+def _clear(seen: Observation, state: Generation, reason: str) -> Iterator[Step | Kept]:
+    objects = seen.objects.get(state.number, ())
+    pinned = _pinned(seen, state)
+    if pinned:
+        yield _kept("abandoned generation", state, pinned, objects)
+        return
+    yield replace(_step(Action.CLEAR, state, reason, objects), uploads=seen.uploads.get(state.number, ()))
+
+
+def _clearing(seen: Observation, state: Generation) -> Iterator[Step | Kept]:
+    objects = seen.objects.get(state.number, ())
+    if (state.clearing_by or "").startswith(JANITOR) and not state.complete:
+        yield from _clear(seen, state, "a janitor began to clear it and did not finish")
+    else:
+        yield _kept("generation being cleared", state, f"its owner, {state.instance}, clears it", objects)
+
+
+# --- what is in no chain
+
+
+def _done(state: Generation) -> frozenset[tuple[str, int]]:
+    """Return topic name and partition of the bases that are done: of them no catch-up job's range is taken any more.
+
+    By name, because that is what keys hold; of two lives of one name both must be done.
+    """
+    places: dict[tuple[str, int], bool] = {}
+    for key, position in state.positions.items():
+        place = (state.topics[key.topic_id].name, key.partition)
+        places[place] = places.get(place, True) and position.base.complete
+    return frozenset(place for place, done in places.items() if done)
+
+
+def _writer_gone(state: Generation, key: str, done: frozenset[tuple[str, int]]) -> tuple[bool, str]:
+    """Say whether nobody can commit any more what was begun under a key, and why, or why somebody may.
+
+    No clock tells: what the present holder stores looks older than its TAKEOVER once the store's clock was set back.
+    """
+    if state.sealed:
+        return True, "the generation is sealed"
+    place, mark = layout.partition_of(key), layout.mark_in(key)
+    # However far a base is: a worker reads for a partition of which the chain knows nothing yet, or an earlier life of
+    # the topic alone.
+    if layout.is_offer(key) or mark == layout.NOBODY or (place is not None and place not in done):
+        return False, "a worker or a catch-up job may have stored them, and whoever holds the chain may take them"
+    if mark is None:
+        return False, "their names don't say whose they are, so their writer may still commit them"
+    if mark == layout.mark_of(state.holder):
+        return False, "their writer may still commit them"
+    return True, "written by an incarnation that lost the chain"
+
+
+def _janitor_at_work(seen: Observation, state: Generation) -> bool:
+    """Whether a janitor seems to sweep. Nothing rests on it: a fence would only cost the other one its work."""
+    return any(pin.owner == PIN_OWNER for pin in holding(seen.pins, state.number, seen.at))
+
+
+def _orphans(seen: Observation, state: Generation) -> Iterator[Step | Kept]:
+    groups: dict[tuple[bool, str], list[ObjectInfo]] = {}
+    done = _done(state)
+    for info in seen.objects.get(state.number, ()):
+        if info.key not in state.objects and info.key not in state.replaced:
+            if not layout.by_janitor(info.key):
+                found = _writer_gone(state, info.key, done)
+            elif _janitor_at_work(seen, state):
+                found = False, "a janitor is at work and may still commit them"
+            else:
+                found = True, "stored by a janitor that did not commit them"
+            groups.setdefault(found, []).append(info)
+    for (goes, reason), objects in groups.items():
+        if goes:
+            yield _step(Action.ORPHANS, state, reason, objects)
+        else:
+            yield _kept("objects in no chain", state, reason, objects)
+
+
+def _uploads(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+    groups: dict[tuple[bool, str], list[UploadInfo]] = {}
+    done = _done(state)
+    for upload in seen.uploads.get(state.number, ()):
+        initiated = round(upload.initiated.timestamp() * 1000)
+        if layout.by_janitor(upload.key) and seen.at - initiated > rules.grace:
+            found = True, "begun by a janitor longer than the grace time ago"
+        elif state.cleared is not None:
+            found = True, "the generation is cleared"
+        else:
+            found = _writer_gone(state, upload.key, done)
+        groups.setdefault(found, []).append(upload)
+    for (goes, reason), uploads in groups.items():
+        if goes:
+            yield Step(
+                action=Action.UPLOADS,
+                generation=state.number,
+                instance=state.instance,
+                reason=reason,
+                uploads=tuple(uploads),
+            )
+        else:
+            yield Kept(what="unfinished uploads", generation=state.number, reason=reason, count=len(uploads))
+
+
+def _replaced(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+    old: list[ObjectInfo] = []
+    fresh: list[ObjectInfo] = []
+    for info in seen.objects.get(state.number, ()):
+        if info.key in state.replaced:
+            (old if seen.at - state.replaced[info.key] > rules.grace else fresh).append(info)
+    if fresh:
+        ready = max(state.replaced[info.key] for info in fresh) + rules.grace
+        yield _kept("replaced objects", state, f"the grace time of the last of them ends at {iso(ready)}", fresh)
+    pinned = _pinned(seen, state)
+    if old and pinned:
+        yield _kept("replaced objects", state, pinned, old)
+    elif old:
+        yield _step(Action.REPLACED, state, "a rewrite replaced them longer than the grace time ago", old)
+
+
+def _pinned(seen: Observation, state: Generation) -> str | None:
+    found = holding(seen.pins, state.number, seen.at)
+    if not found:
+        return None
+    names = ", ".join(f"{pin.owner} {'for ever' if pin.until is None else 'until ' + iso(pin.until)}" for pin in found)
+    return f"pinned by {names}"
+
+
+def _ended_pins(seen: Observation, rules: Rules) -> Iterator[Step]:
+    ended = [pin for pin in seen.pins if pin.until is not None and seen.at > pin.until + rules.slack]
+    if ended:
+        yield Step(
+            action=Action.PINS,
+            generation=None,
+            instance=None,
+            reason="their owners are gone; the pins have ended",
+            pins=tuple(ended),
+        )
+
+
+# --- topics whose policy is `delete`
+
+
+def _expired(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+    if not (state.complete and state.whole):
+        return
+    policies = {topic_id: _policy(topic, rules) for topic_id, topic in state.topics.items()}
+    compacted = sorted(state.topics[topic_id].name for topic_id, found in policies.items() if found is None)
+    if compacted and not rules.sweeps:
+        yield Kept(
+            what="compacted topics",
+            generation=state.number,
+            reason=f"without --horizon nothing of them goes that is in the chain: {_some(compacted)}",
+        )
+    for reason, topics in _unlimited(state, policies).items():
+        yield Kept(what="topics", generation=state.number, reason=f"{reason}: {_some(topics)}")
+    limits = {topic_id: found for topic_id, found in policies.items() if isinstance(found, int)}
+    too_much = _too_much(state, rules)
+    if not limits and not too_much:
+        return
+    newest = _newest(state)
+    groups: dict[tuple[str, ...], list[StoredObject]] = {}
+    for item in state.objects.values():
+        if item.key not in newest and all(
+            (item.key, part.start) in too_much or _is_past(state, part, limits, min(seen.at, state.head_at(part.key)))
+            for part in item.parts
+        ):
+            names = tuple(sorted({state.topics[part.key.topic_id].name for part in item.parts}))
+            groups.setdefault(names, []).append(item)
+    what = "past the topic's retention.ms" if rules.older_than is None else f"older than {rules.older_than} ms"
+    if rules.max_bytes is not None:
+        what += f", or beyond {rules.max_bytes} bytes of their topic"
+    for names, items in sorted(groups.items()):
+        objects = tuple(Doomed(key=item.key, bytes=item.bytes) for item in items)
+        if state.sealed:
+            yield Kept(
+                what="expired objects",
+                generation=state.number,
+                reason=f"{_some(names)}: a sealed generation takes no rewrite; it goes as a whole when it is cleared",
+                count=len(objects),
+                bytes=sum(item.bytes for item in items),
+            )
+            continue
+        yield Step(
+            action=Action.EXPIRE,
+            generation=state.number,
+            instance=state.instance,
+            reason=f"policy delete, and all records are {what}",
+            objects=objects,
+            topics=names,
+        )
+
+
+def _policy(topic: Topic, rules: Rules) -> int | str | None:
+    """Return the limit in ms for a topic whose policy is `delete`, None for a compacted one, else why nothing goes."""
+    if topic.compacted:
+        return None
+    if topic.removed:
+        return "deleted or no longer guarded, so this is their last backup"
+    if topic.policies != {_DELETE}:
+        return "their cleanup.policy is not recorded"
+    if rules.older_than is not None:
+        return rules.older_than
+    try:
+        limit = int(topic.config["retention.ms"])
+    except (KeyError, ValueError):
+        return "their retention.ms is not recorded"
+    return limit if limit >= 0 else "their retention.ms is unlimited"
+
+
+def _too_much(state: Generation, rules: Rules) -> set[tuple[str, int]]:
+    """Return the parts, as (object, first byte), that lie beyond the bytes a topic may have: the oldest ones.
+
+    Per partition they go in the order of offsets, whatever times producers gave their records.
+    """
+    sized = [topic_id for topic_id, topic in state.topics.items() if _deletes(topic) and not topic.removed]
+    if rules.max_bytes is None or not sized:
+        return set()
+    parts: dict[str, list[tuple[StoredObject, Part]]] = {topic_id: [] for topic_id in sized}
+    for item, part in sorted(state.live_parts(), key=lambda place: place[1].first):
+        if part.key.topic_id in parts and state.read_through(part.key):
+            parts[part.key.topic_id].append((item, part))
+    found: set[tuple[str, int]] = set()
+    for mine in parts.values():
+        excess = sum(part.end - part.start for _, part in mine) - rules.max_bytes
+        latest: dict[PartitionKey, int] = {}
+        ages = []
+        for item, part in mine:
+            latest[part.key] = max(part.max_timestamp, latest.get(part.key, part.max_timestamp))
+            ages.append((latest[part.key], part.first, item, part))
+        for _, _, item, part in sorted(ages, key=lambda age: age[:2]):
+            if excess <= 0:
+                break
+            found.add((item.key, part.start))
+            excess -= part.end - part.start
+    return found
+
+
+def _deletes(topic: Topic) -> bool:
+    return topic.policies == {_DELETE}
+
+
+def _unlimited(state: Generation, policies: Mapping[str, int | str | None]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for topic_id, policy in policies.items():
+        if isinstance(policy, str):
+            found.setdefault(policy, []).append(state.topics[topic_id].name)
+    return found
+
+
+def _newest(state: Generation) -> set[str]:
+    """Return the keys of the objects that hold the newest part of some partition."""
+    newest: dict[PartitionKey, tuple[int, str]] = {}
+    for item, part in state.live_parts():
+        if part.key not in newest or part.last > newest[part.key][0]:
+            newest[part.key] = (part.last, item.key)
+    return {key for _, key in newest.values()}
+
+
+def _is_past(state: Generation, part: Part, limits: Mapping[str, int], now: int) -> bool:
+    """Whether all records of a part are past their topic's limit at `now`. Records without a time are never past it.
+
+    What is asked for is the time at which the partition was last read to its end: where the cluster is lost, or nobody
+    reads, time does not go on, and the last backup of a topic is not worn away night by night.
+    """
+    limit = limits.get(part.key.topic_id)
+    if limit is None or not state.read_through(part.key):
+        return False
+    return part.min_timestamp >= 0 and part.max_timestamp < now - limit
+
+
+def _some(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    return ", ".join(ordered[:10]) + (f" and {len(ordered) - 10} more" if len(ordered) > 10 else "")

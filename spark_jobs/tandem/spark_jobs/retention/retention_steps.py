@@ -1,0 +1,140 @@
+"""The words of `tandem retention`: what is observed, and what a plan consists of. `retention_plan` has the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from tandem.backup_avro.chain.generation import Generation
+from tandem.sink.store import ObjectInfo, UploadInfo
+from tandem.sink.store.chain.pins import Pin
+
+
+class Action(StrEnum):
+    """What a step does, in the order in which steps are carried out."""
+
+    EXPIRE = "expire"
+    REPLACED = "delete replaced"
+    ORPHANS = "delete orphans"
+    LEFTOVERS = "delete leftovers"
+    CLEAR = "clear abandoned"
+    UPLOADS = "abort uploads"
+    PINS = "remove ended pins"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Limits in ms. `older_than` replaces the recorded retention.ms of topics whose policy is `delete`.
+
+    `max_bytes` is what each of these topics may have in a generation. `sweeps`: compacted topics are swept besides.
+    `abandoned_after`: a generation that is not complete and got no entry for so long counts as abandoned. `slack` is
+    how far times of one store may be apart (several servers behind one address).
+    """
+
+    grace: int = 86_400_000
+    older_than: int | None = None
+    abandoned_after: int = 7 * 86_400_000
+    slack: int = 60_000
+    max_bytes: int | None = None
+    sweeps: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What is in the store. The listing is older than the states: what was listed and is in no chain was not committed.
+
+    `states` are all generations, cleared ones too; `objects` and `uploads` lie under their data prefixes. `strange` are
+    folders that no claim explains.
+    """
+
+    pair: str
+    at: int
+    states: tuple[Generation, ...]
+    objects: Mapping[int, tuple[ObjectInfo, ...]] = field(default_factory=dict)
+    uploads: Mapping[int, tuple[UploadInfo, ...]] = field(default_factory=dict)
+    pins: tuple[Pin, ...] = ()
+    strange: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doomed:
+    """A stored object that goes."""
+
+    key: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One thing to do with stored objects, unfinished uploads or pins of one generation (None: of any)."""
+
+    action: Action
+    generation: int | None
+    instance: str | None
+    reason: str
+    objects: tuple[Doomed, ...] = ()
+    uploads: tuple[UploadInfo, ...] = ()
+    pins: tuple[Pin, ...] = ()
+    topics: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the objects."""
+        return tuple(item.key for item in self.objects)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the objects."""
+        return sum(item.bytes for item in self.objects)
+
+    @property
+    def count(self) -> int:
+        """How many objects, uploads or pins."""
+        return len(self.objects) + len(self.uploads) + len(self.pins)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Something that one might expect to go, and why it stays."""
+
+    what: str
+    generation: int | None
+    reason: str
+    count: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The steps, in the order in which they are carried out, and what stays. `at` is the store's time in ms."""
+
+    pair: str
+    at: int
+    steps: tuple[Step, ...]
+    kept: tuple[Kept, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all objects that the steps name."""
+        return sum(step.bytes for step in self.steps)
+
+
+def still(step: Step, again: Iterable[Step]) -> Step | None:
+    """Return what is left of `step` where steps were planned `again`: what both name. None if nothing is.
+
+    A clearing is as the new plan has it: the generation goes as a whole or not at all.
+    """
+    same = [other for other in again if (other.action, other.generation) == (step.action, step.generation)]
+    if step.action is Action.CLEAR:
+        return same[0] if same else None
+    keys = {key for other in same for key in other.keys}
+    uploads = {upload for other in same for upload in other.uploads}
+    pins = {pin for other in same for pin in other.pins}
+    left = replace(
+        step,
+        objects=tuple(item for item in step.objects if item.key in keys),
+        uploads=tuple(upload for upload in step.uploads if upload in uploads),
+        pins=tuple(pin for pin in step.pins if pin in pins),
+    )
+    return left if left.count else None

@@ -1,0 +1,250 @@
+"""`tandem retention --horizon`: plan a sweep of compacted topics, and carry it out on Spark, a batch after the other.
+
+Safe beside a running Active, beside another janitor, and killed at any point: the objects of a batch are stored, then
+one REWRITE puts them in the place of the old ones. If some of these have left the chain meanwhile, what was done for
+their partitions is dropped. What is stored and never committed is orphans, and goes by the rule of these.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tandem.backup_avro.chain.entries import Entry, Horizon, Kind
+from tandem.backup_avro.chain.generation import ChainError, Generation
+from tandem.backup_avro.errors import RefusedError, TandemError
+from tandem.backup_avro.selection.moments import horizon_at, past_state
+from tandem.sink.encryption.key_ring import keys_of
+from tandem.sink.store import ObjectStore
+from tandem.sink.store.chain import checkpoints, pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
+from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
+from tandem.spark_jobs.retention.retention_plan import JANITOR, PIN_OWNER
+from tandem.spark_jobs.retention.sweep_partition import Swept, sweep_partition
+from tandem.spark_jobs.retention.sweep_plan import GenerationSweep, Left, SweepRules, SweepTask, open_cuts, plan_sweep
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Partitions, and stored bytes to read, of one batch, which ends in one chain entry.
+_AT_ONCE: Final = 256
+_BATCH_BYTES: Final = 32 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """What to sweep at `at` (ms by the store's clock), and what is left alone."""
+
+    at: int
+    sweeps: tuple[GenerationSweep, ...]
+    left: tuple[Left, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOutcome:
+    """What became of a partition. `note` says why less was done than was found."""
+
+    generation: int
+    swept: Swept
+    note: str | None = None
+    failed: bool = False
+
+
+Tell = Callable[[SweepOutcome], None]
+Run = Callable[[Sequence[SweepTask], bool], Iterable[Swept]]
+
+
+class Sweeper:
+    """Plans and carries out sweeps of one pair. One thread at a time. `run` sweeps the partitions of a batch."""
+
+    def __init__(self, store: ObjectStore, pair: str, rules: SweepRules, run: Run) -> None:
+        self._store = store
+        self._pair = pair
+        self._rules = rules
+        self._run = run
+        self._reader = ChainReader(store, pair)
+        self._incarnation = f"{JANITOR}{uuid.uuid4()}"
+        self._stop = threading.Event()
+
+    def plan(self) -> SweepPlan:
+        """Look at the chains and at open checkpoints. Raises DamagedError: what can't be read can't be judged."""
+        return self._plan()
+
+    def _plan(self, at: int | None = None, *, only: int | None = None) -> SweepPlan:
+        """Plan with the horizon of `at`, by default now; of the `only` generation, by default of all."""
+        known = checkpoints.listing(self._store, self._pair)
+        if known.damaged:
+            names = ", ".join(sorted(known.damaged))
+            raise RefusedError(
+                f"checkpoints can't be read, so nobody knows what they need: {names}",
+                remedy="bring them back from the bucket's versions, or `tandem checkpoint delete` them",
+            )
+        cuts = open_cuts(item.request for item in known.checkpoints if item.outcome is None)
+        self._reader.refresh()
+        states = self._reader.history()
+        at = now_ms(self._store) if at is None else at
+        sweeps: list[GenerationSweep] = []
+        left: list[Left] = []
+        for state in states:
+            if not (state.complete and state.whole) or only not in {None, state.number}:
+                continue
+            moment = horizon_at(state, at - self._rules.horizon)
+            if moment is None:
+                left.append(Left(generation=state.number, reason="no moment is as old as the horizon", topics=()))
+                continue
+            past = self._reader.load(state.number, upto=moment.seq)
+            others = [other for other in states if other.number != state.number]
+            # A log that was kept whole by then was restored whole as of then.
+            offsets = {
+                key: offset for key, offset in past_state(past).offsets.items() if past.topics[key.topic_id].compacted
+            }
+            tasks, found = plan_sweep(state, offsets, past=past, others=others, cuts=cuts, rules=self._rules)
+            left += found
+            if tasks:
+                sweeps.append(
+                    GenerationSweep(
+                        generation=state.number, seq=moment.seq, at=moment.at, since=state.seq, tasks=tuple(tasks)
+                    )
+                )
+        return SweepPlan(at=at, sweeps=tuple(sweeps), left=tuple(left))
+
+    def carry_out(self, plan: SweepPlan, *, write: bool, tell: Tell = lambda _: None) -> list[SweepOutcome]:
+        """Sweep, or with `write` False only measure what a sweep would do, and put nothing into the store.
+
+        A pin keeps what is read, so it is put first, and then the chain is looked at again.
+        """
+        outcomes = []
+        tasks = [task for sweep in plan.sweeps for task in sweep.tasks]
+        keys = keys_of(self._store)
+        if write:
+            keys.check(self._pair)
+        keys.require(piece.item for task in tasks for piece in task.pieces)
+        for sweep in plan.sweeps:
+            pinned = [sweep.generation] if write else []
+            with pins.held(self._store, self._pair, pinned, owner=PIN_OWNER):
+                left = self._plan(plan.at, only=sweep.generation).sweeps if write else (sweep,)
+                for outcome in (outcome for again in left for outcome in self._sweep(again, write=write)):
+                    outcomes.append(outcome)
+                    tell(outcome)
+        return outcomes
+
+    def _sweep(self, sweep: GenerationSweep, *, write: bool) -> Iterator[SweepOutcome]:
+        for batch in _batches(sweep.tasks):
+            found = list(self._run(batch, write))
+            for swept in found:
+                if swept.error is not None:
+                    yield SweepOutcome(generation=sweep.generation, swept=swept, note=swept.error, failed=True)
+            good = [swept for swept in found if swept.error is None]
+            gain = [swept for swept in good if swept.replaced]
+            notes = self._commit(sweep, gain) if write and gain else {}
+            for swept in good:
+                note = notes.get(id(swept))
+                yield SweepOutcome(generation=sweep.generation, swept=swept, note=note)
+
+    def _commit(self, sweep: GenerationSweep, found: list[Swept]) -> dict[int, str]:
+        """Put what was stored into the chain; return why not, by what was dropped."""
+        notes: dict[int, str] = {}
+        self._reader.refresh()
+        state = next(state for state in self._reader.history() if state.number == sweep.generation)
+        writer = ChainWriter(self._store, state, self._incarnation, stop=self._stop)
+
+        def outdated() -> str | None:
+            return next((why for swept in found if (why := _outdated(state, swept)) is not None), None)
+
+        while True:
+            for swept in found:
+                if (why := _outdated(state, swept)) is not None:
+                    self._drop(swept, why, notes)
+            found = [swept for swept in found if id(swept) not in notes]
+            if not found:
+                return notes
+            try:
+                writer.append(_rewrite(sweep, found), unless=outdated)
+            except ChainError as error:
+                if outdated() is None:
+                    for swept in found:
+                        self._drop(swept, f"the chain went on meanwhile; left alone: {error}", notes)
+                    return notes
+            else:
+                return notes
+
+    def _drop(self, swept: Swept, why: str, notes: dict[int, str]) -> None:
+        """Take back what was stored and not committed."""
+        notes[id(swept)] = why
+        with suppress(TandemError):  # then it is orphans
+            self._store.delete([item.key for item in swept.objects])
+
+
+def _outdated(state: Generation, swept: Swept) -> str | None:
+    """Say what has come between the plan and now that keeps a partition from being swept, None if nothing has.
+
+    A taint may say that the log was cut below the horizon: what was left out may be what it holds now.
+    """
+    if not all(key in state.objects for key in swept.replaced):
+        return "its objects were merged meanwhile; left alone, run again"
+    if swept.key in state.taints:
+        return "it was tainted meanwhile; left alone"
+    return None
+
+
+def _rewrite(sweep: GenerationSweep, found: Sequence[Swept]) -> Entry:
+    return Entry(
+        kind=Kind.REWRITE,
+        seq=0,
+        prev_sha256="",
+        incarnation="",
+        at=0,
+        objects=tuple(item for swept in found for item in swept.objects),
+        replaced=tuple(key for swept in found for key in swept.replaced),
+        horizon=Horizon(seq=sweep.seq, offsets={swept.key: swept.horizon for swept in found}),
+        since=sweep.since,
+        reason="swept",
+    )
+
+
+def _batches(tasks: Sequence[SweepTask]) -> Iterator[list[SweepTask]]:
+    batch: list[SweepTask] = []
+    room = _BATCH_BYTES
+    for task in tasks:
+        if batch and (len(batch) == _AT_ONCE or task.bytes > room):
+            yield batch
+            batch, room = [], _BATCH_BYTES
+        batch.append(task)
+        room -= task.bytes
+    if batch:
+        yield batch
+
+
+def sweeper(spark: SparkSession, address: StoreAddress, pair: str, rules: SweepRules) -> Sweeper:
+    """Return a sweeper whose batches run on Spark. Raises ConfigError if the pair has nothing."""
+    require_pair(address, pair)
+
+    def run(tasks: Sequence[SweepTask], write: bool) -> list[Swept]:
+        context = spark.sparkContext
+        # The largest first, and many partitions to a task: most of ten thousand are small.
+        ordered = sorted(tasks, key=lambda task: -task.bytes)
+        slices = min(len(ordered), 8 * context.defaultParallelism)
+        dealt = [ordered[number::slices] for number in range(slices)]
+        found: list[Swept] = context.parallelize(dealt, slices).flatMap(partial(_sweep_all, address, write)).collect()
+        return found
+
+    return Sweeper(address.open(), pair, rules, run)
+
+
+def _sweep_all(address: StoreAddress, write: bool, tasks: Iterable[SweepTask]) -> Iterator[Swept]:
+    yield from sweep_all(address.open(), tasks, write=write)
+
+
+def sweep_all(store: ObjectStore, tasks: Iterable[SweepTask], *, write: bool) -> Iterator[Swept]:
+    """Sweep partitions one after the other. One that fails does not keep the others from it."""
+    for task in tasks:
+        try:
+            yield sweep_partition(store, task, write=write)
+        except TandemError as error:
+            yield Swept(key=task.key, topic=task.topic, horizon=task.horizon, error=str(error))

@@ -1,0 +1,479 @@
+"""Sweeping one partition: which records go, and what is left of their objects written anew. Runs on Spark's workers.
+
+Read from the newest part to the oldest, the first record of a key below the horizon is its newest; every other one
+goes. Keys are remembered as they are if they are short, else by 16 bytes of BLAKE2b. Where more keys come than may be
+remembered at a time, the partition is read once more for the others.
+
+What is written holds the same records in the same order, byte for byte, under the same bounds of parts: base and tail
+stay apart, and nothing else that counts lies inside of a part.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.container import Block, Header, decompress, encode_block, encode_header, iter_blocks
+from tandem.backup_avro.record.record_spans import Span
+from tandem.sink.encryption.key_ring import keys_of
+from tandem.sink.encryption.objects import Canvas, Plain, new_seal, open_object, read_parts, stored_object
+from tandem.sink.store import ObjectMissingError, ObjectStore
+from tandem.sink.store.object_store import put_new
+from tandem.sink.transcode.choice import best_bodies
+from tandem.spark_jobs.compaction.key_hash import remembered
+from tandem.spark_jobs.reading.object_reader import MissingObjectError, check_bytes, get_whole, header_of
+from tandem.spark_jobs.retention.sweep_plan import Piece, SweepTask
+
+_GOES: Final = ord("1")
+_NOWHERE: Final[frozenset[str]] = frozenset()
+#: No object has this name, so none of those that are written anew.
+_NEVER: Final = frozenset({""})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What became of one partition. `objects` are stored, and replace those with the keys `replaced`.
+
+    `read` and `seconds` are stored bytes and time; `before` and `after` bytes of what is replaced and what replaces it
+    (an estimate if nothing was written). `forgot`: there were more tombstones than could be remembered; they go
+    in later runs.
+    """
+
+    key: PartitionKey
+    topic: str
+    horizon: int
+    objects: tuple[StoredObject, ...] = ()
+    replaced: tuple[str, ...] = ()
+    records: int = 0
+    tombstones: int = 0
+    before: int = 0
+    after: int = 0
+    read: int = 0
+    seconds: float = 0.0
+    forgot: bool = False
+    error: str | None = None
+
+
+def sweep_partition(store: ObjectStore, task: SweepTask, *, write: bool) -> Swept:
+    """Sweep a partition, or only say what would go. Raises DamagedError, and errors of the store.
+
+    What was stored is in no chain yet; if storing fails, the rest of it is orphans.
+    """
+    began = time.monotonic()
+    source = _Source(store, task)
+    found = _find(task, source)
+    touched = found.choose(task)
+    sizes = {piece.item.key: piece.item.bytes for piece in task.pieces if piece.item.key in touched}
+    after = sum(round(size * (1 - found.share(key))) for key, size in sizes.items())
+    objects: list[StoredObject] = []
+    if write and touched:
+        writer = _Writer(store, task, source.header)
+        for group in _groups(task.pieces, touched):
+            for index in group:
+                writer.copy(source.blocks(task.pieces[index]), found.masks[index], task.pieces[index].part)
+            writer.end_part()
+        objects = writer.finish()
+        after = sum(item.bytes for item in objects)
+    return Swept(
+        key=task.key,
+        topic=task.topic,
+        horizon=task.horizon,
+        objects=tuple(objects),
+        replaced=tuple(sizes),
+        records=sum(mask.bit_count() for masks in found.masks for mask in masks),
+        tombstones=found.tombstones,
+        before=sum(sizes.values()),
+        after=after,
+        read=task.bytes * found.passes,
+        seconds=time.monotonic() - began,
+        forgot=found.forgot,
+    )
+
+
+class _Source:
+    """Blocks of checked objects. The last object is kept: its parts are asked for one after the other."""
+
+    def __init__(self, store: ObjectStore, task: SweepTask) -> None:
+        self._store = store
+        self.header = header_of(task.opening)
+        self._last: tuple[str, Plain] = ("", b"")
+
+    def blocks(self, piece: Piece) -> Iterator[tuple[Plain, Block, bytes]]:
+        """Yield (bytes of the Avro file, block, its uncompressed body)."""
+        data, first = self._data(piece)
+        part = piece.part
+        try:
+            for block in iter_blocks(data, self.header, part.start - first, part.end - first):
+                yield data, block, decompress(block, self.header.codec)
+        except DamagedError as error:
+            raise DamagedError(f"{piece.item.key}: {error}", remedy=error.remedy) from error
+
+    def backwards(self, piece: Piece) -> Iterator[tuple[int, bytes, int]]:
+        """Yield (number, uncompressed body, records) of each block, the last one first."""
+        data, first = self._data(piece)
+        part = piece.part
+        try:
+            blocks = list(iter_blocks(data, self.header, part.start - first, part.end - first))
+            for number in range(len(blocks) - 1, -1, -1):
+                yield number, decompress(blocks[number], self.header.codec), blocks[number].count
+        except DamagedError as error:
+            raise DamagedError(f"{piece.item.key}: {error}", remedy=error.remedy) from error
+
+    def _data(self, piece: Piece) -> tuple[Plain, int]:
+        """Return checked bytes that hold the part, and at which byte of the Avro file they begin."""
+        item, part = piece.item, piece.part
+        if self._last[0] == item.key:
+            return self._last[1], 0
+        try:
+            if not item.separable:
+                stored = get_whole(self._store, item)
+                check_bytes(item, stored)
+                data = open_object(keys_of(self._store), item, stored)
+                self._last = (item.key, data)
+                return data, 0
+            (data,) = read_parts(self._store, item, [part])
+        except ObjectMissingError as error:
+            raise MissingObjectError(
+                f"{item.key} is in the chain, but not in the store {self._store.url}",
+                remedy="`tandem verify` says what else is missing",
+            ) from error
+        return data, part.start
+
+
+class _Tombstone(NamedTuple):
+    """The newest record of a key is a tombstone that may go: where it is, and in which objects older ones are.
+
+    `place` is the number of the record's bit in the mask of its block.
+    """
+
+    piece: int
+    block: int
+    place: int
+    size: int
+    older: frozenset[str]
+
+
+class _Tombstones:
+    """The tombstones that may go, by key: 160 bytes each, since there may be a million in a partition."""
+
+    def __init__(self) -> None:
+        self._index: dict[bytes, int] = {}
+        self._columns = [array("I") for _ in range(4)]
+        self._older: list[frozenset[str]] = []
+        self._unions: dict[tuple[frozenset[str], str], frozenset[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._older)
+
+    def __iter__(self) -> Iterator[_Tombstone]:
+        for row in zip(*self._columns, self._older, strict=True):
+            yield _Tombstone(*row)
+
+    def add(self, key: bytes, *, piece: int, block: int, place: int, size: int) -> None:
+        """Note that the newest record of `key` is one."""
+        self._index[key] = len(self._older)
+        for column, value in zip(self._columns, (piece, block, place, size), strict=True):
+            column.append(value)
+        self._older.append(_NOWHERE)
+
+    def drop(self, keys: Iterable[bytes]) -> None:
+        """Let those of these keys stay: not all older records of them will be met."""
+        for key in keys:
+            index = self._index.pop(key, None)
+            if index is not None:
+                self._older[index] = _NEVER
+
+    def met(self, key: bytes, name: str) -> None:
+        """Note that an older record of `key` lies in the object `name`. There are far fewer sets of those than keys."""
+        index = self._index.get(key)
+        if index is not None and name not in self._older[index]:
+            before = self._older[index]
+            self._older[index] = self._unions.setdefault((before, name), before | {name})
+
+
+@dataclass(slots=True)
+class _Found:
+    """What may go. `masks` has a number for each block of each piece, with a bit for each record that goes."""
+
+    masks: list[list[int]]
+    sizes: dict[str, int] = field(default_factory=dict)
+    going: dict[str, int] = field(default_factory=dict)
+    waiting: _Tombstones = field(default_factory=_Tombstones)
+    tombstones: int = 0
+    forgot: bool = False
+    passes: int = 0
+
+    def share(self, key: str) -> float:
+        """Return the share of an object's bytes that goes."""
+        return self.going.get(key, 0) / max(1, self.sizes[key])
+
+    def choose(self, task: SweepTask) -> frozenset[str]:
+        """Choose the objects to write anew, and drop from what goes all that is in others."""
+        stored = {piece.item.key: piece.item.bytes for piece in task.pieces if piece.movable}
+        for tombstone in self.waiting:
+            if tombstone.older <= stored.keys():
+                self._count(task.pieces[tombstone.piece].item.key, tombstone.size)
+        chosen: set[str] = set()
+        room = task.rules.most_bytes
+        for key in sorted(stored, key=lambda key: (-self.share(key), key)):
+            if not self.going.get(key) or self.share(key) < task.rules.min_gain or room <= 0:
+                break
+            chosen.add(key)
+            room -= stored[key]
+        for tombstone in self.waiting:
+            key = task.pieces[tombstone.piece].item.key
+            if key in chosen and tombstone.older <= chosen:
+                self.masks[tombstone.piece][tombstone.block] |= 1 << tombstone.place
+                self.tombstones += 1
+            elif tombstone.older <= stored.keys():
+                self.going[key] -= tombstone.size
+        for index, piece in enumerate(task.pieces):
+            if piece.item.key not in chosen:
+                self.masks[index] = [0] * len(self.masks[index])
+        return frozenset(chosen)
+
+    def _count(self, key: str, size: int) -> None:
+        self.going[key] = self.going.get(key, 0) + size
+
+
+#: What a pass over a partition tells keys apart by: a number below this.
+_HASHES: Final = 1 << 32
+
+
+def _find(task: SweepTask, source: _Source) -> _Found:
+    """Look at every record below the horizon, from the newest to the oldest, as often as the number of keys takes."""
+    found = _Found(masks=[[] for _ in task.pieces])
+    low = 0
+    while low < _HASHES:
+        low = _Pass(task, source, found, low).run()
+        found.passes += 1
+    return found
+
+
+class _Pass:
+    """One look at a partition, for the keys whose hash is at least `low`, and as far above it as can be remembered."""
+
+    def __init__(self, task: SweepTask, source: _Source, found: _Found, low: int) -> None:
+        self._task = task
+        self._source = source
+        self._found = found
+        self._low = low
+        self._high = _HASHES
+        self._partial = low > 0
+        self._newest: set[bytes] = set()
+
+    def run(self) -> int:
+        """Return the hash below which the records of all keys are looked at now."""
+        for index in range(len(self._task.pieces) - 1, -1, -1):
+            self._look(index)
+        return self._high
+
+    def _look(self, index: int) -> None:
+        found, piece = self._found, self._task.pieces[index]
+        masks, name, size, going = found.masks[index], piece.item.key, 0, 0
+        newest, horizon, settled, met = self._newest, self._task.horizon, self._task.settled, found.waiting.met
+        for number, body, count in self._source.backwards(piece):
+            if not masks:
+                masks += [0] * (number + 1)
+            size += len(body)
+            # The digits of the mask: its highest bit is the last record.
+            goes = bytearray(f"{masks[number]:0{count}b}", "ascii")
+            for digit, span in enumerate(_newest_first(body, count)):
+                if span[2] >= horizon or span[5] < 0:
+                    continue
+                key = remembered(body[span[6] : span[7]])
+                if self._partial and not self._looks_at(key):
+                    continue
+                if key in newest:
+                    if goes[digit] != _GOES:
+                        goes[digit] = _GOES
+                        going += span[12] - span[1]
+                    met(key, name)
+                elif self._remember(key) and span[8] < 0 and span[2] < settled and piece.movable:
+                    if len(found.waiting) < self._task.rules.most_tombstones:
+                        place = count - 1 - digit
+                        found.waiting.add(key, piece=index, block=number, place=place, size=span[12] - span[1])
+                    else:
+                        found.forgot = True  # it stays, for now
+            masks[number] = int(goes, 2) if count else 0
+        if not found.passes:
+            found.sizes[name] = found.sizes.get(name, 0) + size
+        found.going[name] = found.going.get(name, 0) + going
+
+    def _looks_at(self, key: bytes) -> bool:
+        return self._low <= crc32(key) < self._high
+
+    def _remember(self, key: bytes) -> bool:
+        """Remember a key; if there is no room, leave the upper half of the hashes to a later pass.
+
+        What was found superseded of these keys is so anyway. Their tombstones wait for the pass that sees all of a key.
+        """
+        while len(self._newest) >= self._task.rules.most_keys:
+            if self._high - self._low == 1:
+                self._found.forgot = True
+                return False
+            self._high -= (self._high - self._low) // 2
+            self._partial = True
+            later = {other for other in self._newest if not self._looks_at(other)}
+            self._newest -= later  # in place: the loop over records holds this very set
+            self._found.waiting.drop(later)
+            if not self._looks_at(key):
+                return False
+        self._newest.add(key)
+        return True
+
+
+def _newest_first(body: bytes, count: int) -> Iterator[Span]:
+    return reversed(list(best_bodies().spans(body, count)))
+
+
+def _groups(pieces: Sequence[Piece], touched: frozenset[str]) -> Iterator[list[int]]:
+    """Yield numbers of pieces that become one part: next to each other, all of the base or all of the tail."""
+    group: list[int] = []
+    for index, piece in enumerate(pieces):
+        goes = piece.item.key in touched
+        if group and not (goes and (pieces[group[-1]].part.scan is None) == (piece.part.scan is None)):
+            yield group
+            group = []
+        if goes:
+            group.append(index)
+    if group:
+        yield group
+
+
+class _Writer:
+    """Puts records that stay into new blocks, parts and objects, and stores an object as soon as it is large enough."""
+
+    def __init__(self, store: ObjectStore, task: SweepTask, header: Header) -> None:
+        self._store = store
+        self._task = task
+        self._codec = header.codec
+        self._sync = header.sync
+        self._header = encode_header(codec=header.codec, sync=header.sync)
+        self._data = bytearray(self._header)
+        self._parts: list[Part] = []
+        self._stored: list[StoredObject] = []
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._part: _OpenPart | None = None
+
+    def copy(self, blocks: Iterator[tuple[Plain, Block, bytes]], masks: Sequence[int], part: Part) -> None:
+        """Take the blocks of a part without what goes: a block of which nothing goes as it is, unless it is small."""
+        for (data, block, body), mask in zip(blocks, masks, strict=True):
+            kept = list(best_bodies().spans(body, block.count))
+            whole = not mask and not self._body and 2 * len(body) >= self._task.rules.block_size
+            if mask:
+                goes = f"{mask:0{block.count}b}"[::-1]
+                kept = [span for span, digit in zip(kept, goes, strict=True) if digit == "0"]
+            if not kept:
+                continue
+            if self._part is None:
+                self._part = _OpenPart(start=len(self._data), first=kept[0][2])
+            self._part.add(kept, part)
+            if whole:
+                self._data += data[block.start : block.end]
+            else:
+                self._body += [body[span[1] : span[12]] for span in kept]
+                self._body_bytes += sum(span[12] - span[1] for span in kept)
+            if self._body_bytes >= self._task.rules.block_size:
+                self._end_block()
+            if not self._body and len(self._data) >= self._task.rules.object_size:
+                self._end_object()
+
+    def _end_block(self) -> None:
+        if self._body:
+            body = b"".join(self._body)
+            level = self._task.rules.compression_level
+            self._data += encode_block(body, len(self._body), codec=self._codec, sync=self._sync, level=level)
+            self._body, self._body_bytes = [], 0
+
+    def end_part(self) -> None:
+        """End the part: something else follows that counts, or the base ends."""
+        self._end_block()
+        if self._part is not None:
+            self._parts.append(self._part.ended(self._task.key, len(self._data)))
+            self._part = None
+
+    def _end_object(self) -> None:
+        self.end_part()
+        if not self._parts:
+            return
+        pair, instance, generation = self._task.folder
+        key = layout.swept_key(
+            pair,
+            instance,
+            generation,
+            topic=self._task.topic,
+            partition=self._task.key.partition,
+            first=self._parts[0].first,
+            last=self._parts[-1].last,
+            nonce=secrets.token_hex(8),
+        )
+        seal = new_seal(self._store, key)
+        canvas = Canvas(seal, key=key, size=len(self._data))
+        canvas.write(self._data)
+        parts, self._data, self._parts = tuple(self._parts), bytearray(self._header), []
+        data = canvas.finish()
+        put_new(self._store, key, data)
+        self._stored.append(stored_object(data, key=key, journal=False, parts=parts, seal=seal))
+
+    def finish(self) -> list[StoredObject]:
+        """Store the rest and return all objects."""
+        self._end_object()
+        return self._stored
+
+
+@dataclass(slots=True)
+class _OpenPart:
+    """A part that is being written."""
+
+    start: int
+    first: int
+    last: int = -1
+    records: int = 0
+    tombstones: int = 0
+    min_timestamp: int = 0
+    max_timestamp: int = 0
+    scan: int | None = None
+    largest: int | None = 0
+    uncompressed: int = 0
+
+    def add(self, kept: Sequence[Span], of: Part) -> None:
+        """Add records of a part, at least one, in their order."""
+        times = [span[3] for span in kept]
+        low, high = min(times), max(times)
+        self.min_timestamp = min(self.min_timestamp, low) if self.records else low
+        self.max_timestamp = max(self.max_timestamp, high) if self.records else high
+        self.last = kept[-1][2]
+        self.records += len(kept)
+        self.uncompressed += sum(span[12] - span[1] for span in kept)
+        self.tombstones += sum(span[8] < 0 for span in kept)
+        self.scan = of.scan if self.scan is None else max(self.scan, of.scan or 0)
+        if of.largest is None or self.largest is None:
+            self.largest = None
+        elif of.largest > self.largest:
+            self.largest = of.largest
+
+    def ended(self, key: PartitionKey, end: int) -> Part:
+        return Part(
+            key=key,
+            first=self.first,
+            last=self.last,
+            records=self.records,
+            tombstones=self.tombstones,
+            min_timestamp=self.min_timestamp,
+            max_timestamp=self.max_timestamp,
+            start=self.start,
+            end=end,
+            scan=self.scan,
+            largest=self.largest,
+            uncompressed=self.uncompressed,
+        )

@@ -1,0 +1,221 @@
+"""What a sweep of compacted topics may leave out. Pure: folded generations and a horizon in, tasks out.
+
+The horizon is a moment of a generation, so an offset for each partition. Of each key only the newest record below it is
+needed: every later moment finds the same latest record, whichever it is. What lies at or beyond it is left alone.
+
+A tombstone that is the newest of its key is needed as long as something older of its key may be read before it. That
+is so while such a record stays in its generation, and while a restore may join what this generation read onto another
+one that ends at or before the tombstone and holds an older record. So it goes only if every other generation that may
+still be restored reaches beyond it, and with, or after, the last older record of its key. A generation that is claimed
+later reaches beyond it before it is COMPLETE. Where a topic has got more partitions, a restore into another number of
+partitions puts what was one key's before together again: its tombstones stay. Nor does one go that a recorded consumer
+group has not read: restored behind the value, and before the tombstone, it would never know that the key was deleted.
+
+What stops a sweep of a partition: a taint, even one that comes before the sweep's entry (records beyond it may be left
+out of a restore), a topic that is gone (this is its last backup), a checkpoint that is open (its cut may still be
+completed; a completed one keeps its objects by its pin). Journals and objects that reach beyond the horizon are read,
+but left alone: merging keeps journals few and small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tandem.backup_avro.chain.entries import Opening, Part, PartitionKey, StoredObject
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.checkpoint import Request
+from tandem.backup_avro.selection.coverage import common_offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRules:
+    """`horizon` is how long back moments stay restorable, in ms. Sizes are bytes.
+
+    An object is rewritten if at least `min_gain` of its records' bytes go, at most `most_bytes` of a partition's
+    objects in one run. `most_keys` is how many keys of a partition are remembered at a time; it is read once more for
+    others. Of `most_tombstones` at a time is remembered where they are; the others stay, and go in later runs.
+    """
+
+    horizon: int
+    min_gain: float = 0.2
+    object_size: int = 64 << 20
+    block_size: int = 256 << 10
+    compression_level: int | None = None
+    most_bytes: int = 16 << 30
+    most_keys: int = 5_000_000
+    most_tombstones: int = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A part that counts and lies, at least in part, below the horizon. `movable`: its object may be rewritten."""
+
+    item: StoredObject
+    part: Part
+    movable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepTask:
+    """One partition of one generation. `pieces` are in offset order; tombstones at or beyond `settled` stay."""
+
+    folder: tuple[str, str, int]
+    key: PartitionKey
+    topic: str
+    opening: Opening
+    horizon: int
+    settled: int
+    pieces: tuple[Piece, ...]
+    rules: SweepRules
+
+    @property
+    def bytes(self) -> int:
+        """Stored bytes to read."""
+        return sum(piece.part.end - piece.part.start for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """Partitions of a generation that are not swept, by topic, and why."""
+
+    generation: int
+    reason: str
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationSweep:
+    """What to sweep of a generation. `seq` and `at` are the horizon's moment, `since` the entry that was seen last."""
+
+    generation: int
+    seq: int
+    at: int
+    since: int
+    tasks: tuple[SweepTask, ...]
+
+
+def open_cuts(requests: Iterable[Request]) -> dict[PartitionKey, int]:
+    """Return the lowest offset of each partition at which a checkpoint may still be completed."""
+    found: dict[PartitionKey, int] = {}
+    for request in requests:
+        for key, offset in request.cut.items():
+            found[key] = min(offset, found.get(key, offset))
+    return found
+
+
+def plan_sweep(
+    state: Generation,
+    offsets: Mapping[PartitionKey, int],
+    *,
+    past: Generation,
+    others: Sequence[Generation],
+    cuts: Mapping[PartitionKey, int],
+    rules: SweepRules,
+) -> tuple[list[SweepTask], list[Left]]:
+    """Return a task for each partition that is worth reading, and why others are left alone.
+
+    `offsets` are the horizon's, `past` is the generation as of then, `others` are all generations besides, `cuts` what
+    `open_cuts` returned.
+    """
+    assert state.opening is not None
+    tasks: list[SweepTask] = []
+    left: dict[str, set[str]] = {}
+    pieces = _pieces(state)
+    for key, horizon in sorted(offsets.items()):
+        topic = state.topics[key.topic_id]
+        limit = min(horizon, cuts.get(key, horizon))
+        mine = _below(pieces.get(key, []), limit)
+        why = _why_not(state, key, limit) if any(piece.movable for piece in mine) else ""
+        if why is None and not _worth_reading(state, key, mine, rules):
+            why = "not enough is new below the horizon"
+        if why is not None:
+            if why:
+                left.setdefault(why, set()).add(topic.name)
+            continue
+        tasks.append(
+            SweepTask(
+                folder=(state.claim.pair, state.instance, state.number),
+                key=key,
+                topic=topic.name,
+                opening=state.opening,
+                horizon=limit,
+                settled=min([_settled(state, key, limit, others), *_committed([state, past, *others], key)]),
+                pieces=mine,
+                rules=rules,
+            )
+        )
+    return tasks, [
+        Left(generation=state.number, reason=why, topics=tuple(sorted(names))) for why, names in sorted(left.items())
+    ]
+
+
+def _why_not(state: Generation, key: PartitionKey, limit: int) -> str | None:
+    """Say why a partition is not swept, "" if nobody would expect it to be; None if it may be."""
+    topic = state.topics[key.topic_id]
+    if not topic.compacted:
+        return ""
+    if topic.removed:
+        return "deleted or no longer guarded, so this is their last backup"
+    if key in state.taints:
+        return "tainted"
+    if limit < state.positions[key].base.end:
+        return "an open checkpoint lies before the end of the first scan"
+    return None
+
+
+def _worth_reading(state: Generation, key: PartitionKey, pieces: Sequence[Piece], rules: SweepRules) -> bool:
+    """Whether enough could go, by numbers alone: below where it was swept last, each key had one record.
+
+    The first scan counts as swept: the broker's cleaner does as much. A new record makes at most one go, itself or an
+    older one; besides, tombstones may go.
+    """
+    before = max(state.horizons.get(key, 0), state.positions[key].base.end)
+    total = sum(piece.part.records for piece in pieces)
+    fresh = sum(piece.part.records for piece in pieces if piece.part.last >= before)
+    tombstones = sum(piece.part.tombstones for piece in pieces)
+    return 2 * fresh + tombstones >= rules.min_gain * total
+
+
+def _settled(state: Generation, key: PartitionKey, horizon: int, others: Iterable[Generation]) -> int:
+    """Return below which offset no restore can join what this generation has onto what another one ends with."""
+    settled = horizon
+    for other in others:
+        topic = other.topics.get(key.topic_id)
+        if other.gone or topic is None or key in other.going:
+            continue
+        if topic.partitions != state.topics[key.topic_id].partitions:
+            return 0
+        if key in other.positions:
+            settled = min(settled, common_offset(other, key), other.positions[key].offset)
+    return settled
+
+
+def _committed(states: Iterable[Generation], key: PartitionKey) -> Iterator[int]:
+    """Yield at which offsets the recorded groups of all that may be restored go on."""
+    for state in states:
+        if not (state.gone or key in state.going):
+            yield from (offsets[key].offset for offsets in state.groups.values() if key in offsets)
+
+
+def _pieces(state: Generation) -> dict[PartitionKey, list[tuple[StoredObject, Part]]]:
+    found: dict[PartitionKey, list[tuple[StoredObject, Part]]] = {}
+    for item, part in state.live_parts():
+        found.setdefault(part.key, []).append((item, part))
+    return found
+
+
+def _below(found: Iterable[tuple[StoredObject, Part]], horizon: int) -> tuple[Piece, ...]:
+    """Return the pieces that begin below the horizon, in offset order."""
+    parts = sorted(found, key=lambda place: place[1].first)
+    beyond = {item.key for item, part in parts if item.journal or part.last >= horizon}
+    return tuple(
+        # A journal names thousands of parts, and each partition's task would carry all of them.
+        Piece(item=_alone(item, part), part=part, movable=item.key not in beyond)
+        for item, part in parts
+        if part.first < horizon
+    )
+
+
+def _alone(item: StoredObject, part: Part) -> StoredObject:
+    return replace(item, parts=(part,))

@@ -1,0 +1,20 @@
+"""A Kafka cluster as it travels to Spark's workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tandem.sink.kafka.auth.client_config import Value
+from tandem.sink.transcode.reference import BATCH_LIMIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """How to reach it; the most bytes that one of its batches may decompress to. The repr hides what may be secret."""
+
+    props: Mapping[str, Value]
+    batch_limit: int = BATCH_LIMIT
+
+    def __repr__(self) -> str:
+        return f"Cluster({self.props.get('bootstrap.servers')})"

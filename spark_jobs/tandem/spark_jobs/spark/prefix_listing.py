@@ -1,0 +1,27 @@
+"""Listing many prefixes at once, one task each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tandem.sink.store import ObjectInfo
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def list_prefixes(
+    spark: SparkSession, address: StoreAddress, prefixes: Sequence[str]
+) -> Mapping[str, tuple[ObjectInfo, ...]]:
+    """Return what lies below each prefix. Errors of the store reach the caller as Spark's, after its retries."""
+    if not prefixes:
+        return {}
+    found = spark.sparkContext.parallelize(prefixes, len(prefixes)).map(partial(_list, address)).collect()
+    return dict(zip(prefixes, found, strict=True))
+
+
+def _list(address: StoreAddress, prefix: str) -> tuple[ObjectInfo, ...]:
+    return tuple(address.open().list(prefix))

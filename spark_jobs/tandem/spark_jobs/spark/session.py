@@ -1,0 +1,272 @@
+"""The Spark session of a command: one wheel, no extra jars, any master.
+
+The shell of the Spark jobs: the only module here that looks at the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import structlog
+
+from tandem.backup_avro.errors import ConfigError, PermanentError, TandemError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: All cores, four tries per task. Plain `local[*]` would never retry one.
+DEFAULT_MASTER: Final = "local[*,4]"
+
+#: What Spark's own schedulers are called, and, with a scheme, whatever a plug-in may bring.
+_MASTER: Final = re.compile(r"local|local(-cluster)?\[[^\]]+\]|yarn|[a-z0-9+.-]+://.+")
+_MASTER_REMEDY: Final = "write e.g. local[*,4], spark://host:7077, yarn, or k8s://https://host:443"
+_STOP_S: Final = 10.0
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_RAISED: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)")
+# What Spark says of ends that no error of Python tells of, and what was lost.
+_LOST: Final = (
+    (re.compile(r"Python worker exited unexpectedly"), "a Python worker"),
+    (re.compile(r"ExecutorLostFailure"), "an executor"),
+    (re.compile(r"^MemoryError$|OutOfMemoryError", re.MULTILINE), "the memory for a task"),
+)
+_LOST_REMEDY: Final = (
+    "give Spark more memory, or run fewer tasks at once (--master 'local[1,4]'); --debug shows the whole story"
+)
+#: Spark's ports answer only clients with the session's secret, and encrypt; files that Spark spills are encrypted; the
+#: web page, which has no login, is off.
+_PRIVATE: Final = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.io.encryption.enabled": "true",
+    "spark.ui.enabled": "false",
+}
+_SECRET: Final = "spark.authenticate.secret"  # noqa: S105 (a property's name)
+#: Masters for which Spark itself makes a secret for each session.
+_MAKES_SECRET: Final = re.compile(r"local(\[.*)?|yarn|k8s://.*")
+_PRIVATE_REMEDY: Final = (
+    "remove these properties from spark-defaults.conf and from --conf of spark-submit; a standalone cluster needs "
+    "spark.authenticate and spark.authenticate.secret on master, workers and driver: docs/security.md"
+)
+_LOG = structlog.get_logger()
+_JAVA_REMEDY: Final = "install Java 17 or newer and put `java` on the PATH, or set JAVA_HOME"
+
+
+def is_local(master: str) -> bool:
+    """Whether Spark runs inside this process's own machine."""
+    return master == "local" or master.startswith("local[")
+
+
+def check_master(master: str) -> None:
+    """Raise ConfigError for a master that Spark would not know, before anything is read or started."""
+    if _MASTER.fullmatch(master) is None:
+        raise ConfigError(f"--master {master!r} is none that Spark knows", remedy=_MASTER_REMEDY)
+
+
+def settings(master: str) -> dict[str, str]:
+    """Return the Spark properties for `master`. Pure. Nothing listens beyond the loopback when it is local."""
+    chosen = {
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": "false",
+        # Tasks write. A second copy of a slow one would fence the first, and each further one the one before it, until
+        # Spark has seen so many failures that it gives up.
+        "spark.speculation": "false",
+    }
+    if is_local(master):
+        chosen |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        }
+    return chosen
+
+
+def private_settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that keep a session private and that are not among `given`, the user's own.
+
+    A standalone master authenticates only with the secret that it shares with its workers, so without that in `given`
+    authentication stays as it is.
+    """
+    chosen = dict(_PRIVATE)
+    if master.startswith("local-cluster["):
+        chosen[_SECRET] = secrets.token_hex(32)
+    elif _MAKES_SECRET.fullmatch(master) is None and _SECRET not in given:
+        del chosen["spark.authenticate"]
+    chosen |= given
+    if "spark.network.crypto.enabled" not in given and not _is_on(chosen, "spark.authenticate"):
+        del chosen["spark.network.crypto.enabled"]  # Spark does not start with encryption alone
+    return {key: value for key, value in chosen.items() if key not in given}
+
+
+def open_settings(conf: Mapping[str, str]) -> list[str]:
+    """Return the properties that let other users read what a session with `conf` does, as `key=value`. Pure."""
+    left = [f"{key}=false" for key, value in _PRIVATE.items() if value == "true" and not _is_on(conf, key)]
+    if _is_on({"spark.ui.enabled": "true", **conf}, "spark.ui.enabled") and not conf.get("spark.ui.filters"):
+        left.append("spark.ui.enabled=true")  # without a filter that asks for a login
+    return left
+
+
+def _is_on(conf: Mapping[str, str], key: str) -> bool:
+    return conf.get(key, "false").strip().lower() == "true"
+
+
+def build_session(
+    master: str = DEFAULT_MASTER, *, name: str = "tandem", extra: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Return a new session, or the one that is already running in this process (as on Databricks).
+
+    `extra` holds Spark properties that override ours. Workers of a local master run this very Python.
+    Raises ConfigError without PySpark or Java, or for a master that Spark doesn't know, PermanentError if Spark can't
+    start.
+    """
+    if is_local(master):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # Read by the JVM before any property is: stops its warning about host names.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+            raise ConfigError("Spark needs Java, and there is none", remedy=_JAVA_REMEDY)
+    with warnings.catch_warnings():
+        # PySpark's test tools, which it loads along, warn of pandas 3. Nothing here uses pandas.
+        warnings.simplefilter("ignore", FutureWarning)
+        try:
+            from pyspark.conf import SparkConf  # noqa: PLC0415 (as above)
+            from pyspark.core.context import SparkContext  # noqa: PLC0415 (as above)
+            from pyspark.errors import PySparkException  # noqa: PLC0415 (PySpark takes a second to load)
+            from pyspark.sql import SparkSession  # noqa: PLC0415 (as above)
+        except ImportError as error:
+            raise ConfigError("PySpark is not installed", remedy="pip install 'pyspark[sql]>=4.0,<4.4'") from error
+        chosen = settings(master) | dict(extra or {})
+        try:
+            first = SparkConf(loadDefaults=False).setMaster(master).setAppName(name).setAll(list(chosen.items()))
+            # The JVM shows these among its arguments. Once it runs, SparkConf has the user's own properties too.
+            SparkContext._ensure_initialized(conf=first)  # noqa: SLF001 (what a builder does, in two steps)
+            chosen |= private_settings(master, dict(SparkConf().getAll()) | chosen)
+            builder = SparkSession.builder.master(master).appName(name)
+            for key, value in chosen.items():
+                builder = builder.config(key, value)
+            spark = builder.getOrCreate()
+        except PySparkException as error:
+            raise PermanentError(f"Spark did not start: {error}", remedy=_JAVA_REMEDY) from error
+        except Exception as error:
+            if "Could not parse Master URL" in str(error):
+                raise ConfigError(f"Spark does not know the master {master!r}", remedy=_MASTER_REMEDY) from error
+            raise
+    warn_if_open(spark.sparkContext.getConf().getAll())
+    return spark
+
+
+def warn_if_open(conf: Iterable[tuple[str, str]]) -> None:
+    """Log which properties of a session let other users in, if any do."""
+    found = open_settings(dict(conf))
+    if found:
+        _LOG.warning(
+            "other users can read records and credentials from the Spark session",
+            properties=found,
+            remedy=_PRIVATE_REMEDY,
+        )
+
+
+@contextmanager
+def session(
+    master: str = DEFAULT_MASTER, *, name: str = "tandem", extra: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """Lend a session; it is stopped afterwards unless it was running before."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 (PySpark takes a second to load)
+
+    before = SparkSession.getActiveSession()
+    handler = signal.getsignal(signal.SIGINT)
+    spark = build_session(master, name=name, extra=extra)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, partial(_on_interrupt, spark))
+    interrupted = False
+    try:
+        with plain_errors():
+            yield spark
+    except KeyboardInterrupt:
+        interrupted = True
+        raise
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+        if before is None and interrupted:
+            _beside(spark.stop).join(_STOP_S)  # the JVM ends with this process, if not before
+        elif before is None:
+            spark.stop()
+
+
+def _on_interrupt(spark: SparkSession, signum: int, frame: FrameType | None) -> NoReturn:
+    """End all jobs, and what waits for them.
+
+    PySpark's own handler asks the JVM over the connection on which this thread waits, and then both wait for ever.
+    """
+    del signum, frame
+    _beside(spark.sparkContext.cancelAllJobs)
+    raise KeyboardInterrupt
+
+
+def _beside(work: Callable[[], object]) -> threading.Thread:
+    """Ask the JVM for something from another thread, and so over a connection on which no answer is on its way."""
+    thread = threading.Thread(target=work, name="interrupted", daemon=True)
+    thread.start()
+    return thread
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Turn what Spark raises for a task into the error that the task raised, if that was one of Tandem's own.
+
+    Any other failure of Spark becomes PermanentError with the last line of its traceback.
+    """
+    from py4j.protocol import Py4JError  # noqa: PLC0415 (comes with PySpark)
+    from pyspark.errors import PySparkException  # noqa: PLC0415 (PySpark takes a second to load)
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if _is_interrupt(error):
+            raise KeyboardInterrupt from error
+        raise from_spark(str(error)) from error
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C began it: what Spark's own clean-up meets afterwards takes its place."""
+    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interrupt(error.__context__))
+
+
+def from_spark(text: str) -> TandemError:
+    """Return the error that Spark's text tells of. Pure."""
+    known = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in _kinds(TandemError)}
+    last = ""
+    for line in text.splitlines():
+        name, found, message = line.strip().partition(": ")
+        if found and name in known:
+            return known[name](message)
+        if found and _RAISED.fullmatch(name):
+            last = line.strip()
+    for pattern, what in _LOST:
+        if pattern.search(text):
+            return PermanentError(
+                f"a Spark job lost {what}, again and again: killed, for want of memory perhaps, or crashed",
+                remedy=_LOST_REMEDY,
+            )
+    first = text.strip().partition("\n")[0]
+    return PermanentError(f"a Spark job failed: {last or first}", remedy="run again with --debug for the whole story")
+
+
+def _kinds(kind: type[TandemError]) -> Iterator[type[TandemError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from _kinds(below)

@@ -1,0 +1,219 @@
+"""Finding the state that was wished for in what the store holds: the newest, a named cut, or a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from tandem.backup_avro.chain.entries import Mark, iso
+from tandem.backup_avro.chain.generation import Generation, Moment
+from tandem.backup_avro.chain.signatures import SignatureError
+from tandem.backup_avro.documents.checkpoint import Checkpoint, unrestorable
+from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError, bare
+from tandem.backup_avro.selection import moments
+from tandem.backup_avro.selection.moments import PastState
+from tandem.backup_avro.selection.newest_state import choose
+from tandem.backup_avro.selection.state_as_of import AsOf, as_of
+from tandem.sink.store.chain import checkpoints
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.spark_jobs.connector.connector_reader import ConnectorReader
+from tandem.spark_jobs.state.wanted_state import Found, Wish
+
+_SKEW_MS: Final = 5_000
+"""By how much the store's clock may seem to be behind the user's."""
+
+
+def find(reader: ChainReader | ConnectorReader, wish: Wish, *, tolerant: bool = True, merge: bool = True) -> Found:
+    """Find a state in what the store holds now; of a connector's files there is one, see `ConnectorReader.find`.
+
+    With `merge`, what other generations hold beyond the one that is rested on belongs to it.
+    Raises ConfigError for what is not there, RefusedError for what can't be restored, DamagedError if nothing can be
+    read. Unless `tolerant`, one damaged chain is enough for that: whoever can't warn must not take an older state. And
+    one that is forged is enough for everybody, unless a generation or a cut is named.
+    """
+    if isinstance(reader, ConnectorReader):
+        return reader.find(wish)
+    generations = reader.refresh(tolerant=tolerant)
+    lost = reader.lost(generations)
+    if lost and not tolerant:
+        raise lost[max(lost)]
+    generations = [state for state in generations if state.number not in lost]
+    if wish.generation is None and wish.checkpoint is None:
+        refuse_forged(reader)
+    known = {*reader.damaged, *lost, *(state.number for state in reader.history())}
+    if wish.generation is not None and wish.generation not in known:
+        numbers = ", ".join(str(state.number) for state in generations)
+        raise ConfigError(
+            f"pair {reader.pair} has no generation {wish.generation}",
+            remedy=f"there are {numbers}; `tandem status` shows more of them"
+            if numbers
+            else "`tandem status` shows what there is",
+        )
+    unreadable = {**reader.damaged, **lost}
+    if wish.generation in unreadable:
+        raise bare(unreadable[wish.generation])
+    damaged = {number: str(error) for number, error in unreadable.items()}
+    if wish.checkpoint is not None:
+        return named_cut(reader, wish.checkpoint)
+    if damaged and not any(state.complete for state in generations):
+        number, why = max(damaged.items())
+        raise DamagedError(
+            f"no complete generation can be read; generation {number}: {why}",
+            remedy="bring the object back from the bucket's versions, then `tandem verify`",
+        )
+    if wish.at is not None or wish.commit is not None:
+        return moment(reader, generations, wish, damaged=damaged, tolerant=tolerant, merge=merge)
+    return Found(generations=generations, number=wish.generation, damaged=damaged, merge=merge)
+
+
+def refuse_forged(reader: ChainReader) -> None:
+    """Raise SignatureError for the newest generation that somebody has forged: what is left may be what he wants."""
+    forged = {number: error for number, error in reader.damaged.items() if isinstance(error, SignatureError)}
+    if forged:
+        number, error = max(forged.items())
+        raise SignatureError(
+            f"generation {number}: {error.args[0]}",
+            remedy=f"{error.remedy}; to take another generation all the same, name it",
+        )
+
+
+def moment(
+    reader: ChainReader,
+    generations: Sequence[Generation],
+    wish: Wish,
+    *,
+    damaged: Mapping[int, str] | None = None,
+    tolerant: bool = True,
+    merge: bool = True,
+) -> Found:
+    """Find the moment that a wish names, in the objects that there are now.
+
+    With `merge`, what other generations held by a time belongs to its state (see `select_as_of`). A commit is just what
+    its chain says. Another generation whose chain can't be read any more is left out, if `tolerant`, and named.
+    """
+    present, seq = _entry(reader, generations, wish)
+    past = [_picture(reader, present, reader.load(present.number, upto=seq), wish.at)]
+    basis, unreadable = {present.number: present.seq}, dict(damaged or {})
+    if merge and wish.at is not None:
+        for other, last in moments.moments_beside(generations, present.number, wish.at):
+            try:
+                past.append(_picture(reader, other, _past(reader, other, last, wish.at), wish.at))
+            except (NewerFormatError, SignatureError):
+                raise
+            except DamagedError as error:
+                if not tolerant:
+                    raise
+                unreadable[other.number] = str(error)
+            else:
+                basis[other.number] = other.seq
+    return Found(
+        generations=[item.generation for item in past],
+        number=wish.generation,
+        past=past,
+        asked=wish.at,
+        basis=basis,
+        damaged=unreadable,
+        merge=merge,
+    )
+
+
+def _past(reader: ChainReader, present: Generation, last: Moment, at: int) -> Generation:
+    """Return a chain up to its last moment by `at`, without reading it again if it has had none since."""
+    ended = present.sealed_at is not None and present.sealed_at <= at and last.seq == present.moments[-1].seq
+    return present if ended else reader.load(present.number, upto=last.seq)
+
+
+def _picture(reader: ChainReader, present: Generation, past: Generation, at: int | None) -> AsOf:
+    """Picture a generation as of its last entry in `past`, or as of a mark after that which comes up to `at`."""
+    marked = None if at is None else _between(reader, present, past, at)
+    then, state = marked or (past, moments.past_state(past))
+    return as_of(then, state, present)
+
+
+def _between(
+    reader: ChainReader, present: Generation, past: Generation, at: int
+) -> tuple[Generation, PastState] | None:
+    """Look for marks up to `at` that the next commit after `past` has, or the one after that.
+
+    A commit is in the chain, and has its time, when all of its objects are stored: hours after it was cut, if the store
+    was away. What came meanwhile is in the next one, and so are the marks of then. The one after that was cut later
+    than the first one was in the chain.
+    """
+    following = list(_commits_after(reader, present, past, at))
+    for before, seq, marks in reversed(following):
+        then = past if before == past.seq else reader.load(present.number, upto=before)
+        found = moments.marked(then, reader.load(present.number, upto=seq), marks, at)
+        if found is not None:
+            return found
+    return None
+
+
+def _commits_after(
+    reader: ChainReader, present: Generation, past: Generation, at: int
+) -> Iterator[tuple[int, int, Sequence[Mark]]]:
+    """Yield of the two commits after `past`, if they have a mark up to `at`: the one before, itself, and its marks."""
+    before = past.seq
+    for _ in range(2):
+        seq = moments.commit_after(present, before)
+        if seq is None:
+            return
+        [(entry, _hash)] = reader.entries(present.number, seq, seq)
+        if any(mark.at <= at for mark in entry.marks):
+            yield before, seq, entry.marks
+        before = seq
+
+
+def _entry(reader: ChainReader, generations: Sequence[Generation], wish: Wish) -> tuple[Generation, int]:
+    """Return the generation that a moment is read from, and the moment's entry."""
+    there = [state for state in generations if wish.generation in {None, state.number}]
+    if wish.commit is not None:
+        state = choose(there, wish.generation)
+        return state, moments.moment_of(state, wish.commit).seq
+    assert wish.at is not None
+    now = now_ms(reader.store)
+    if wish.at > now + _SKEW_MS:
+        raise ConfigError(
+            f"the moment {iso(wish.at)} lies in the future: the store's clock says {iso(now)}",
+            remedy="leave it out for the newest state",
+        )
+    state, found = moments.moment_at(there, wish.at)
+    return state, found.seq
+
+
+def named_cut(reader: ChainReader, checkpoint_id: str, *, upto: int | None = None) -> Found:
+    """Find a checkpoint in its generation as of the entry that completed it: what came later is none of it.
+
+    Its objects of then are kept for as long as it is. After that merging goes on without regard to it, and its records
+    are in the objects that there are now, as of entry `upto` if a run rests on that. The reader must have been
+    refreshed. Raises ConfigError, RefusedError.
+    """
+    found = _checkpoint(reader, checkpoint_id)
+    outcome = found.outcome
+    assert outcome is not None
+    assert outcome.generation is not None
+    past = reader.load(outcome.generation, upto=outcome.seq)
+    keep_until = found.request.keep_until
+    basis = None
+    if keep_until is not None and now_ms(reader.store) >= keep_until:
+        present = reader.load(outcome.generation, upto=upto)
+        past, basis = moments.with_objects_of(past, present), {present.number: present.seq}
+    return Found(generations=[past], basis=basis, cut=found.request.cut)
+
+
+def _checkpoint(reader: ChainReader, checkpoint_id: str) -> Checkpoint:
+    """Return a checkpoint that can be restored by what the reader saw last. Raises ConfigError, RefusedError."""
+    found = checkpoints.find(reader.store, reader.pair, checkpoint_id)
+    if found is None:
+        raise ConfigError(
+            f"pair {reader.pair} has no checkpoint {checkpoint_id}",
+            remedy="`tandem checkpoint list` shows those there are",
+        )
+    states = {state.number: state for state in reader.history() if state.number not in reader.damaged}
+    why_not = unrestorable(found, states, now_ms(reader.store))
+    if why_not is not None:
+        raise RefusedError(
+            f"checkpoint {checkpoint_id} can't be restored: {why_not}",
+            remedy="choose another one (`tandem checkpoint list`), or restore the newest state without --checkpoint",
+        )
+    return found

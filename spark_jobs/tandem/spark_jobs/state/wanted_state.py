@@ -1,0 +1,168 @@
+"""Which state of the backup is read: what the user chose, what was found for it, and what to warn of. Pure.
+
+Shared by all that read a backup: restore, the data source, `tandem records`, `tandem export`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tandem.backup_avro.chain.entries import PartitionKey, Topic, iso
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import ConfigError
+from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, select, select_cut
+from tandem.backup_avro.selection.state_as_of import LAGGING_MS, AsOf, Known, known, select_as_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """Which state: the newest, unless at most one of these says another one.
+
+    `at`: the last moment at or before it (ms by the store's clock). `commit`: a chain entry of `generation`.
+    `checkpoint`: a named cut, which goes with no `generation`. `generation` None: any.
+    """
+
+    generation: int | None = None
+    at: int | None = None
+    commit: int | None = None
+    checkpoint: str | None = None
+
+    def check(self, prefix: str = "") -> None:
+        """Raise ConfigError if these contradict each other; `prefix` is what options begin with, such as `--`."""
+        states = {"at": self.at, "commit": self.commit, "checkpoint": self.checkpoint}
+        given = [f"{prefix}{name}" for name, value in states.items() if value is not None]
+        if self.checkpoint is not None and self.generation is not None:
+            raise ConfigError(
+                f"{prefix}checkpoint goes without {prefix}generation", remedy="a checkpoint knows its generation"
+            )
+        if self.commit is not None and self.generation is None:
+            raise ConfigError(
+                f"{prefix}commit goes with {prefix}generation", remedy="each generation numbers its entries for itself"
+            )
+        if len(given) > 1:
+            raise ConfigError(f"{' and '.join(given)} each say which state", remedy="give one of them")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A state that no chain tells of: what is read, what to know before relying on it, and how its records are read.
+
+    `reading` is part of a plan's identity: the same files, read otherwise, are another plan.
+    """
+
+    selection: Selection
+    notes: tuple[str, ...]
+    reading: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The generations that hold the state that was wished for.
+
+    With a `cut` the first of `generations` is the one that holds it, as of that entry. With a `past` they are what that
+    pictures, the first one what is rested on; `asked` is the time (ms) that was asked for. `basis` are the chain
+    entries that were read, if they are not those of `generations`.
+    `number` is the generation to rest on, None: the best. `damaged` are those that could not be read, with the reason.
+    `merge`: what others hold beyond it is added. With a `ready` state there are no generations, nothing else is set.
+    """
+
+    generations: Sequence[Generation]
+    number: int | None = None
+    cut: Mapping[PartitionKey, int] | None = None
+    past: Sequence[AsOf] = ()
+    asked: int | None = None
+    basis: Mapping[int, int] | None = None
+    damaged: Mapping[int, str] = field(default_factory=dict)
+    merge: bool = True
+    ready: Ready | None = None
+
+    def select(self, *, wanted: Callable[[Topic], bool], removed: bool) -> Selection:
+        """Select what is read. With `removed`, topics that the cluster has deleted count too (see `select`).
+
+        RefusedError if no generation will do.
+        """
+        if self.ready is not None:
+            kept = tuple(item for item in self.ready.selection.partitions if wanted(item.topic))
+            return replace(self.ready.selection, partitions=kept)
+        if self.cut is not None:
+            return select_cut(self.generations[0], self.cut, wanted=wanted)
+        if self.past:
+            first, *others = self.past
+            return select_as_of(first, others if self.merge else (), freely=self.number is None, wanted=wanted)
+        return select(self.generations, number=self.number, wanted=wanted, merge=self.merge, removed=removed)
+
+    def known(self, selection: Selection) -> Known | None:
+        """Return as of when a selection of this state is, and what lags behind that; None unless it is a moment."""
+        return known(selection, self.past) if self.past else None
+
+    def doubts(self, selection: Selection) -> list[str]:
+        """Return what the user should know about a selection of this state before relying on it."""
+        return list(self.notes) + doubts(
+            generation=selection.generation,
+            partitions=sorted(selection.partitions, key=lambda item: (item.topic.name, item.key.partition)),
+            incomplete=selection.incomplete,
+            past=self.known(selection),
+            asked=self.asked,
+            damaged=self.damaged,
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a state that no chain tells of says of itself."""
+        return () if self.ready is None else self.ready.notes
+
+    def basis_of(self, selection: Selection) -> Mapping[int, int]:
+        """Return generation -> the last chain entry that was read of it, for each that the selection rests on."""
+        read = self.basis if self.basis is not None else {state.number: state.seq for state in self.generations}
+        return {number: seq for number, seq in read.items() if number in selection.used}
+
+
+def doubts(
+    *,
+    generation: int,
+    partitions: Sequence[PartitionSelection],
+    incomplete: Iterable[str],
+    past: Known | None,
+    asked: int | None,
+    damaged: Mapping[int, str],
+) -> list[str]:
+    """Return what the user should know about a state before relying on it; `partitions` in the order of reading."""
+    found = [f"generation {number} can't be read: {why}" for number, why in sorted(damaged.items())]
+    found += [f"{name} is incomplete in generation {generation} and is left out" for name in incomplete]
+    found += _lagging(partitions, past, asked)
+    removed = dict.fromkeys(item.topic.name for item in partitions if item.topic.removed)
+    found += [f"{name} was deleted from the cluster; this is its last backup" for name in removed]
+    found += [f"{item.topic.name}-{item.key.partition}: {item.warning}" for item in partitions if item.warning]
+    return found + _expired(partitions)
+
+
+def _expired(partitions: Iterable[PartitionSelection]) -> list[str]:
+    """Name the topics of which the backup has let go what may have been there: by age or size, so mostly the oldest."""
+    lost: dict[str, list[PartitionSelection]] = {}
+    for item in partitions:
+        if item.expired is not None:
+            lost.setdefault(item.topic.name, []).append(item)
+    found = []
+    for name, items in lost.items():
+        more = f" and of {len(items) - 1} more partitions" if len(items) > 1 else ""
+        found.append(
+            f"{name}: `tandem retention` has let go of records since that this state may have held (of partition "
+            f"{items[0].key.partition} below offset {items[0].expired}{more}): it is not all that was there then"
+        )
+    return found
+
+
+def _lagging(partitions: Iterable[PartitionSelection], past: Known | None, asked: int | None) -> list[str]:
+    """Name the partitions whose end was not known as of the moment: some of what was written by then is missing."""
+    if past is None:
+        return []
+    found = []
+    if asked is not None and asked - past.at > LAGGING_MS:
+        found.append(f"the last moment before {iso(asked)} is {iso(past.at)}: what was written in between is missing")
+    return found + [
+        f"{item.topic.name}-{item.key.partition} was last known to be at its end "
+        f"{past.lagging[item.key] / 1000:.0f} s before the moment"
+        for item in partitions
+        if item.key in past.lagging
+    ]

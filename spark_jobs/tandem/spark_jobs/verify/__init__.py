@@ -1,0 +1,1 @@
+"""`tandem verify`: objects against what the chains say, and copies key by key against each other or the live topics."""

@@ -1,0 +1,598 @@
+"""`tandem verify --against-topic` and `--against-generation`: two copies of each partition, key by key.
+
+Spark tasks, one per partition. What to make of the records is `compare_plan`'s.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final
+
+from tandem.backup_avro.chain.entries import PartitionKey, Topic, number_setting
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
+from tandem.backup_avro.selection.coverage import common_offset
+from tandem.backup_avro.selection.newest_state import PartitionSelection, Slice, choose, select
+from tandem.sink.encryption.key_ring import keys_of
+from tandem.sink.encryption.objects import require_keys
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.sink.transcode.choice import best_bodies
+from tandem.sink.transcode.segment import Segment
+from tandem.spark_jobs.reading.live_log import LiveLog
+from tandem.spark_jobs.reading.object_reader import Body, ObjectReader, StoreAddress, require_pair
+from tandem.spark_jobs.reading.task_objects import slim
+from tandem.spark_jobs.spark.job_progress import telling
+from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.spark.task_attempts import is_last
+from tandem.spark_jobs.state.find_state import refuse_forged
+from tandem.spark_jobs.verify.compare_plan import (
+    NAMED,
+    Comparison,
+    Facts,
+    KeyFinding,
+    PartitionResult,
+    Seen,
+    Suspect,
+    Verdict,
+    seen,
+    told,
+    verdict,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DELETE_RETENTION: Final = "delete.retention.ms"
+_DAY_MS: Final = 86_400_000
+_BACKUP: Final = ("backup", "topic")
+_PATIENCE_S: Final = 600.0
+"""How long a topic is read beyond the cut for the keys in doubt."""
+_FEWEST, _MOST = 5, 100_000
+"""Findings of a partition, and of all, that are told in full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicTask:
+    """Compare the backup of one partition, `slices` up to `cut`, with the live one. `head_at` is as of the cut.
+
+    `let_go` as in `Facts`, of the backup.
+    """
+
+    name: str
+    key: PartitionKey
+    slices: tuple[Slice, ...]
+    start: int
+    let_go: int
+    cut: int
+    sound: int
+    doubt: str | None
+    head_at: int
+    delete_retention_ms: int
+    compacted: bool
+    read_committed: bool
+    store: StoreAddress
+    cluster: Cluster
+    named: int = NAMED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationTask:
+    """Compare one partition in two generations. `beyond` is what each has from the cut on."""
+
+    name: str
+    key: PartitionKey
+    names: tuple[str, str]
+    slices: tuple[tuple[Slice, ...], tuple[Slice, ...]]
+    beyond: tuple[tuple[Slice, ...], tuple[Slice, ...]]
+    starts: tuple[int, int]
+    let_go: tuple[int, int]
+    cut: int
+    expired: str | None
+    compacted: bool
+    store: StoreAddress
+    named: int = NAMED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """The outcome. `against` says with what; `not_compared` names topics or partitions and why.
+
+    `generation` is the newest that the backup's side rests on.
+    """
+
+    pair: str
+    against: str
+    generation: int
+    partitions: tuple[PartitionResult, ...]
+    not_compared: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def findings(self) -> list[KeyFinding]:
+        """The findings that are told in full."""
+        return [finding for one in self.partitions for finding in one.findings]
+
+    @property
+    def lost(self) -> int:
+        """How many findings there are of which only the backup (the older generation) has the record."""
+        return sum(one.lost for one in self.partitions)
+
+    @property
+    def clean(self) -> bool:
+        """Whether something was compared, and nothing was found."""
+        return bool(self.partitions) and all(one.clean for one in self.partitions)
+
+
+Tell = Callable[[int, int], None]
+
+
+# --- against the topic ------------------------------------------------------------------------------------------------
+
+
+def against_topic(
+    spark: SparkSession,
+    address: StoreAddress,
+    pair: str,
+    cluster: Cluster,
+    *,
+    topics: Sequence[str] | None = None,
+    tell: Tell | None = None,
+) -> Compared:
+    """Compare what a restore of the newest state would bring back with the live topics, up to the backup's ends.
+
+    Raises ConfigError for topics that are not in the backup, RefusedError if nothing can be restored, SignatureError as
+    a restore does if a generation is forged, DamagedError for chains, errors of the cluster; what is damaged in objects
+    is told with its partition.
+    """
+    require_pair(address, pair)
+    reader = ChainReader(address.open(), pair)
+    numbers = [state.number for state in reader.refresh(tolerant=True)]
+    with pins.held(reader.store, pair, numbers, owner="verify"):
+        states = reader.refresh(tolerant=True)
+        refuse_forged(reader)
+        lost = reader.lost(states)
+        states = [state for state in states if state.number not in lost]
+        wanted = None if topics is None else frozenset(topics)
+        selection = select(
+            states, wanted=lambda topic: wanted is None or topic.name in wanted, removed=wanted is not None
+        )
+        if wanted is not None:
+            _check_wanted(wanted, selection.partitions)
+        require_keys(reader.store, selection.partitions)
+        by_number = {state.number: state for state in states}
+        comparable, not_compared = _live(cluster, selection.partitions)
+        not_compared |= dict.fromkeys(selection.incomplete, "no complete generation has read it through")
+        tasks = [_topic_task(piece, by_number, address, cluster) for piece in comparable]
+        tasks.sort(key=lambda task: -sum(piece.part.end - piece.part.start for piece in task.slices))
+        found = _run(spark, tasks, _compare_topics, tell)
+    damaged = {**reader.damaged, **lost}
+    return Compared(
+        pair=pair,
+        against="topic",
+        generation=selection.generation,
+        partitions=found,
+        not_compared=not_compared,
+        warnings=tuple(f"generation {number} can't be read: {why}" for number, why in sorted(damaged.items())),
+    )
+
+
+def _check_wanted(wanted: frozenset[str], partitions: Iterable[PartitionSelection]) -> None:
+    missing = wanted - {piece.topic.name for piece in partitions}
+    if missing:
+        raise ConfigError(
+            f"the backup holds no complete partition of {', '.join(sorted(missing))}",
+            remedy="`tandem status` shows what is backed up",
+        )
+
+
+def _live(
+    cluster: Cluster, partitions: Iterable[PartitionSelection]
+) -> tuple[list[PartitionSelection], dict[str, str]]:
+    """Return the partitions that the cluster has in the same life of their topic, and why not the others."""
+    names = {piece.topic.name for piece in partitions}
+    with ClusterAdmin(cluster.props) as admin:
+        infos = {info.name: info for info in admin.topics(names)}
+    same, not_compared = [], {}
+    for piece in partitions:
+        info = infos.get(piece.topic.name)
+        place = f"{piece.topic.name}-{piece.key.partition}"
+        if info is None:
+            not_compared[piece.topic.name] = "the cluster has no such topic; the backup is the last there is of it"
+        elif info.topic_id != piece.key.topic_id:
+            not_compared[piece.topic.name] = (
+                f"the topic was deleted and created again: its id is {info.topic_id}, the backup's {piece.key.topic_id}"
+            )
+        elif piece.key.partition not in info.partitions:
+            not_compared[place] = "the cluster has no such partition"
+        else:
+            same.append(piece)
+    return same, not_compared
+
+
+def _topic_task(
+    piece: PartitionSelection,
+    states: Mapping[int, Generation],
+    address: StoreAddress,
+    cluster: Cluster,
+) -> TopicTask:
+    used = [states[number] for number in piece.generations]
+    opening = used[0].opening
+    assert opening is not None
+    return TopicTask(
+        name=piece.topic.name,
+        key=piece.key,
+        slices=slim(piece.slices),
+        start=piece.log_start,
+        let_go=max(_let_go(state, piece.key) for state in used),
+        cut=piece.end,
+        sound=piece.sound,
+        doubt=piece.warning,
+        head_at=max(state.head_at(piece.key) for state in used),
+        delete_retention_ms=_delete_retention_ms(piece.topic),
+        compacted=piece.topic.compacted,
+        read_committed=opening.isolation_level == "read_committed",
+        store=address,
+        cluster=cluster,
+    )
+
+
+def _let_go(state: Generation, key: PartitionKey) -> int:
+    expired = state.expired.get(key)
+    return 0 if expired is None else expired.offset
+
+
+def _delete_retention_ms(topic: Topic) -> int:
+    return number_setting(topic.config, _DELETE_RETENTION, unsaid=_DAY_MS, unclear=0)
+
+
+def compare_topic(task: TopicTask) -> PartitionResult:
+    """Compare one partition with the live one. Raises TransientError, and what can't be read as PermanentError."""
+    began = time.monotonic()
+    reader = ObjectReader(task.store.open(), apart=True)
+    with RawFetcher(task.cluster.props, read_committed=task.read_committed) as fetcher:
+        log = _log_of(fetcher, task)
+        comparison = Comparison()
+        comparison.merge(_seen(_bodies(reader, task.slices)), _seen(log.below(task.cut)))
+        short = log.end
+        suspects = comparison.suspects()
+        doubtful = {key for key, one in suspects.items() if one.lacking == 1}
+        newer = set() if short is not None else set(_until_empty(doubtful, _seen(log.to_head(_PATIENCE_S))))
+        log.look_again()
+        now = now_ms(task.store.open())
+        facts = Facts(
+            topic=task.name,
+            partition=task.key.partition,
+            names=_BACKUP,
+            starts=(task.start, log.start),
+            let_go=(task.let_go, 0),
+            compacted=task.compacted,
+            expired=_expired(task, now),
+            slow=_slow(task, time.monotonic() - began),
+            behind="the topic is written to faster than it can be read" if log.behind else None,
+            doubt=task.doubt,
+            sound=task.sound,
+            short=None
+            if short is None
+            else f"the log ends at offset {short}, below the backup's end: an unclean election has cut it off",
+        )
+        outcome = verdict(suspects, comparison.different, (set(), newer), facts)
+        named = _first(outcome, task.named)
+        keys = _keys(_bodies(reader, _around(task.slices, named)), named)
+        rest = [one.second.offset for key, one in named.items() if key not in keys and one.second is not None]
+        if rest:
+            with RawFetcher(task.cluster.props, read_committed=task.read_committed) as again:
+                log = _log_of(again, task)
+                keys |= _keys(log.below(max(rest) + 1), named)
+    return _result(comparison, outcome, named, keys, facts, cut=task.cut, seconds=time.monotonic() - began)
+
+
+def _log_of(fetcher: RawFetcher, task: TopicTask) -> LiveLog:
+    return LiveLog(
+        fetcher,
+        (task.name, task.key.partition),
+        topic_id=task.key.topic_id,
+        read_committed=task.read_committed,
+        batch_limit=task.cluster.batch_limit,
+    )
+
+
+def _expired(task: TopicTask, now: int) -> str | None:
+    """Say why a key that the topic lacks may have been deleted since the backup's end, None if it can't."""
+    if now - task.head_at < task.delete_retention_ms:
+        return None
+    return (
+        "not in the topic, and the backup's end is older than delete.retention.ms: they may have been deleted since, "
+        "and the tombstones be gone"
+    )
+
+
+def _slow(task: TopicTask, seconds: float) -> str | None:
+    if seconds * 1000 < task.delete_retention_ms:
+        return None
+    return "deleted in the backup; reading took longer than delete.retention.ms, so the tombstones may be gone"
+
+
+# --- against another generation ---------------------------------------------------------------------------------------
+
+
+def against_generation(
+    spark: SparkSession, address: StoreAddress, pair: str, numbers: Sequence[int], *, tell: Tell | None = None
+) -> Compared:
+    """Compare two generations, or one with that which a restore rests on, where both have read a partition.
+
+    Raises ConfigError for numbers that don't exist, RefusedError for a generation that is not complete, or is the one
+    that a restore rests on already, or of another cluster; DamagedError for a chain. With one number SignatureError
+    too, if a generation is forged: a restore would not say then what it rests on.
+    """
+    require_pair(address, pair)
+    reader = ChainReader(address.open(), pair)
+    if len(numbers) == 1:
+        states = reader.refresh(tolerant=True)
+        refuse_forged(reader)
+        numbers = (*numbers, choose(states).number)
+    older, newer = sorted(numbers)
+    if older == newer:
+        raise RefusedError(
+            f"generation {older} is what a restore rests on",
+            remedy="name another one, or two: --against-generation 1,2",
+        )
+    with pins.held(reader.store, pair, (older, newer), owner="verify"):
+        first, second = reader.load(older), reader.load(newer)
+        for state in (first, second):
+            if not state.complete or state.gone:
+                raise RefusedError(
+                    f"generation {state.number} is {'cleared' if state.gone else 'not complete'}",
+                    remedy="`tandem status` shows those that are",
+                )
+        if first.claim.cluster_id != second.claim.cluster_id:
+            raise RefusedError(
+                f"generations {older} and {newer} are of different clusters",
+                remedy="compare two of one cluster; `tandem describe` shows of which cluster each is",
+            )
+        keys_of(reader.store).require((*first.objects.values(), *second.objects.values()))
+        tasks, not_compared = _overlap(first, second, address)
+        found = _run(spark, tasks, _compare_generations, tell)
+    return Compared(
+        pair=pair,
+        against=f"generation {older} with {newer}",
+        generation=newer,
+        partitions=found,
+        not_compared=not_compared,
+    )
+
+
+def _overlap(
+    first: Generation, second: Generation, address: StoreAddress
+) -> tuple[list[GenerationTask], dict[str, str]]:
+    parts = [_parts_by_key(state) for state in (first, second)]
+    names = (f"generation {first.number}", f"generation {second.number}")
+    tasks, not_compared = [], {}
+    for key in sorted(first.positions.keys() | second.positions.keys()):
+        holders = [state for state in (first, second) if state.usable(key)]
+        name = (second if key in second.positions else first).name_of(key)
+        if len(holders) < 2:
+            only = f", only in generation {holders[0].number}" if holders else ""
+            not_compared[name] = f"not read through by both, or being cleared{only}"
+            continue
+        ends = [common_offset(state, key) for state in (first, second)]
+        cut = min(ends)
+        topic = second.topics[key.topic_id]
+        tasks.append(
+            GenerationTask(
+                name=topic.name,
+                key=key,
+                names=names,
+                slices=_both(parts, key, (0, 0), (cut, cut)),
+                beyond=_both(parts, key, (cut, cut), (ends[0], ends[1])),
+                starts=(first.positions[key].log_start, second.positions[key].log_start),
+                let_go=(_let_go(first, key), _let_go(second, key)),
+                cut=cut,
+                expired=_apart(first, second, key, topic),
+                compacted=topic.compacted,
+                store=address,
+            )
+        )
+    return tasks, not_compared
+
+
+def _parts_by_key(state: Generation) -> dict[PartitionKey, list[Slice]]:
+    found: dict[PartitionKey, list[Slice]] = {}
+    for item, part in state.live_parts():
+        found.setdefault(part.key, []).append(
+            Slice(
+                generation=state.number,
+                opening=state.opening,
+                item=item,
+                part=part,
+                low=part.first,
+                high=part.last + 1,
+            )
+        )
+    return found
+
+
+def _both(
+    parts: Sequence[Mapping[PartitionKey, list[Slice]]],
+    key: PartitionKey,
+    lows: tuple[int, int],
+    highs: tuple[int, int],
+) -> tuple[tuple[Slice, ...], tuple[Slice, ...]]:
+    """Return what lies in [low, high) of each side, in the order of offsets."""
+
+    def one(side: int) -> tuple[Slice, ...]:
+        low, high = lows[side], highs[side]
+        inside = [piece for piece in parts[side].get(key, ()) if piece.part.first < high and piece.part.last >= low]
+        inside.sort(key=lambda piece: piece.part.first)
+        return slim(replace(piece, low=max(piece.low, low), high=min(piece.high, high)) for piece in inside)
+
+    return one(0), one(1)
+
+
+def _apart(first: Generation, second: Generation, key: PartitionKey, topic: Topic) -> str | None:
+    """Say why a tombstone may have lived and died between the two readings, None if it can't."""
+    done_at = second.positions[key].base.done_at or 0
+    if done_at - first.head_at(key) < _delete_retention_ms(topic):
+        return None
+    return (
+        f"not in generation {second.number}, which read the log longer than delete.retention.ms after the end of "
+        f"generation {first.number}: they may have been deleted in between, and the tombstones be gone"
+    )
+
+
+def compare_generations(task: GenerationTask) -> PartitionResult:
+    """Compare one partition in two generations. Raises TransientError, and what can't be read as PermanentError."""
+    began = time.monotonic()
+    store = task.store.open()
+    readers = [ObjectReader(store, apart=True), ObjectReader(store, apart=True)]
+    bodies = [_bodies(reader, slices) for reader, slices in zip(readers, task.slices, strict=True)]
+    comparison = Comparison()
+    comparison.merge(_seen(bodies[0]), _seen(bodies[1]))
+    suspects = comparison.suspects()
+    newer: tuple[set[int], set[int]] = (set(), set())
+    for side, beyond in enumerate(task.beyond):
+        doubtful = {key for key, one in suspects.items() if one.lacking == side}
+        newer[side].update(_until_empty(doubtful, _seen(_bodies(readers[side], beyond))))
+    facts = Facts(
+        topic=task.name,
+        partition=task.key.partition,
+        names=task.names,
+        starts=task.starts,
+        let_go=task.let_go,
+        compacted=task.compacted,
+        expired=task.expired,
+    )
+    outcome = verdict(suspects, comparison.different, newer, facts)
+    named = _first(outcome, task.named)
+    keys: dict[int, bytes | None] = {}
+    for side in (0, 1):
+        keys |= _keys(_bodies(readers[side], _around(task.slices[side], named)), named)
+    return _result(comparison, outcome, named, keys, facts, cut=task.cut, seconds=time.monotonic() - began)
+
+
+# --- what both share --------------------------------------------------------------------------------------------------
+
+
+def _bodies(reader: ObjectReader, slices: Iterable[Slice]) -> Iterator[Body]:
+    return chain.from_iterable(map(reader.bodies, slices))
+
+
+def _seen(bodies: Iterable[Body | Segment]) -> Iterator[Seen]:
+    for body in bodies:
+        yield from seen(body.body, best_bodies().spans(body.body, body.records))
+
+
+def _until_empty(doubtful: set[int], records: Iterator[Seen]) -> Iterator[int]:
+    """Yield the keys in doubt that come, and read no further than until all came."""
+    left = set(doubtful)
+    while left:
+        one = next(records, None)
+        if one is None:
+            return
+        if one.key in left:
+            left.remove(one.key)
+            yield one.key
+
+
+def _first(outcome: Verdict, count: int) -> dict[int, Suspect]:
+    """Return the findings that are told in full."""
+    return dict(islice(outcome.findings.items(), count))
+
+
+def _around(slices: Iterable[Slice], named: Mapping[int, Suspect]) -> Iterator[Slice]:
+    """Yield those of `slices` that hold a latest record of a finding."""
+    offsets = sorted(
+        latest.offset for one in named.values() for latest in (one.first, one.second) if latest is not None
+    )
+    for piece in slices:
+        inside = [offset for offset in offsets if piece.low <= offset < piece.high]
+        if inside and inside[-1] >= piece.part.first and inside[0] <= piece.part.last:
+            yield replace(piece, low=max(piece.low, inside[0]), high=min(piece.high, inside[-1] + 1))
+
+
+def _keys(bodies: Iterable[Body | Segment], named: Mapping[int, Suspect]) -> dict[int, bytes | None]:
+    """Return the keys behind the hashes, as far as they come."""
+    found: dict[int, bytes | None] = {}
+    for body in bodies:
+        spans = list(best_bodies().spans(body.body, body.records))
+        for one, span in zip(seen(body.body, spans), spans, strict=True):
+            if one.key in named:
+                found[one.key] = body.body[span[6] : span[7]] if one.key >= 0 else None
+    return found
+
+
+def _result(
+    comparison: Comparison,
+    outcome: Verdict,
+    named: Mapping[int, Suspect],
+    keys: Mapping[int, bytes | None],
+    facts: Facts,
+    *,
+    cut: int,
+    seconds: float,
+) -> PartitionResult:
+    return PartitionResult(
+        topic=facts.topic,
+        partition=facts.partition,
+        start=max(facts.starts),
+        cut=cut,
+        first_records=comparison.records[0],
+        second_records=comparison.records[1],
+        keys=comparison.keys,
+        counts=outcome.counts,
+        lost=outcome.lost,
+        findings=tuple(told(one, keys.get(key), facts, known=key in keys) for key, one in named.items()),
+        explained=outcome.explained,
+        not_judged=outcome.not_judged,
+        seconds=seconds,
+    )
+
+
+def _run(
+    spark: SparkSession,
+    tasks: Sequence[Any],
+    work: Callable[[Any, Iterable[Any]], Iterator[PartitionResult]],
+    tell: Tell | None,
+) -> tuple[PartitionResult, ...]:
+    """Carry the tasks out, each in a Spark task of its own, and tell how many are done."""
+    if not tasks:
+        return ()
+    context = spark.sparkContext
+    done = context.accumulator(0)
+    # All findings come to one place.
+    tasks = [replace(task, named=min(NAMED, max(_FEWEST, _MOST // len(tasks)))) for task in tasks]
+    with telling(lambda: min(done.value, len(tasks)), None if tell is None else lambda count: tell(count, len(tasks))):
+        found = context.parallelize(tasks, len(tasks)).mapPartitions(partial(work, done)).collect()
+    return tuple(sorted(found, key=lambda one: (one.topic, one.partition)))
+
+
+def _compare_topics(done: Any, tasks: Iterable[TopicTask]) -> Iterator[PartitionResult]:  # noqa: ANN401 - an accumulator
+    for task in tasks:
+        yield _guarded(compare_topic, task)
+        done.add(1)
+
+
+def _compare_generations(done: Any, tasks: Iterable[GenerationTask]) -> Iterator[PartitionResult]:  # noqa: ANN401 - as above
+    for task in tasks:
+        yield _guarded(compare_generations, task)
+        done.add(1)
+
+
+def _guarded(work: Callable[[Any], PartitionResult], task: TopicTask | GenerationTask) -> PartitionResult:
+    """Have what would be the same again told with its partition; Spark tries the rest again.
+
+    At the last tries that is told, too: a partition without a leader must not end the comparison of all others.
+    """
+    try:
+        return work(task)
+    except TandemError as error:
+        if isinstance(error, TransientError) and not is_last():
+            raise
+        return PartitionResult(topic=task.name, partition=task.key.partition, start=0, cut=task.cut, error=str(error))

@@ -1,0 +1,361 @@
+"""What two copies of a partition make of each key, and what that says of them. Pure: records in, findings out.
+
+The two are the backup and the live topic, or two generations. Both are read in the order of offsets up to a common
+end, the cut. What compaction has taken from either is no difference: what counts is the latest record of each key, and
+that records of one offset are the same.
+
+A record that one side lacks although it is the other one's latest of its key has been compacted away if the side that
+lacks it has a newer one beyond the cut. So that side is read on, to its own end, for the keys that are in doubt.
+
+Memory: a key costs two integers in a dictionary, 16 bytes of hash and an offset, whatever its size: measured 120 MB per
+million keys on which both sides agree, and 400 MB where they do not. One task compares one partition.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from tandem.backup_avro.record.record_spans import Span
+
+#: Findings that are told in full, at most, per partition; the counts have all.
+NAMED: Final = 1000
+_LONGEST_KEY: Final = 120
+_OFFSET: Final = struct.Struct(">q")
+
+
+class Kind(StrEnum):
+    """What is wrong with a key, from the first side's point of view: the backup, or the first generation."""
+
+    MISSING = "missing"  # the other side has the key, this one has not
+    STALE = "stale"  # the other side has a newer record of it
+    GONE = "should-be-gone"  # this one has a value, the other side nothing, or a tombstone, or an older one
+    RETURNED = "returned"  # this one has a tombstone, and the other side has an older value
+    DIFFERENT = "different"  # the same offset, other content
+
+
+class Seen(NamedTuple):
+    """One record: `key` is a hash of 128 bits, `content` one of all but key and offset, of this process alone.
+
+    Where there is no key, `key` is negative, and another one at each offset: such a record stands for itself.
+    """
+
+    offset: int
+    key: int
+    tombstone: bool
+    content: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyFinding:
+    """One key. Offsets are those of the latest records up to the cut, None where there is none.
+
+    `key` is text or base64, as `encoding` says, cut off after 120 characters. `none`: the record has no key, `unknown`:
+    it is in neither side any more.
+    """
+
+    kind: Kind
+    topic: str
+    partition: int
+    key: str
+    encoding: str
+    first_offset: int | None
+    second_offset: int | None
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionResult:
+    """What comparing one partition showed. `counts` are of all findings, of which `findings` are at most NAMED.
+
+    `cut` is the common end (exclusive), `start` what both sides could still have. `lost` counts the findings of which
+    only the first side has the record (`only_in_first`). `not_judged` says what could not be decided, `error` why the
+    partition could not be read at all. `seconds` is how long it took.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    cut: int
+    first_records: int = 0
+    second_records: int = 0
+    keys: int = 0
+    counts: Mapping[Kind, int] = field(default_factory=dict)
+    lost: int = 0
+    findings: tuple[KeyFinding, ...] = ()
+    explained: int = 0
+    not_judged: Mapping[str, int] = field(default_factory=dict)
+    error: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def clean(self) -> bool:
+        """Whether both sides were read, and say the same."""
+        return self.error is None and not self.counts
+
+
+def seen(body: bytes, spans: Iterable[Span]) -> Iterator[Seen]:
+    """Yield the records of a body, of which `spans` says where they are. Raises what that raises."""
+    blake, number = hashlib.blake2b, int.from_bytes
+    for _, _, offset, timestamp, kind, key_at, key_from, key_to, value_at, _, _, headers_at, end in spans:
+        if key_at >= 0:
+            key = number(blake(body[key_from:key_to], digest_size=16).digest())
+        else:
+            key = ~number(blake(_OFFSET.pack(offset), digest_size=16).digest())
+        content = hash((timestamp, kind, body[value_at if value_at >= 0 else headers_at : end]))
+        yield Seen(offset, key, value_at < 0, content)
+
+
+def shown(key: bytes | None) -> tuple[str, str]:
+    """Return a key as it is shown, and how: `utf8`, `base64` or `none`."""
+    if key is None:
+        return "", "none"
+    try:
+        text, encoding = key.decode(), "utf8"
+    except UnicodeDecodeError:
+        text, encoding = base64.b64encode(key[:_LONGEST_KEY]).decode(), "base64"
+    return (text if len(text) <= _LONGEST_KEY else f"{text[: _LONGEST_KEY - 1]}…"), encoding
+
+
+class Latest(NamedTuple):
+    """The latest record of a key on one side."""
+
+    offset: int
+    tombstone: bool
+
+
+class Suspect(NamedTuple):
+    """A key whose latest records differ. `lacking` is the side, 0 or 1, that lacks the newest one."""
+
+    kind: Kind
+    first: Latest | None
+    second: Latest | None
+    lacking: int
+
+
+class Comparison:
+    """Folds both sides, in the order of their offsets, into the latest record of each key.
+
+    Where both have a record, older ones of its key no longer count, so a key that both agree on is kept once.
+    """
+
+    def __init__(self) -> None:
+        self.different: dict[int, int] = {}
+        self.records = [0, 0]
+        self._agreed: dict[int, int] = {}
+        self._own: tuple[dict[int, int], dict[int, int]] = ({}, {})
+
+    def merge(self, first: Iterable[Seen], second: Iterable[Seen]) -> None:
+        """Take all records of both below the cut, each in ascending order of offsets."""
+        rights = iter(second)
+        right = next(rights, None)
+        for left in first:
+            while right is not None and right.offset < left.offset:
+                self._take(1, right)
+                right = next(rights, None)
+            if right is not None and right.offset == left.offset:
+                self._take_both(left, right)
+                right = next(rights, None)
+            else:
+                self._take(0, left)
+        while right is not None:
+            self._take(1, right)
+            right = next(rights, None)
+
+    def _take(self, side: int, one: Seen) -> None:
+        self.records[side] += 1
+        self._own[side][one.key] = one.offset << 1 | one.tombstone
+
+    def _take_both(self, left: Seen, right: Seen) -> None:
+        self.records[0] += 1
+        self.records[1] += 1
+        if left[1:] != right[1:]:
+            self.different[left.offset] = left.key
+        for one in {left.key, right.key}:
+            for own in self._own:
+                own.pop(one, None)
+        self._agreed[left.key] = left.offset << 1 | left.tombstone
+        if right.key != left.key:
+            self._own[1][right.key] = right.offset << 1 | right.tombstone
+
+    @property
+    def keys(self) -> int:
+        """Number of keys that either side has, tombstones too."""
+        return len(self._agreed) + len((self._own[0].keys() | self._own[1].keys()) - self._agreed.keys())
+
+    def suspects(self) -> dict[int, Suspect]:
+        """Return the keys on which the two differ, by hash."""
+        found = {}
+        for key in self._own[0].keys() | self._own[1].keys():
+            agreed = self._agreed.get(key)
+            first, second = (_latest(own.get(key, agreed)) for own in self._own)
+            suspect = _judge(first, second)
+            if suspect is not None:
+                found[key] = suspect
+        return found
+
+
+def _latest(packed: int | None) -> Latest | None:
+    return None if packed is None else Latest(packed >> 1, bool(packed & 1))
+
+
+def _judge(first: Latest | None, second: Latest | None) -> Suspect | None:
+    """Return what two latest records of a key come to, None if the key is the same, or gone, on both sides."""
+    here = first is not None and not first.tombstone
+    there = second is not None and not second.tombstone
+    if first == second or not (here or there):
+        return None
+    if first is None:
+        return Suspect(Kind.MISSING, first, second, 0)
+    if second is None:
+        return Suspect(Kind.GONE, first, second, 1)
+    if first.offset < second.offset:
+        return Suspect(Kind.STALE if there else Kind.GONE, first, second, 0)
+    return Suspect(Kind.GONE if here else Kind.RETURNED, first, second, 1)
+
+
+def only_in_first(one: Suspect) -> bool:
+    """Whether the first side has a record that the second lacks, without a newer one or a tombstone to explain it.
+
+    A copy of the second side lacks it too: whoever deletes the first in favour of such a copy deletes the record.
+    """
+    return one.kind is Kind.DIFFERENT or (one.kind is Kind.GONE and one.lacking == 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of the two sides besides their records.
+
+    `starts` are the offsets below which a side has nothing because that was deleted, `let_go` those below which `tandem
+    retention` may have taken records of a topic that only deletes out of a side. `expired` says why a key may have been
+    deleted beyond the cut and its tombstone be gone already, None if it can't; `slow` why a tombstone may have gone
+    while the second side was read, `behind` why that was not read to its end. From offset `sound` on, `doubt` says what
+    is wrong with the first side; `short` that the second one ends below the cut. `compacted`: a cleaner may have
+    dropped records without a key.
+    """
+
+    topic: str
+    partition: int
+    names: tuple[str, str]
+    starts: tuple[int, int]
+    let_go: tuple[int, int] = (0, 0)
+    compacted: bool = True
+    expired: str | None = None
+    slow: str | None = None
+    behind: str | None = None
+    doubt: str | None = None
+    sound: int = 0
+    short: str | None = None
+
+
+class Verdict(NamedTuple):
+    """What is left of the suspects: findings by hash, in the order of offsets, and how many were not decided, why."""
+
+    findings: dict[int, Suspect]
+    explained: int
+    not_judged: dict[str, int]
+
+    @property
+    def counts(self) -> dict[Kind, int]:
+        """How many findings there are of each kind."""
+        found: dict[Kind, int] = {}
+        for one in self.findings.values():
+            found[one.kind] = found.get(one.kind, 0) + 1
+        return found
+
+    @property
+    def lost(self) -> int:
+        """How many findings there are of which only the first side has the record."""
+        return sum(map(only_in_first, self.findings.values()))
+
+
+def verdict(
+    suspects: Mapping[int, Suspect], different: Mapping[int, int], newer: tuple[set[int], set[int]], facts: Facts
+) -> Verdict:
+    """Judge the suspects. `newer` are the keys that each side has beyond the cut, `different` offsets and keys."""
+    findings: dict[int, Suspect] = {}
+    not_judged: dict[str, int] = {}
+    explained = 0
+    for key, one in suspects.items():
+        why = _why_not(key, one, facts)
+        if key in newer[one.lacking]:
+            explained += 1
+        elif why is not None:
+            not_judged[why] = not_judged.get(why, 0) + 1
+        else:
+            findings[key] = one
+    for offset, key in different.items():
+        latest = Latest(offset, tombstone=False)
+        findings[key] = Suspect(Kind.DIFFERENT, latest, latest, 0)
+    return Verdict(dict(sorted(findings.items(), key=lambda item: _offset(item[1]))), explained, not_judged)
+
+
+def _offset(one: Suspect) -> int:
+    return max(latest.offset for latest in (one.first, one.second) if latest is not None)
+
+
+def _why_not(key: int, one: Suspect, facts: Facts) -> str | None:
+    """Say why a suspect can't be judged, None if it can."""
+    if _offset(one) < facts.starts[one.lacking]:
+        return f"deleted below the log start of the {facts.names[one.lacking]}"
+    if _offset(one) < facts.let_go[one.lacking]:
+        return f"past the time or size that `tandem retention` keeps in the {facts.names[one.lacking]}"
+    if key < 0 and facts.compacted:
+        return "without a key, which a cleaner drops"
+    if one.lacking == 1 and facts.behind is not None:
+        return facts.behind
+    if one.kind is Kind.GONE and one.second is None:
+        return facts.expired
+    return facts.slow if one.kind is Kind.RETURNED else None
+
+
+def told(one: Suspect, key: bytes | None, facts: Facts, *, known: bool = True) -> KeyFinding:
+    """Return a finding with its key; `known` False if nobody has its bytes any more."""
+    text, encoding = shown(key) if known else ("", "unknown")
+    return KeyFinding(
+        kind=one.kind,
+        topic=facts.topic,
+        partition=facts.partition,
+        key=text,
+        encoding=encoding,
+        first_offset=None if one.first is None else one.first.offset,
+        second_offset=None if one.second is None else one.second.offset,
+        cause=_cause(one, facts),
+    )
+
+
+def _cause(one: Suspect, facts: Facts) -> str:
+    """Return the likely cause. What is known to be wrong with the partition comes first."""
+    if facts.short is not None:
+        return facts.short
+    if facts.doubt is not None and _offset(one) >= facts.sound:
+        return facts.doubt
+    first, other = facts.names
+    match one.kind:
+        case Kind.MISSING | Kind.STALE:
+            return f"the record did not get into the {first}, or the {first} has lost it: `tandem verify` tells"
+        case Kind.GONE if one.second is not None and one.second.offset > _offset_of(one.first):
+            return f"the {first} has missed the tombstone: nobody read the log for longer than delete.retention.ms"
+        case Kind.GONE if one.second is not None:
+            return f"the {other} has lost a newer record: an unclean election, or damage"
+        case Kind.GONE:
+            return (
+                f"the {first} has missed a tombstone that has expired since, or the {other} has lost the record: an "
+                "election, or a replica that was away for longer than delete.retention.ms"
+            )
+        case Kind.RETURNED:
+            return (
+                f"the key has come back in the {other}: a replica that was away for longer than delete.retention.ms "
+                "has lost the tombstone"
+            )
+        case _:
+            return "an unclean election cut the log and it has grown again, or one of the two is damaged"
+
+
+def _offset_of(latest: Latest | None) -> int:
+    return -1 if latest is None else latest.offset

@@ -1,0 +1,223 @@
+"""`tandem verify`: read every object that the chains list, in Spark tasks, and compare it with what the chains say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.heads import Head
+from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
+from tandem.sink.encryption.key_ring import keys_of
+from tandem.sink.store import ObjectMissingError, ObjectStore, StoreDeniedError, StoreTransientError
+from tandem.sink.store.chain import pins
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.object_reader import StoreAddress, get_whole, require_pair
+from tandem.spark_jobs.spark.job_progress import telling
+from tandem.spark_jobs.spark.prefix_listing import list_prefixes
+from tandem.spark_jobs.spark.task_attempts import is_last
+from tandem.spark_jobs.verify import verify_plan
+from tandem.spark_jobs.verify.verify_plan import Fault, Finding, ObjectCheck, ObjectResult, Result, Sampling
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far it is: objects and bytes read, and how many there are."""
+
+    objects: int
+    of_objects: int
+    bytes: int
+    of_bytes: int
+
+
+Tell = Callable[[Progress], None]
+
+_MOST_NOT_GIVEN = 10
+"""Objects of one task that the store may refuse to give before that is taken for an outage."""
+
+
+def verify(
+    spark: SparkSession,
+    address: StoreAddress,
+    pair: str,
+    *,
+    generation: int | None = None,
+    sampling: Sampling | None = None,
+    known: Mapping[int, int] | None = None,
+    heads: Collection[Head] = (),
+    tell: Tell | None = None,
+) -> Result:
+    """Verify one generation, or all that are not cleared. Pins keep what is read from being deleted meanwhile.
+
+    `heads` are entries that must be there, of whatever generation.
+
+    Chains are always read in full, of the objects what `sampling` says. Generations that are being cleared are skipped.
+    `known` is up to which entry chains were read before: nothing else tells that the end of one was deleted.
+    Raises ConfigError if there is nothing of that name; a damaged chain is a finding, and the other generations are
+    still verified.
+    """
+    store = address.open()
+    require_pair(address, pair)
+    look = ChainReader(store, pair)
+    numbers = [generation] if generation is not None else numbers_of(look)
+    with pins.held(store, pair, numbers, owner="verify"):
+        # Before the chains are read whole: what was read of them to find the numbers is not kept beside that.
+        chains = [] if generation is not None else lost_of(look, ()) + missing_heads(look, heads)
+        del look
+        reader = ChainReader(store, pair, whole=True)
+        states, found = load(reader, numbers, strict=generation is not None)
+        chains += found
+        if generation is not None:
+            chains += [finding for finding in lost_of(reader, states) if finding.generation == generation]
+            chains += missing_heads(reader, heads)
+        wanted = [state for state in states if state.clearing is None and not state.gone]
+        skipped = {
+            state.number: "it is cleared" if state.gone else "it is being cleared"
+            for state in states
+            if state not in wanted
+        }
+        chains += [finding for state in states for finding in verify_plan.check_length(state, known or {})]
+        if generation is not None and skipped:
+            raise RefusedError(f"generation {generation}: {skipped[generation]}", remedy="choose another one")
+        checks = verify_plan.plan_objects(wanted)
+        # What should be encrypted and is not is a finding; a key that is not at hand says nothing about the objects.
+        keys_of(store).require(check.item for check in checks if check.item.envelope is not None)
+        left: list[ObjectCheck] = []
+        if sampling is not None:
+            checks, left = verify_plan.sample(checks, sampling)
+        results = _read_all(spark, address, checks, tell)
+        prefixes = {state.number: layout.data_prefix(pair, state.instance, state.number) for state in wanted}
+        listed = list_prefixes(spark, address, list(prefixes.values()))
+    summaries, findings = [], list(chains)
+    for state in wanted:
+        sizes = {info.key: info.size for info in listed[prefixes[state.number]]}
+        said = verify_plan.check_state(state)
+        for check in left:
+            if check.generation == state.number:
+                said += verify_plan.check_listed(check, sizes)
+        summary, found = verify_plan.summarize(state, results, sizes, said)
+        summaries.append(summary)
+        findings.extend(found)
+    return Result(
+        pair=pair,
+        generations=tuple(summaries),
+        findings=tuple(findings),
+        skipped={number: why for number, why in skipped.items() if why != "it is cleared"},
+        sampled=None if sampling is None else verify_plan.sampled(sampling, checks, left),
+    )
+
+
+def numbers_of(reader: ChainReader) -> list[int]:
+    """Return the numbers to look at: those that are not wholly cleared, and those whose chains can't be read.
+
+    All, if a newer release wrote one of them, as the loading then tells which.
+    """
+    try:
+        found = {state.number for state in reader.refresh(tolerant=True)}
+    except DamagedError:
+        return reader.numbers
+    return sorted(found | reader.damaged.keys())
+
+
+def load(reader: ChainReader, numbers: Collection[int], *, strict: bool) -> tuple[list[Generation], list[Finding]]:
+    """Read the chains afresh, after the pins were put, and say what is wrong with them."""
+    states, findings = [], []
+    for number in numbers:
+        try:
+            states.append(reader.load(number))
+        except ConfigError as error:
+            if strict:
+                raise
+            findings.append(_chain(number, error))
+        except DamagedError as error:
+            findings.append(_chain(number, error))
+    return states, findings
+
+
+def lost_of(reader: ChainReader, states: Collection[Generation]) -> list[Finding]:
+    """Return a finding for each generation of which claim or entries are gone where nobody else would see it."""
+    return [_chain(number, error) for number, error in reader.lost(states).items()]
+
+
+def missing_heads(reader: ChainReader, heads: Collection[Head]) -> list[Finding]:
+    """Return a finding for each of `heads` that the store does not hold."""
+    findings = []
+    for head in heads:
+        try:
+            reader.require(head)
+        except DamagedError as error:
+            where = f"entry {head.seq}"
+            findings.append(Finding(generation=head.generation, fault=Fault.HEAD, where=where, message=str(error)))
+    return findings
+
+
+def _chain(number: int, error: Exception) -> Finding:
+    return Finding(generation=number, fault=Fault.CHAIN, where=f"generation {number}", message=str(error))
+
+
+def _read_all(
+    spark: SparkSession, address: StoreAddress, checks: list[ObjectCheck], tell: Tell | None
+) -> list[ObjectResult]:
+    if not checks:
+        return []
+    context = spark.sparkContext
+    tasks = verify_plan.group(checks, parallelism=context.defaultParallelism)
+    total = sum(check.item.bytes for check in checks)
+    objects, read = context.accumulator(0), context.accumulator(0)
+
+    def progress() -> Progress:
+        # A task that was tried again has counted some objects twice.
+        return Progress(
+            objects=min(objects.value, len(checks)),
+            of_objects=len(checks),
+            bytes=min(read.value, total),
+            of_bytes=total,
+        )
+
+    with telling(progress, tell):
+        work = partial(_check_all, address, objects, read)
+        results: list[ObjectResult] = context.parallelize(tasks, len(tasks)).flatMap(work).collect()
+    return results
+
+
+def _check_all(
+    address: StoreAddress,
+    objects: Any,  # noqa: ANN401 - an accumulator of PySpark's, which has no types
+    read: Any,  # noqa: ANN401 - as above
+    checks: Iterable[ObjectCheck],
+) -> Iterator[ObjectResult]:
+    """Check one task's objects. Errors of the store end the task, and Spark tries it again.
+
+    At the last tries they are findings: an object whose volume is lost, or that was archived, must not keep all others
+    from being looked at. Too many of them are an outage, and end the job.
+    """
+    store = address.open()
+    patience = _MOST_NOT_GIVEN if is_last() else 0
+    for check in checks:
+        try:
+            result = check_one(store, check)
+        except (StoreTransientError, StoreDeniedError) as error:
+            patience -= 1
+            if patience < 0:
+                raise
+            result = verify_plan.not_given(check, error)
+        yield result
+        objects.add(1)
+        read.add(check.item.bytes)
+
+
+def check_one(store: ObjectStore, check: ObjectCheck) -> ObjectResult:
+    """Read one object and return what is wrong with it. Raises errors of the store."""
+    try:
+        data = get_whole(store, check.item)
+    except ObjectMissingError:
+        return verify_plan.missing(check)
+    except DamagedError as error:
+        return verify_plan.unreadable(check, error)
+    return verify_plan.check_object(check, data, keys_of(store))

@@ -1,0 +1,412 @@
+"""What `tandem verify` looks at, and what it makes of it. Pure: states and bytes in, findings out.
+
+A finding is a mismatch: the backup is not what its chain says, or the chain not what its rules say. What is merely
+worth knowing (orphans, partitions that are not complete yet) is counted in the figures, not a finding.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import repeat
+from typing import Final
+
+from tandem.backup_avro.chain.entries import Base, Opening, Part, PartitionKey, StoredObject
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.errors import DamagedError, TandemError
+from tandem.backup_avro.record.container import Header, decompress, iter_blocks
+from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
+from tandem.sink.encryption.objects import open_object, part_hashes
+from tandem.spark_jobs.reading.object_figures import Seen
+from tandem.spark_jobs.reading.object_reader import check_bytes, open_container
+
+#: Bytes of objects that one task reads. Smaller tasks tell progress earlier; each costs some 50 ms.
+TASK_BYTES: Final = 64 * 1024 * 1024
+_MIN_TASK_BYTES: Final = 1024 * 1024
+
+
+class Fault(StrEnum):
+    """What is wrong."""
+
+    CHAIN = "chain"  # an entry is missing, damaged, not signed as it must be, or breaks a rule
+    HEAD = "head"  # an entry that is known to have been written is not in the store
+    MISSING = "missing"  # an object that the chain lists is not in the store
+    UNREADABLE = "unreadable"  # the store does not give it, at three tries some time apart, though it gives others
+    CHECKSUM = "checksum"  # its size or SHA-256 is another
+    CONTAINER = "container"  # the Avro file can't be read, or has another codec or sync marker than its generation
+    FOREIGN = "foreign"  # records of another topic or partition
+    ORDER = "order"  # offsets do not ascend
+    COUNTS = "counts"  # records, tombstones, first, last, timestamps differ from the chain's
+    TWICE = "twice"  # two parts that both count hold the same offsets
+    OUTSIDE = "outside"  # a part that counts lies where nothing was read
+    COVERAGE = "coverage"  # a base is said to be done and is not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One mismatch. `where` is an object's key, a chain entry, or topic-partition."""
+
+    generation: int
+    fault: Fault
+    where: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectCheck:
+    """An object to read and what the chain says of it; `topics` are the names behind the topic ids of its parts."""
+
+    generation: int
+    item: StoredObject
+    opening: Opening
+    topics: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectResult:
+    """What reading one object showed. Figures count what was read, whatever was found."""
+
+    generation: int
+    bytes: int = 0
+    records: int = 0
+    tombstones: int = 0
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationResult:
+    """Figures of one generation. `incomplete` and `tainted` name partitions; bytes are those of stored objects.
+
+    `replaced` and `orphans` are in the store, but not, or no longer, in the chain. What a running instance has uploaded
+    and not committed yet is among the orphans.
+    """
+
+    generation: int
+    instance: str
+    state: str
+    seq: int
+    objects: int
+    bytes: int
+    records: int
+    tombstones: int
+    partitions: int
+    incomplete: tuple[str, ...]
+    tainted: tuple[str, ...]
+    replaced: int
+    replaced_bytes: int
+    orphans: tuple[str, ...]
+    orphans_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Read a random share of the objects: at least `percent` of their bytes (more than 0, at most 100)."""
+
+    percent: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """What a sampling left out: of the other objects only presence and size were looked at."""
+
+    percent: float
+    seed: int
+    objects: int
+    of_objects: int
+    bytes: int
+    of_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The outcome of a verification. `skipped` says of which generations nothing was read, and why.
+
+    `sampled` is None if everything was read.
+    """
+
+    pair: str
+    generations: tuple[GenerationResult, ...]
+    findings: tuple[Finding, ...]
+    skipped: Mapping[int, str] = field(default_factory=dict)
+    sampled: Sampled | None = None
+
+    @property
+    def clean(self) -> bool:
+        """Whether everything is as the chains say."""
+        return not self.findings
+
+
+def state_name(state: Generation) -> str:
+    """Return one word for how far a generation has come."""
+    if state.cleared is not None:
+        return "cleared" if state.gone else "kept in part"
+    if state.clearing is not None:
+        return "clearing"
+    if state.sealed:
+        return "sealed"
+    return "complete" if state.complete else "building"
+
+
+def plan_objects(states: Iterable[Generation]) -> list[ObjectCheck]:
+    """Return every object that the chains list."""
+    return [
+        ObjectCheck(
+            generation=state.number,
+            item=item,
+            opening=state.opening,
+            topics={part.key.topic_id: _topic(state, part.key.topic_id) for part in item.parts},
+        )
+        for state in states
+        if state.opening is not None
+        for item in state.objects.values()
+    ]
+
+
+def _topic(state: Generation, topic_id: str) -> str:
+    topic = state.topics.get(topic_id)
+    return topic.name if topic is not None else topic_id
+
+
+def sample(checks: Iterable[ObjectCheck], sampling: Sampling) -> tuple[list[ObjectCheck], list[ObjectCheck]]:
+    """Return the objects to read and the others. The same objects and seed give the same choice.
+
+    Each object is as likely as any other of its size to be read, and a large one counts for its bytes.
+    """
+    ordered = sorted(checks, key=lambda check: check.item.key)
+    random.Random(sampling.seed).shuffle(ordered)  # noqa: S311 - nothing is secret about it
+    wanted = sum(check.item.bytes for check in ordered) * sampling.percent / 100
+    taken: list[ObjectCheck] = []
+    size = 0
+    while ordered and size < wanted:
+        taken.append(ordered.pop())
+        size += taken[-1].item.bytes
+    return taken, ordered
+
+
+def sampled(sampling: Sampling, taken: Collection[ObjectCheck], left: Collection[ObjectCheck]) -> Sampled:
+    """Return what a sampling came to."""
+    size = sum(check.item.bytes for check in taken)
+    return Sampled(
+        percent=sampling.percent,
+        seed=sampling.seed,
+        objects=len(taken),
+        of_objects=len(taken) + len(left),
+        bytes=size,
+        of_bytes=size + sum(check.item.bytes for check in left),
+    )
+
+
+def check_listed(check: ObjectCheck, listed: Mapping[str, int]) -> list[Finding]:
+    """Return what a listing (key to bytes) says against an object that is not read."""
+    size = listed.get(check.item.key)
+    if size is None:
+        return [_of(check, Fault.MISSING, _NOT_THERE)]
+    if size != check.item.bytes:
+        return [_of(check, Fault.CHECKSUM, f"has {size} bytes, the chain says {check.item.bytes}")]
+    return []
+
+
+def group(checks: Sequence[ObjectCheck], *, parallelism: int) -> list[list[ObjectCheck]]:
+    """Cut the checks into tasks of about equal bytes: at least two per core if there is enough to do."""
+    total = sum(check.item.bytes for check in checks)
+    limit = min(TASK_BYTES, max(_MIN_TASK_BYTES, total // max(1, 2 * parallelism)))
+    tasks: list[list[ObjectCheck]] = []
+    room = 0
+    for check in checks:
+        if not tasks or room < check.item.bytes:
+            tasks.append([])
+            room = limit
+        tasks[-1].append(check)
+        room -= check.item.bytes
+    return tasks
+
+
+def check_state(state: Generation) -> list[Finding]:
+    """Return what is wrong with a generation as its chain tells it, without reading an object."""
+    findings = []
+    for key, position in sorted(state.positions.items()):
+        if position.base.complete and not _is_whole(position.base):
+            message = (
+                f"the base [{position.base.start}, {position.base.end}) is said to be done, {position.base.done} is"
+            )
+            findings.append(_finding(state, Fault.COVERAGE, state.name_of(key), message))
+    by_key: dict[PartitionKey, list[tuple[Part, str]]] = {}
+    for item, part in state.live_parts():
+        by_key.setdefault(part.key, []).append((part, item.key))
+    for key, parts in sorted(by_key.items()):
+        for part, where in parts:
+            problem = _outside(state, part)
+            if problem:
+                findings.append(_finding(state, Fault.OUTSIDE, where, f"{state.name_of(key)}: {problem}"))
+        findings.extend(_twice(state, key, parts))
+    return findings
+
+
+def check_length(state: Generation, known: Mapping[int, int]) -> list[Finding]:
+    """Return a finding if a chain ends before the entry that it was `known` to have."""
+    before = known.get(state.number, 0)
+    if state.seq >= before:
+        return []
+    message = f"it was read up to entry {before} before, and ends at entry {state.seq} now"
+    return [_finding(state, Fault.CHAIN, f"generation {state.number}", message)]
+
+
+def _is_whole(base: Base) -> bool:
+    return base.start >= base.end or base.done == ((base.start, base.end),)
+
+
+def _outside(state: Generation, part: Part) -> str | None:
+    """Say why no reading that counts can have brought `part`, None if one can."""
+    position = state.positions.get(part.key)
+    what = f"offsets {part.first} to {part.last}"
+    if position is None:
+        return f"{what}, but the chain has no position"
+    base = position.base
+    if part.scan is None:
+        if base.end <= part.first and part.last < position.offset:
+            return None
+        return f"{what} of the tail lie outside [{base.end}, {position.offset})"
+    ranges = [*base.done, *((low, high) for low, high, attempt in base.open if attempt == part.scan)]
+    if any(low <= part.first and part.last < high for low, high in ranges):
+        return None
+    return f"{what} of base attempt {part.scan} lie outside what was read, {ranges}"
+
+
+def _twice(state: Generation, key: PartitionKey, parts: Iterable[tuple[Part, str]]) -> Iterator[Finding]:
+    ordered = sorted(parts, key=lambda item: (item[0].first, item[0].last))
+    reach: tuple[Part, str] | None = None
+    for part, where in ordered:
+        if reach is not None and part.first <= reach[0].last:
+            message = f"{state.name_of(key)}: offsets {part.first} to {part.last} overlap with {reach[1]}"
+            yield _finding(state, Fault.TWICE, where, message)
+        if reach is None or part.last > reach[0].last:
+            reach = (part, where)
+
+
+def _finding(state: Generation, fault: Fault, where: str, message: str) -> Finding:
+    return Finding(generation=state.number, fault=fault, where=where, message=message)
+
+
+_NOT_THERE: Final = "it is in the chain, but not in the store"
+
+
+def missing(check: ObjectCheck) -> ObjectResult:
+    """Return the result for an object that is not in the store."""
+    return _failed(check, Fault.MISSING, _NOT_THERE, 0)
+
+
+def unreadable(check: ObjectCheck, error: DamagedError) -> ObjectResult:
+    """Return the result for an object that is not worth reading: of another size, or damaged by the store's word."""
+    return _failed(check, Fault.CHECKSUM, error.about(check.item.key), 0)
+
+
+def not_given(check: ObjectCheck, error: TandemError) -> ObjectResult:
+    """Return the result for an object that the store does not give."""
+    return _failed(check, Fault.UNREADABLE, str(error), 0)
+
+
+def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> ObjectResult:
+    """Return what is wrong with an object's bytes: checksum, encryption, the container, then every record.
+
+    Raises MissingKeyError and errors of the KMS: those say nothing about the object.
+    """
+    try:
+        check_bytes(check.item, stored)
+        data = open_object(keys, check.item, stored)
+    except DamagedError as error:
+        return _failed(check, Fault.CHECKSUM, error.about(check.item.key), len(stored))
+    try:
+        header = open_container(data)
+        _check_header(header, check.opening)
+    except DamagedError as error:
+        return _failed(check, Fault.CONTAINER, str(error), len(stored))
+    records = tombstones = 0
+    findings: list[Finding] = []
+    parts = check.item.parts
+    hashes = part_hashes(check.item, parts, stored) if check.item.separable else repeat(None, len(parts))
+    for part, sha256 in zip(parts, hashes, strict=True):
+        seen = Seen()
+        name = f"{check.topics[part.key.topic_id]}-{part.key.partition}"
+        try:
+            for block in iter_blocks(data, header, part.start, part.end):
+                seen.add(decompress(block, header.codec), block.count)
+        except DamagedError as error:
+            findings.append(_of(check, Fault.CONTAINER, f"{name}: {error}"))
+        else:
+            problems = list(_problems(seen, part, check.topics[part.key.topic_id]))
+            # Whoever reads a part alone, as a restore does of a journal, goes by that.
+            if sha256 is not None and sha256 != part.sha256:
+                problems.append((Fault.CHECKSUM, "its bytes are not what the chain says of this part"))
+            findings.extend(_of(check, fault, f"{name}: {message}") for fault, message in problems)
+        records += seen.records
+        tombstones += seen.tombstones
+    return ObjectResult(
+        generation=check.generation,
+        bytes=len(stored),
+        records=records,
+        tombstones=tombstones,
+        findings=tuple(findings),
+    )
+
+
+def _check_header(header: Header, opening: Opening) -> None:
+    if header.codec.value != opening.codec:
+        raise DamagedError(f"its codec is {header.codec}, that of its generation {opening.codec}")
+    if header.sync.hex() != opening.sync:
+        raise DamagedError("its sync marker is not that of its generation")
+
+
+def _problems(seen: Seen, part: Part, topic: str) -> Iterator[tuple[Fault, str]]:
+    foreign = sorted(seen.places - {(topic, part.key.partition)})
+    if foreign:
+        yield Fault.FOREIGN, f"it holds records of {foreign[0][0]}-{foreign[0][1]}"
+    if seen.disorder is not None:
+        yield Fault.ORDER, seen.disorder
+    differ = [
+        f"{name} {getattr(seen, name)} instead of {getattr(part, name)}"
+        for name in ("records", "tombstones", "first", "last", "min_timestamp", "max_timestamp")
+        if getattr(seen, name) != getattr(part, name)
+    ]
+    if differ:
+        yield Fault.COUNTS, ", ".join(differ)
+
+
+def _of(check: ObjectCheck, fault: Fault, message: str) -> Finding:
+    return Finding(generation=check.generation, fault=fault, where=check.item.key, message=message)
+
+
+def _failed(check: ObjectCheck, fault: Fault, message: str, size: int) -> ObjectResult:
+    return ObjectResult(generation=check.generation, bytes=size, findings=(_of(check, fault, message),))
+
+
+def summarize(
+    state: Generation, results: Iterable[ObjectResult], listed: Mapping[str, int], entries: Collection[Finding]
+) -> tuple[GenerationResult, list[Finding]]:
+    """Put a generation together. `listed` are the objects in the store (key to bytes), `entries` findings of its chain.
+
+    What was replaced is expected to be there still, or to be gone already.
+    """
+    mine = [result for result in results if result.generation == state.number]
+    replaced = {key: size for key, size in listed.items() if key in state.replaced}
+    orphans = {key: size for key, size in listed.items() if key not in state.objects and key not in state.replaced}
+    summary = GenerationResult(
+        generation=state.number,
+        instance=state.instance,
+        state=state_name(state),
+        seq=state.seq,
+        objects=len(mine),
+        bytes=sum(result.bytes for result in mine),
+        records=sum(result.records for result in mine),
+        tombstones=sum(result.tombstones for result in mine),
+        partitions=len(state.positions),
+        incomplete=tuple(sorted(state.name_of(key) for key in state.positions if not state.read_through(key))),
+        tainted=tuple(sorted(state.name_of(key) for key in state.taints)),
+        replaced=len(replaced),
+        replaced_bytes=sum(replaced.values()),
+        orphans=tuple(sorted(orphans)),
+        orphans_bytes=sum(orphans.values()),
+    )
+    return summary, [*entries, *(finding for result in mine for finding in result.findings)]
