@@ -1,7 +1,8 @@
 """When an answer without records below the end of a log is believed; pure.
 
 Compaction may have removed all that lies between a position and the end of its log, and then a fetch rightly brings
-nothing. Brokers, proxies and tiered storage also answer so for a moment while records are there (issue 41). The two
+nothing. Brokers, proxies and tiered storage also answer so for a moment while records are there
+(librdkafka 5268, KAFKA-15388). The two
 answers look the same, so an empty answer alone says nothing. What is believed is that `ANSWERS` answers in a row, over
 at least `SECONDS` seconds, name the same end of the log in the same leader epoch and bring no record. All but the first
 are answers to requests of another shape: outside of the session, for this partition alone, with all the room that a
