@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 REFUSES = """
-from tandem.sink.store import s3
+from tandem.sink.store.s3 import s3_store
 from tandem.sink.store.object_store import StoreRejectedError
 
-put = s3.S3Store.put_if_absent
+put = s3_store.S3Store.put_if_absent
 
 def refuse(self, key, body):
     if "/topics/refused-" in key:
         raise StoreRejectedError(f"put {key!r}: the store answered 400 KeyTooLongError")
     return put(self, key, body)
 
-s3.S3Store.put_if_absent = refuse
+s3_store.S3Store.put_if_absent = refuse
 """
 
 

@@ -147,7 +147,7 @@ def test_a_broker_that_does_not_wait_is_not_asked_without_end(
         sent[0] += 1
         return ask(*args, **how | {"max_wait_ms": 0})
 
-    monkeypatch.setattr("tandem.sink.kafka.fetch.fetcher.wire.fetch_request", at_once)
+    monkeypatch.setattr("tandem.sink.kafka.fetch.fetcher.protocol.fetch_request", at_once)
     reader = Reader(make_fetcher())
     reader.fetcher.assign((topic, 0), 0)
     reader.until(lambda: reader.at_head((topic, 0)))

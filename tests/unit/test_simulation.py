@@ -219,7 +219,7 @@ def test_two_processes_that_wait_for_each_other_are_seen() -> None:
         "--directed",
         "--seeds",
         "1",
-        code="from tandem.controller.instance import decide\n"
+        code="from tandem.controller.decision import decide\n"
         "first = decide._twin_first\n"
         "decide._twin_first = lambda foreign, held, seen, policy: first(foreign, [], seen, policy)\n",
     )
