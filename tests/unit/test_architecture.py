@@ -12,8 +12,6 @@ ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = ("avro", "sink", "spark_jobs", "controller")
 MOST_MODULES = 12
 _NAME = re.compile(r"^ *((?:backup_avro|sink|spark_jobs|controller)(?:\.\w+)+) ", re.MULTILINE)
-#: Folders that are still too large, and by how much; a folder leaves this list, none comes to it.
-_LARGE: dict[str, int] = {}
 
 
 def _walks() -> list[tuple[str, str]]:
@@ -47,5 +45,5 @@ def test_a_walk_names_what_is_there(walk: str, name: str) -> None:
 def test_a_folder_reads_like_a_table_of_contents(folder: Path) -> None:
     """At most a dozen modules, and a docstring that says what lives there."""
     modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
-    assert len(modules) <= _LARGE.get(folder.name, MOST_MODULES)
+    assert len(modules) <= MOST_MODULES
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8")))
