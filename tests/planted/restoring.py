@@ -6,6 +6,18 @@ from planted.mistakes import Mistake
 
 MISTAKES: tuple[Mistake, ...] = (
     Mistake(
+        name="two generations are joined by offset and epoch alone",
+        file="avro/tandem/backup_avro/selection/one_history.py",
+        old="            same = mine[1] == theirs[1]\n",
+        new="            same = mine[0] == theirs[0]\n",
+    ),
+    Mistake(
+        name="a join is moved to no record that both hold",
+        file="avro/tandem/backup_avro/selection/one_history.py",
+        old="            between = self._slices(piece, join, met.goes_on, join.at)\n",
+        new="            between = self._slices(piece, join, join.at, join.at)\n",
+    ),
+    Mistake(
         name="as many records are taken for the same records",
         file="spark_jobs/tandem/spark_jobs/restore/groups/restore_groups.py",
         old="        return offsets if row.digest == digest_of(stretches(offsets)) else None\n",

@@ -13,13 +13,13 @@ What is demanded of checkpoints, of readers' pins and of earlier moments is in `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from simulation.comparing import ViolationError, compare, restored
 from simulation.cuts import SETTLING_S, Cuts, reader_of
-from simulation.kafka import decode
+from simulation.kafka import decode, encode
 from simulation.log import Cluster, Partition, Record
 from simulation.moments import Moments
 from simulation.readings import Readings
@@ -30,7 +30,8 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.release import Release, decode_release
 from tandem.backup_avro.errors import DamagedError, RefusedError
 from tandem.backup_avro.record.varint import decode_long
-from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, select
+from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, Slice, select
+from tandem.backup_avro.selection.one_history import select_one_history
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 
@@ -93,7 +94,7 @@ class Judge:
         self.reader = reader_of(self.bucket, self.pair)
         self.cuts = Cuts(self.cluster, self.bucket, self.reader, self.states, self._decode)
         self.readings = Readings(self.bucket, self.pair)
-        self.moments = Moments(self.bucket, self.pair, self._records, self._as_of)
+        self.moments = Moments(self.bucket, self.pair, self._records, self._newest_first, self._as_of)
 
     def states(self) -> list[Generation]:
         """All chains as they are now, wholly cleared ones too."""
@@ -263,8 +264,17 @@ class Judge:
         """Select the newest state; once for as long as no chain has grown."""
         heads = [(state.number, state.seq) for state in live]
         if heads != self._heads or self._selection is None:
-            self._heads, self._selection = heads, select(live, removed=True)
+            self._heads = heads
+            self._selection = select_one_history(
+                live, lambda states: select(states, removed=True), self._newest_first, number=None
+            )
         return self._selection
+
+    def _newest_first(self, piece: Slice) -> Iterator[tuple[int, bytes]]:
+        """Yield what a restore compares of a slice."""
+        for record in reversed(self._stored(piece.item, piece.part).records):
+            if piece.low <= record.offset < piece.high:
+                yield record.offset, encode([record])
 
     def _retained(self, states: list[Generation]) -> None:
         """Whoever lets a sealed generation go keeps as many later ones as he was told to."""
@@ -393,22 +403,13 @@ class Judge:
             return partition.passed_over(record, tail_from)
 
         problems = [compare(partition, lineage, found, may_lack=may_lack) for lineage in partition.lineages]
-        if all(problems) and not self._joins_what_nobody_marked(partition, piece):
+        if all(problems):
             raise ViolationError(
                 f"{name} restored up to {found.upto} from generations {piece.generations}: {problems[-1]}"
             )
         for record in records:
             if record.offset >= found.upto and not partition.ever_held(record):
                 raise ViolationError(f"{name}: {record}, which is in doubt, was never in the log")
-
-    def _joins_what_nobody_marked(self, partition: Partition, piece: PartitionSelection) -> bool:
-        """Whether a copy of the log before volumes were put back is joined, and no entry tells of that yet."""
-        return len(piece.generations) > 1 and any(
-            state.number in piece.generations
-            and (piece.key not in state.taints or state.taints[piece.key].cut_at is None)
-            and not self._present(piece.key, partition, state)
-            for state in self.states()
-        )
 
     def _kept_what_was_cut(self, live: list[Generation]) -> None:
         for key, watched in self.cut_off.items():

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simulation.comparing import ViolationError, restored
 from simulation.log import Record
@@ -23,10 +23,11 @@ from tandem.backup_avro.chain.entries import Entry, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.backup_avro.selection.newest_state import PartitionSelection
+from tandem.backup_avro.selection.one_history import Records
 from tandem.backup_avro.selection.state_as_of import select_as_of
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.state.find_state import moment
-from tandem.spark_jobs.state.wanted_state import Wish
+from tandem.spark_jobs.state.wanted_state import Found, Wish
 
 _SHARE = 0.5
 """Of the handovers that are looked at: each takes a few milliseconds."""
@@ -45,12 +46,14 @@ class _OneByOne(ChainReader):
 class Moments:
     """Judges one moment of some handovers, as soon as the former Active is sealed, and two of each sweep.
 
-    `records` gives what is restored of a partition, `content` compares that with the log.
+    `records` gives what is restored of a partition, `newest_first` what a restore compares of a slice, `content`
+    compares what is restored with the log.
     """
 
     bucket: Bucket
     pair: str
     records: Callable[[PartitionSelection], list[Record]]
+    newest_first: Records
     content: Callable[[PartitionKey, PartitionSelection], None]
     counts: dict[str, int] = field(default_factory=lambda: {"moment": 0, "united moment": 0, "sweep": 0})
     _reader: _OneByOne = field(init=False)
@@ -103,7 +106,7 @@ class Moments:
     def _tells(self, live: list[Generation], at: int) -> dict[str, tuple[int, list[Record]]] | None:
         """Return where each partition ends as of a moment, and the newest record of each key that was not deleted."""
         try:
-            united = moment(self._reader, live, Wish(at=at)).select(wanted=lambda _: True, removed=False)
+            united = self._moment(live, at).select(wanted=lambda _: True, removed=False)
         except (ConfigError, RefusedError):
             return None
         told = {}
@@ -113,9 +116,12 @@ class Moments:
             told[name] = (piece.sound, sorted(record for record in found.newest.values() if record.value is not None))
         return told
 
+    def _moment(self, live: list[Generation], at: int) -> Found:
+        return replace(moment(self._reader, live, Wish(at=at)), records=self.newest_first)
+
     def _judge(self, live: list[Generation], at: int) -> None:
         try:
-            found = moment(self._reader, live, Wish(at=at))
+            found = self._moment(live, at)
         except (ConfigError, RefusedError):
             return  # the store's clock was set back: nothing is as of then
         first, *others = found.past

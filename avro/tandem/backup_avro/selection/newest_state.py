@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from tandem.backup_avro.chain.entries import Opening, Part, PartitionKey, StoredObject, Topic
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.backup_avro.selection.coverage import common_offset, cut_off
 
-_Parts = dict[PartitionKey, list[tuple[StoredObject, Part]]]
+Parts = dict[PartitionKey, list[tuple[StoredObject, Part]]]
+"""The live parts of each partition, with their objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,13 @@ class Slice:
         return self.low <= self.part.first and self.part.last < self.high
 
 
+class Join(NamedTuple):
+    """From offset `at` on the records of `generation` follow those that others read below it."""
+
+    generation: int
+    at: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSelection:
     """All that is restored of one partition, in offset order; slices don't overlap.
@@ -53,6 +62,8 @@ class PartitionSelection:
     """Generations that nothing is taken from, but which alone know of this `log_start`."""
     expired: int | None = None
     """Below this offset records have expired that may have been there as of the state, None if none have."""
+    joins: tuple[Join, ...] = ()
+    """Where another generation goes on, ascending: offset and epoch alone say so, see `one_history`."""
 
     @property
     def records(self) -> int:
@@ -149,7 +160,7 @@ def unite(
     """
     universe = [chosen, *others] if freely and until is None else [chosen]
     topics, passed_over = _topics(universe, removed=removed)
-    parts = {g.number: _parts_by_key(g) for g in (chosen, *others)}
+    parts = {g.number: parts_by_key(g) for g in (chosen, *others)}
     partitions, incomplete = [], []
     for key in sorted({key for state in universe for key in state.positions}):
         topic = topics[key.topic_id]
@@ -245,7 +256,7 @@ def select_cut(
     `state` is the generation as of the chain entry that completed the cut, so whatever was rewritten or tainted later
     does not matter. Topics are selected even if they were deleted by then. RefusedError if `state` lacks some of it.
     """
-    parts = {state.number: _parts_by_key(state)}
+    parts = {state.number: parts_by_key(state)}
     partitions = []
     for key, end in sorted(cut.items()):
         if not state.usable(key) or state.positions[key].offset < end:
@@ -374,7 +385,7 @@ def _was_gone(topic_id: str, state: Generation, newest: Generation) -> bool:
 def _select_partition(
     chosen: Generation,
     others: list[Generation],
-    parts: dict[int, _Parts],
+    parts: dict[int, Parts],
     what: tuple[PartitionKey, Topic],
     until: int | None,
     *,
@@ -385,8 +396,8 @@ def _select_partition(
     log_start, epoch = position.log_start, chosen.sound_epoch(key)
     own_end = position.offset if until is None else min(until, position.offset)
     end = min(own_end, chosen.sound_offset(key))
-    slices = _slices(chosen, parts[chosen.number].get(key, ()), 0, end)
-    used = [chosen.number]
+    slices = slices_of(chosen, parts[chosen.number].get(key, ()), 0, end)
+    used, joins = [chosen.number], list[Join]()
     # Of a scan that is in doubt there is no state that another one's records would lead up to.
     joining = list(others) if instead or _is_state(chosen, key) else []
     while joining:
@@ -398,12 +409,13 @@ def _select_partition(
         assert reach is not None
         mine, told_from = parts[other.number].get(key, ()), other.told_from(key)
         if other.sound_epoch(key) == epoch and end >= told_from:
-            slices.extend(_slices(other, mine, end, reach))
+            slices.extend(slices_of(other, mine, end, reach))
             used.append(other.number)
+            joins.append(Join(other.number, end))
             log_start = max(log_start, there.log_start)
         elif instead and reach >= other.state_from(key):
-            slices = _slices(other, mine, 0, reach)
-            used, log_start = [other.number], max(log_start, there.log_start)
+            slices = slices_of(other, mine, 0, reach)
+            used, joins, log_start = [other.number], [], max(log_start, there.log_start)
         else:
             continue
         end, epoch = reach, other.sound_epoch(key)
@@ -420,7 +432,7 @@ def _select_partition(
         if know.positions[key].log_start > log_start:
             log_start, known_by = know.positions[key].log_start, (know.number,)
         log_start = max(log_start, 0)
-    taken = _Taken(key=key, slices=slices, used=used, end=end, epoch=epoch)
+    taken = _Taken(key=key, slices=slices, used=used, joins=joins, end=end, epoch=epoch)
     _take_in_doubt(taken, chosen, others, parts, until)
     kept = [piece if piece.low >= log_start else replace(piece, low=log_start) for piece in taken.slices]
     kept = [piece for piece in kept if piece.low < piece.high and piece.part.last >= piece.low]
@@ -437,6 +449,7 @@ def _select_partition(
         expired=_expired(
             (g.missing.get(key, 0) for g in (chosen, *others) if g.number in taken.used), log_start, taken.end
         ),
+        joins=tuple(taken.joins),
     )
 
 
@@ -468,15 +481,17 @@ class _Taken:
     key: PartitionKey
     slices: list[Slice]
     used: list[int]
+    joins: list[Join]
     end: int
     epoch: int
     warnings: list[str] = field(default_factory=list)
 
-    def go_on(self, state: Generation, parts: _Parts, reach: int, warning: str) -> None:
+    def go_on(self, state: Generation, parts: Parts, reach: int, warning: str) -> None:
         """Take what a generation has from `end` up to `reach`."""
-        self.slices.extend(_slices(state, parts.get(self.key, ()), self.end, reach))
+        self.slices.extend(slices_of(state, parts.get(self.key, ()), self.end, reach))
         if state.number not in self.used:
             self.used.append(state.number)
+            self.joins.append(Join(state.number, self.end))
         self.end, self.epoch = reach, state.positions[self.key].epoch
         self.warnings.append(warning)
 
@@ -485,7 +500,7 @@ def _take_in_doubt(
     taken: _Taken,
     chosen: Generation,
     others: Iterable[Generation],
-    parts: Mapping[int, _Parts],
+    parts: Mapping[int, Parts],
     until: int | None,
 ) -> None:
     """Add what nobody has without doubt, but not of a history that the log has left; warn of all of it.
@@ -546,14 +561,16 @@ def _goes_on(state: Generation, taken: _Taken) -> bool:
     return state.sound_epoch(taken.key) == there.epoch == taken.epoch and state.told_from(taken.key) <= taken.end
 
 
-def _parts_by_key(state: Generation) -> _Parts:
-    found: _Parts = {}
+def parts_by_key(state: Generation) -> Parts:
+    """Return the live parts of each partition, with their objects, in commit order."""
+    found: Parts = {}
     for item, part in state.live_parts():
         found.setdefault(part.key, []).append((item, part))
     return found
 
 
-def _slices(state: Generation, parts: Iterable[tuple[StoredObject, Part]], low: int, high: int) -> list[Slice]:
+def slices_of(state: Generation, parts: Iterable[tuple[StoredObject, Part]], low: int, high: int) -> list[Slice]:
+    """Return what these parts of a generation have of the offsets [low, high), in the order of the parts."""
     return [
         Slice(generation=state.number, opening=state.opening, item=item, part=part, low=low, high=high)
         for item, part in parts

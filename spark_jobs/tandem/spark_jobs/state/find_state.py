@@ -18,6 +18,7 @@ from tandem.sink.store.chain import checkpoints
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
+from tandem.spark_jobs.reading.newest_first import newest_first
 from tandem.spark_jobs.state.wanted_state import Found, Wish
 
 _SKEW_MS: Final = 5_000
@@ -64,7 +65,13 @@ def find(reader: ChainReader | ConnectorReader, wish: Wish, *, tolerant: bool = 
         )
     if wish.at is not None or wish.commit is not None:
         return moment(reader, generations, wish, damaged=damaged, tolerant=tolerant, merge=merge)
-    return Found(generations=generations, number=wish.generation, damaged=damaged, merge=merge)
+    return Found(
+        generations=generations,
+        number=wish.generation,
+        damaged=damaged,
+        merge=merge,
+        records=newest_first(reader.store),
+    )
 
 
 def refuse_forged(reader: ChainReader) -> None:
@@ -115,6 +122,7 @@ def moment(
         basis=basis,
         damaged=unreadable,
         merge=merge,
+        records=newest_first(reader.store),
     )
 
 

@@ -12,6 +12,7 @@ from tandem.backup_avro.chain.entries import PartitionKey, Topic, iso
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, select, select_cut
+from tandem.backup_avro.selection.one_history import Records, select_one_history
 from tandem.backup_avro.selection.state_as_of import LAGGING_MS, AsOf, Known, known, select_as_of
 
 
@@ -64,7 +65,8 @@ class Found:
     pictures, the first one what is rested on; `asked` is the time (ms) that was asked for. `basis` are the chain
     entries that were read, if they are not those of `generations`.
     `number` is the generation to rest on, None: the best. `damaged` are those that could not be read, with the reason.
-    `merge`: what others hold beyond it is added. With a `ready` state there are no generations, nothing else is set.
+    `merge`: what others hold beyond it is added; `records` reads what shows that they have read one log, None: nothing
+    is compared. With a `ready` state there are no generations, nothing else is set.
     """
 
     generations: Sequence[Generation]
@@ -75,6 +77,7 @@ class Found:
     basis: Mapping[int, int] | None = None
     damaged: Mapping[int, str] = field(default_factory=dict)
     merge: bool = True
+    records: Records | None = None
     ready: Ready | None = None
 
     def select(self, *, wanted: Callable[[Topic], bool], removed: bool) -> Selection:
@@ -88,9 +91,20 @@ class Found:
         if self.cut is not None:
             return select_cut(self.generations[0], self.cut, wanted=wanted)
         if self.past:
-            first, *others = self.past
-            return select_as_of(first, others if self.merge else (), freely=self.number is None, wanted=wanted)
-        return select(self.generations, number=self.number, wanted=wanted, merge=self.merge, removed=removed)
+            return self._one_history(lambda states: self._select_past(states, wanted=wanted))
+        return self._one_history(
+            lambda states: select(states, number=self.number, wanted=wanted, merge=self.merge, removed=removed)
+        )
+
+    def _select_past(self, states: Sequence[Generation], *, wanted: Callable[[Topic], bool]) -> Selection:
+        by_number = {state.number: state for state in states}
+        first, *others = (replace(item, generation=by_number[item.number]) for item in self.past)
+        return select_as_of(first, others if self.merge else (), freely=self.number is None, wanted=wanted)
+
+    def _one_history(self, choose: Callable[[Sequence[Generation]], Selection]) -> Selection:
+        if self.records is None:
+            return choose(self.generations)
+        return select_one_history(self.generations, choose, self.records, number=self.number)
 
     def known(self, selection: Selection) -> Known | None:
         """Return as of when a selection of this state is, and what lags behind that; None unless it is a moment."""

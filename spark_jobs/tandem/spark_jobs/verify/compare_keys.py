@@ -16,7 +16,7 @@ from tandem.backup_avro.chain.entries import PartitionKey, Topic, number_setting
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
 from tandem.backup_avro.selection.coverage import common_offset
-from tandem.backup_avro.selection.newest_state import PartitionSelection, Slice, choose, select
+from tandem.backup_avro.selection.newest_state import PartitionSelection, Slice, choose
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.objects import require_keys
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
@@ -27,12 +27,14 @@ from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.transcode.choice import best_bodies
 from tandem.sink.transcode.segment import Segment
 from tandem.spark_jobs.reading.live_log import LiveLog
+from tandem.spark_jobs.reading.newest_first import newest_first
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader, StoreAddress, require_pair
 from tandem.spark_jobs.reading.task_objects import slim
 from tandem.spark_jobs.spark.job_progress import telling
 from tandem.spark_jobs.spark.kafka_cluster import Cluster
 from tandem.spark_jobs.spark.task_attempts import is_last
 from tandem.spark_jobs.state.find_state import refuse_forged
+from tandem.spark_jobs.state.wanted_state import Found
 from tandem.spark_jobs.verify.compare_plan import (
     NAMED,
     Comparison,
@@ -161,8 +163,9 @@ def against_topic(
         lost = reader.lost(states)
         states = [state for state in states if state.number not in lost]
         wanted = None if topics is None else frozenset(topics)
-        selection = select(
-            states, wanted=lambda topic: wanted is None or topic.name in wanted, removed=wanted is not None
+        newest = Found(generations=states, records=newest_first(reader.store))
+        selection = newest.select(
+            wanted=lambda topic: wanted is None or topic.name in wanted, removed=wanted is not None
         )
         if wanted is not None:
             _check_wanted(wanted, selection.partitions)

@@ -15,10 +15,11 @@ from itertools import groupby
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, DamagedError, OversizeError, RefusedError, TandemError, bare
-from tandem.backup_avro.selection.newest_state import PartitionSelection, select
+from tandem.backup_avro.selection.newest_state import PartitionSelection
 from tandem.sink.store import ObjectMissingError, ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import Put, put_new
+from tandem.spark_jobs.reading.newest_first import newest_first
 from tandem.spark_jobs.reading.object_reader import ObjectReader
 from tandem.spark_jobs.restore import offset_pages, restore_record
 from tandem.spark_jobs.restore.groups import group_plan
@@ -27,6 +28,7 @@ from tandem.spark_jobs.restore.groups.target_groups import TargetGroups
 from tandem.spark_jobs.restore.offset_map import Row, digest_of, stretches
 from tandem.spark_jobs.restore.prepare.target_cluster import Target
 from tandem.spark_jobs.restore.restore_record import RestoreRecord, TopicRecord
+from tandem.spark_jobs.state.wanted_state import Found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,13 +267,14 @@ class _Counter:
     def _selection(self) -> Mapping[tuple[str, int], PartitionSelection]:
         if self._selected is None:
             states = self._chains.refresh(tolerant=True)
-            self._selected = _select(states, self._record.generation) or _select(states, None) or {}
+            numbers = (self._record.generation, None)
+            self._selected = next((one for number in numbers if (one := self._select(states, number))), {})
         return self._selected
 
-
-def _select(states: list[Generation], number: int | None) -> dict[tuple[str, int], PartitionSelection] | None:
-    try:
-        found = select(states, number=number, wanted=lambda _: True, removed=True)
-    except (ConfigError, RefusedError):
-        return None
-    return {(item.key.topic_id, item.key.partition): item for item in found.partitions}
+    def _select(self, states: list[Generation], number: int | None) -> dict[tuple[str, int], PartitionSelection] | None:
+        found = Found(generations=states, number=number, records=newest_first(self._chains.store))
+        try:
+            selection = found.select(wanted=lambda _: True, removed=True)
+        except (ConfigError, RefusedError, DamagedError):
+            return None
+        return {(item.key.topic_id, item.key.partition): item for item in selection.partitions}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
+from tandem.spark_jobs.reading.newest_first import newest_first
 from tandem.spark_jobs.restore.lease.progress import PlanState
 from tandem.spark_jobs.restore.load.load_task import Pace
 from tandem.spark_jobs.restore.plan import plan as restore_plan
@@ -129,7 +130,12 @@ def _candidates(
     for number in (None, state.generation):
         with suppress(ConfigError, RefusedError):  # of the two, only the one that was asked for need be possible
             if options.at is None:
-                found = Found(generations=generations, number=number, merge=options.merge)
+                found = Found(
+                    generations=generations,
+                    number=number,
+                    merge=options.merge,
+                    records=newest_first(reader.store),
+                )
             else:
                 wish = replace(options.wish, generation=number)
                 found = find_state.moment(reader, generations, wish, merge=options.merge)

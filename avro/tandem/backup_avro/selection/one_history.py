@@ -1,0 +1,183 @@
+"""Selecting records of one history of each log: where two generations are joined, what both of them hold is compared.
+
+Offsets and leader epochs can be used again, where the volumes of brokers are put back to a snapshot (decision 80). As
+long as no entry marks that, they alone would join records of the former history with those that took their place. So
+the last record that both generations hold below the join is read from either. If it is the same one, both have read one
+log up to there, and the other generation goes on right behind it. If it is not, or if there is none, they are not
+joined: one of the two is set aside for this partition. Pure but for the function that reads records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Final
+
+from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.coverage import common_offset
+from tandem.backup_avro.selection.newest_state import (
+    Join,
+    PartitionSelection,
+    Parts,
+    Selection,
+    Slice,
+    parts_by_key,
+    slices_of,
+)
+
+Records = Callable[[Slice], Iterable[tuple[int, bytes]]]
+"""Yields the offset and the encoding of each record of a slice, highest offset first."""
+
+_MOST_RECORDS: Final = 100_000
+"""So many records are looked at for one that both have."""
+
+
+def select_one_history(
+    generations: Iterable[Generation],
+    choose: Callable[[Sequence[Generation]], Selection],
+    records: Records,
+    *,
+    number: int | None,
+) -> Selection:
+    """Return what `choose` selects of these generations, without joins of two histories.
+
+    `number` is the generation that the user named: what others add to it may be left out, with a warning, and its own
+    copy is never set aside. Raises what `choose` and `records` raise.
+    """
+    states = {state.number: state for state in generations}
+    comparing = _Comparing(states=states, records=records, number=number)
+    while True:
+        selection = choose(list(states.values()))
+        kept = tuple(comparing.settle(piece) for piece in selection.partitions)
+        if not comparing.changed:
+            return replace(selection, partitions=kept)
+        comparing.changed = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Comparing:
+    """What was found so far; `states` are changed as copies of partitions are set aside."""
+
+    states: dict[int, Generation]
+    records: Records
+    number: int | None
+    changed: bool = False
+    warnings: dict[PartitionKey, list[str]] = field(default_factory=dict)
+    _parts: dict[int, Parts] = field(default_factory=dict)
+
+    def settle(self, piece: PartitionSelection) -> PartitionSelection:
+        """Return a piece with its joins moved to where they are proven, or set aside what can't be joined."""
+        for join in piece.joins:
+            below = [one for one in piece.slices if one.low < join.at]
+            met = self._meet(piece, join, below)
+            in_doubt = join.at >= piece.sound
+            if met is not None and not met.same:
+                self._other_records(piece, join, met, in_doubt=in_doubt)
+                return piece
+            if in_doubt:
+                continue
+            if met is None:
+                self._not_proven(piece, join)
+                return piece
+            above = [one for one in piece.slices if one.low >= join.at]
+            between = self._slices(piece, join, met.goes_on, join.at)
+            kept = [replace(one, high=min(one.high, met.goes_on)) for one in below if one.low < met.goes_on]
+            kept = [one for one in kept if one.part.first < one.high]
+            piece = replace(piece, slices=(*kept, *between, *above))
+        more = self.warnings.get(piece.key, ())
+        warnings = [text for text in (piece.warning, *more) if text is not None]
+        return replace(piece, warning="; ".join(warnings) or None)
+
+    def _slices(self, piece: PartitionSelection, join: Join, low: int, high: int) -> list[Slice]:
+        """Return what a generation has of [low, high), in offset order."""
+        state = self.states[join.generation]
+        if state.number not in self._parts:
+            self._parts[state.number] = parts_by_key(state)
+        found = slices_of(state, self._parts[state.number].get(piece.key, ()), max(low, piece.log_start), high)
+        return sorted(found, key=lambda one: max(one.part.first, one.low))
+
+    def _meet(self, piece: PartitionSelection, join: Join, below: Sequence[Slice]) -> _Meeting | None:
+        """Find the last record below a join that both sides have; None if nothing is proven."""
+        own = self._newest_first(below)
+        others = self._newest_first(self._slices(piece, join, 0, join.at))
+        return _meet(own, others, told_from=self.states[join.generation].told_from(piece.key))
+
+    def _newest_first(self, slices: Sequence[Slice]) -> Iterator[tuple[int, bytes]]:
+        return chain.from_iterable(self.records(one) for one in reversed(slices))
+
+    def _other_records(self, piece: PartitionSelection, join: Join, met: _Meeting, *, in_doubt: bool) -> None:
+        """Set aside the copy of a former history: that of the generation which was at the end of the log earlier."""
+        key = piece.key
+        (lower,) = {one.generation for one in piece.slices if one.low <= met.offset < one.high and met.offset < join.at}
+        upper = join.generation
+        former, present = sorted((lower, upper), key=lambda number: self.states[number].head_at(key))
+        if in_doubt or former == self.number:
+            former, present = upper, lower
+        self._set_aside(former, key)
+        self.warnings.setdefault(key, []).append(
+            f"generations {present} and {former} hold different records at offset {met.offset}: the volumes of brokers "
+            f"were put back to an older state, and the log was written again; nothing is taken from generation "
+            f"{former}, `--generation {former} --no-merge` restores its own copy"
+        )
+
+    def _not_proven(self, piece: PartitionSelection, join: Join) -> None:
+        """Take the copy that goes further as a whole; if it must be the shorter one, say what is left out."""
+        key, upper = piece.key, self.states[join.generation]
+        lower = {one for one in piece.generations if one != join.generation and self._comes_before(piece, one, join)}
+        if self.number not in lower and common_offset(upper, key) >= upper.state_from(key):
+            for number in lower:
+                self._set_aside(number, key)
+            return
+        self._set_aside(join.generation, key)
+        self.warnings.setdefault(key, []).append(
+            f"what generation {join.generation} has from offset {join.at} on is left out: it holds no record that "
+            f"shows that it has read the same log; `--generation {join.generation} --no-merge` restores its own copy"
+        )
+
+    @staticmethod
+    def _comes_before(piece: PartitionSelection, number: int, join: Join) -> bool:
+        return number not in {one.generation for one in piece.joins if one.at >= join.at}
+
+    def _set_aside(self, number: int, key: PartitionKey) -> None:
+        """Take nothing of a partition from a generation, as if that were being let go."""
+        state = self.states[number]
+        self.states[number] = replace(state, going=state.going | {key})
+        self.changed = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Meeting:
+    """The last offset at which both sides have a record, whether it is the same one, and where the other goes on."""
+
+    offset: int
+    same: bool
+    goes_on: int
+
+
+def _meet(own: Iterator[tuple[int, bytes]], others: Iterator[tuple[int, bytes]], *, told_from: int) -> _Meeting | None:
+    """Walk down two sides, the lower one of a join and the other, to a record that both have.
+
+    What the other side has below `told_from` was scanned, or swept, and is not added to anything: so neither side may
+    hold a record alone between the one that both have and that offset. None if nothing is proven.
+    """
+    mine, theirs = next(own, None), next(others, None)
+    nothing_below, alone = mine is None, False
+    for _ in range(_MOST_RECORDS):
+        if theirs is None or (mine is None and not nothing_below):
+            break
+        if mine is not None and mine[0] == theirs[0]:
+            same = mine[1] == theirs[1]
+            if same and alone:
+                return None
+            return _Meeting(offset=mine[0], same=same, goes_on=max(mine[0] + 1, told_from))
+        if mine is not None and mine[0] > theirs[0]:
+            alone = alone or mine[0] < told_from
+            mine = next(own, None)
+        else:
+            alone = alone or theirs[0] < told_from
+            theirs = next(others, None)
+    if nothing_below and theirs is None and not alone:
+        return _Meeting(offset=-1, same=True, goes_on=told_from)
+    return None
