@@ -18,6 +18,24 @@ MISTAKES: tuple[Mistake, ...] = (
         new="            between = self._slices(piece, join, join.at, join.at)\n",
     ),
     Mistake(
+        name="a log start that moved by accident is applied to another copy",
+        file="avro/tandem/backup_avro/selection/newest_state.py",
+        old="    return log_start if only_compacts(states, key) else max(log_start, other)\n",
+        new="    return max(log_start, other)\n",
+    ),
+    Mistake(
+        name="what is lost below a log start is not restored",
+        file="avro/tandem/backup_avro/selection/newest_state.py",
+        old="        if whole.sound >= piece.sound and whole.log_start < piece.log_start:\n",
+        new="        if whole.sound > piece.sound and whole.log_start < piece.log_start:\n",
+    ),
+    Mistake(
+        name="verify judges nothing below a log start that moved by accident",
+        file="spark_jobs/tandem/spark_jobs/verify/compare_plan.py",
+        old="    if _offset(one) < facts.starts[one.lacking] and not facts.only_compacts:\n",
+        new="    if _offset(one) < facts.starts[one.lacking]:\n",
+    ),
+    Mistake(
         name="as many records are taken for the same records",
         file="spark_jobs/tandem/spark_jobs/restore/groups/restore_groups.py",
         old="        return offsets if row.digest == digest_of(stretches(offsets)) else None\n",

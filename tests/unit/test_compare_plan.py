@@ -99,6 +99,8 @@ def test_what_can_not_be_judged_is_counted() -> None:
     """Below the log start, without a key where a cleaner works, after tombstones may have expired."""
     assert compare(of(V1), [], starts=(0, 4)).not_judged == {"deleted below the log start of the topic": 1}
     assert compare(of(V1, V2), [], starts=(0, 4)).counts == {Kind.GONE: 1}
+    assert compare(of(V1), [], starts=(0, 4), only_compacts=True).counts == {Kind.GONE: 1}
+    assert compare(of(V1), [], starts=(0, 4), only_compacts=True, expired="too old").not_judged == {"too old": 1}
     why = "past the time or size that `tandem retention` keeps in the {}"
     assert compare([], of(V1), let_go=(4, 0)).not_judged == {why.format("backup"): 1}
     assert compare(of(V1), [], let_go=(0, 4)).not_judged == {why.format("topic"): 1}
@@ -157,6 +159,9 @@ def test_the_cause_names_what_is_known() -> None:
     assert told(one, b"k", replace(FACTS, doubt="tainted", sound=9)).cause == "tainted"
     assert told(one, b"k", replace(FACTS, doubt="tainted", sound=10)).cause != "tainted"
     assert told(one, b"k", replace(FACTS, doubt="tainted", short="cut off")).cause == "cut off"
+    moved = told(one, b"k", replace(FACTS, starts=(0, 10), only_compacts=True)).cause
+    assert moved.startswith("the log start of the topic is 10 though the policy is compact alone: disks were lost")
+    assert told(one, b"k", replace(FACTS, starts=(0, 9))).cause == told(one, b"k", FACTS).cause
     causes = {
         told(Suspect(kind, Latest(3, tombstone=False), second, 1), b"k", FACTS).cause
         for kind in Kind

@@ -151,6 +151,18 @@ def test_the_longer_copy_is_taken_whole_where_nothing_is_proven() -> None:
     )
 
 
+def test_what_a_log_start_has_taken_away_is_named_where_nothing_is_proven() -> None:
+    """Nothing moves the log start of a topic that only compacts: what lies below it is lost, and the older copy has it."""
+    older, newer = complete_generation(1, {K: 20}), complete_generation(2, {K: 30}, log_start=4)
+    assert chosen(one_log, older, newer).generations == (1, 2)
+    found = chosen(without({2: range(20)}), older, newer)
+    assert (found.generations, found.log_start) == ((2,), 4)
+    assert found.warning == (
+        "generation 1 holds records below offset 4, where the log began when generation 2 read it; "
+        "`--generation 1 --no-merge` restores its own copy"
+    )
+
+
 def test_what_is_no_state_is_not_taken_whole() -> None:
     """It is in doubt below where its copy begins to be one: the shorter copy stays, and what is left out is named."""
     older, newer = scanned(1, 10, 20), scanned(2, 5, 15)
@@ -186,11 +198,13 @@ def test_a_copy_without_records_is_followed_by_what_has_none_either() -> None:
 
 def test_nothing_above_a_join_is_compared_with_what_lies_below_the_log_start() -> None:
     """Records that were deleted from the log are not restored, and prove nothing."""
-    older, newer = complete_generation(1, {K: 20}, log_start=14), scanned(2, 10, 15)
-    found = chosen(written_again(1, at=0), older, newer)
-    assert (found.generations, found.log_start) == ((1,), 14)
-    found = chosen(written_again(1, at=0), complete_generation(1, {K: 20}, log_start=15), newer)
-    assert (found.generations, found.warning) == ((2, 1), None)
+    newer = scanned(2, 10, 15)
+    for start, generations in ((14, (1,)), (15, (2, 1))):
+        older = complete_generation(1, {K: 20}, log_start=start)
+        for chain in (older, newer):
+            chain.state.topics["t"] = replace(chain.state.topics["t"], config={"cleanup.policy": "compact,delete"})
+        found = chosen(written_again(1, at=0), older, newer)
+        assert (found.generations, found.log_start) == (generations, start)
 
 
 def test_so_many_records_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,12 @@ def late(chain: Chain) -> Chain:
     return chain
 
 
+def of_policy(chain: Chain, policy: str = "compact,delete") -> Chain:
+    """The chain, whose topic has this `cleanup.policy`."""
+    chain.state.topics["t"] = replace(chain.state.topics["t"], config={"cleanup.policy": policy})
+    return chain
+
+
 def scanned(number: int, start: int, end: int, offset: int, *, epoch: int = 1) -> Chain:
     """A COMPLETE generation whose base was [start, end), read by one attempt, and whose tail stands at `offset`.
 
@@ -218,7 +224,7 @@ def test_only_contiguous_records_are_added() -> None:
 
 def test_a_log_that_starts_above_a_position_is_taken_as_it_is() -> None:
     """The failed one stands at 15, then records up to 22 were deleted: no copy goes on from 15, the newest is whole."""
-    failed, newer = scanned(1, 0, 10, 15), scanned(2, 22, 30, 40).taint(40)
+    failed, newer = of_policy(scanned(1, 0, 10, 15)), of_policy(scanned(2, 22, 30, 40).taint(40))
     found = only(select(states(failed, newer)))
     assert (found.log_start, found.end, found.generations, found.warning) == (22, 40, (2,), None)
     assert offsets(found) == list(range(22, 40))
@@ -487,8 +493,8 @@ def test_two_histories_are_not_mixed() -> None:
 
 def test_what_was_deleted_by_offset_is_left_out_whoever_has_it() -> None:
     """DeleteRecords moved the log start to 12 after generation 1 had read: generation 2 knows, in its tail."""
-    old = complete_generation(1, {K: 10})
-    newer = scanned(2, 0, 5, 20).taint(18)
+    old = of_policy(complete_generation(1, {K: 10}))
+    newer = of_policy(scanned(2, 0, 5, 20).taint(18))
     newer.commit({K: replace(newer.state.positions[K], log_start=12)})
     found = only(select(states(old, newer)))
     assert (found.log_start, found.end) == (12, 20)
@@ -597,8 +603,8 @@ def test_a_slice_says_whose_it_is() -> None:
 
 def test_a_slice_of_which_nothing_is_left_is_none() -> None:
     """Its object goes on beyond the slice, and all of the slice lies below the log start."""
-    tainted = complete_generation(2, {K: 20}, instance="b").taint(10)
-    knows = grown(complete_generation(1, {K: 10}), K, 20, log_start=10)
+    tainted = of_policy(complete_generation(2, {K: 20}, instance="b").taint(10))
+    knows = of_policy(grown(complete_generation(1, {K: 10}), K, 20, log_start=10))
     found = only(select(states(knows, tainted), number=2))
     assert (found.log_start, found.generations) == (10, (2, 1))
     assert [(piece.generation, piece.low, piece.high) for piece in found.slices] == [(1, 10, 20)]
@@ -656,9 +662,9 @@ def test_objects_below_the_log_start_are_not_read() -> None:
 
 def test_a_log_start_that_any_generation_of_this_history_knows_counts() -> None:
     """Also one that adds no record; not one of a history that the log has left, nor for a moment before it moved."""
-    knows = complete_generation(1, {K: 20})
+    knows = of_policy(complete_generation(1, {K: 20}))
     knows.commit({K: replace(knows.state.positions[K], log_start=12)})
-    newer = complete_generation(2, {K: 20})
+    newer = of_policy(complete_generation(2, {K: 20}))
     found = only(select(states(knows, newer)))
     assert (found.generations, found.log_start, offsets(found)[0]) == ((2,), 12, 12)
     assert only(select(states(knows, newer), until={K: 20})).log_start == 0
@@ -668,8 +674,8 @@ def test_a_log_start_that_any_generation_of_this_history_knows_counts() -> None:
 
 def test_a_log_start_that_a_tainted_generation_knows_counts() -> None:
     """It belongs to the history of its sound part, whatever came after."""
-    sound = complete_generation(1, {K: 20})
-    tainted = grown(complete_generation(2, {K: 20}).taint(20, epoch=1), K, 40, log_start=15, epoch=2)
+    sound = of_policy(complete_generation(1, {K: 20}))
+    tainted = of_policy(grown(complete_generation(2, {K: 20}).taint(20, epoch=1), K, 40, log_start=15, epoch=2))
     found = only(select(states(sound, tainted)))
     assert (found.sound, found.generations, found.log_start) == (20, (1,), 15)
 
@@ -855,9 +861,46 @@ def test_growth_is_seen() -> None:
     assert after.seq == before.seq + 1
 
 
-def test_what_is_kept_below_a_log_start_is_restored_from_its_generation_alone() -> None:
-    """Of all of them what any has of a log start counts; of one alone its own, in what is left of it as well."""
+def test_what_is_kept_below_a_log_start_is_restored_until_it_is_released() -> None:
+    """Of a topic that only compacts, in what is left of the copy as well; where a policy deletes, it is left out."""
     older = complete_generation(1, {K: 10, U: 5}).seal().clearing(stays=[K]).cleared()
     newer = complete_generation(2, {K: 10}, log_start=4)
     assert offsets(only(select(states(older, newer), number=1, merge=False))) == list(range(10))
+    assert offsets(only(select(states(older, newer)))) == list(range(10))
+    older.clearing().cleared()
     assert offsets(only(select(states(older, newer)))) == list(range(4, 10))
+    deletes = of_policy(complete_generation(1, {K: 10}).seal()), of_policy(newer)
+    assert offsets(only(select(states(*deletes)))) == list(range(4, 10))
+
+
+def test_what_is_lost_below_a_log_start_is_restored() -> None:
+    """Nothing moves the log start of a topic that only compacts: the older copy, and what the newer tail read on."""
+    older = grown(complete_generation(1, {K: 10}), K, 15)
+    newer = scanned(2, 4, 12, 20)
+    found = only(select(states(older, newer)))
+    assert (found.generations, found.log_start, found.end, found.warning) == ((1, 2), 0, 20, None)
+    assert offsets(found) == list(range(20))
+    assert offsets(only(select(states(older, newer), number=1))) == list(range(20))
+    assert offsets(only(select(states(older, newer), number=2))) == list(range(4, 20))
+    both = of_policy(older, "compact,delete"), of_policy(newer, "compact,delete")
+    found = only(select(states(*both)))
+    assert (found.generations, found.log_start) == ((2,), 4)
+    for changed in (of_policy(newer, "compact,delete"), of_policy(newer, "delete")):
+        found = only(select(states(older, changed)))
+        assert (found.generations, found.log_start) == ((2,), 4), "the topic has a policy that deletes since"
+
+
+def test_what_can_not_go_on_from_a_lost_log_start_is_named() -> None:
+    """The newer copy scanned beyond the end of the older one, or read in a later epoch: tombstones may be missing."""
+    for newer in (scanned(2, 4, 30, 35), scanned(2, 4, 12, 35, epoch=2)):
+        found = only(select(states(complete_generation(1, {K: 20}), newer)))
+        assert (found.generations, found.log_start, found.end) == ((2,), 4, 35)
+        assert found.warning == (
+            "the log start moved to 4 though the policy is compact alone; generation 1 holds records below it that may "
+            "have been deleted since: `--generation 1 --no-merge` restores its own copy"
+        )
+    nothing_there = scanned(1, 4, 10, 20)
+    nothing_there.commit({K: replace(nothing_there.state.positions[K], log_start=0)})
+    assert only(select(states(nothing_there, scanned(2, 4, 30, 35)))).warning is None
+    cut = complete_generation(1, {K: 40}).taint(38, cut_at=36)
+    assert only(select(states(cut, scanned(2, 4, 30, 36)))).warning is None

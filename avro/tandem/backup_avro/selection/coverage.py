@@ -115,6 +115,12 @@ def cut_off(state: Generation, key: PartitionKey) -> bool:
     return taint is not None and taint.cut_at is not None and state.positions[key].offset > taint.cut_at
 
 
+def only_compacts(states: Iterable[Generation], key: PartitionKey) -> bool:
+    """Whether the policy of a topic is `compact` alone, as all of these know it: nothing moves the start of its log."""
+    topics = (state.topics.get(key.topic_id) for state in states)
+    return all(topic is not None and topic.policies == {"compact"} for topic in topics)
+
+
 def common_offset(state: Generation, key: PartitionKey) -> int:
     """Return up to where (exclusive) the sound part of `state` is also what the log kept; -1 if nobody knows."""
     taint = state.taints.get(key)
@@ -335,8 +341,7 @@ def _begins_later(older: Generation, key: PartitionKey, newer: Iterable[Generati
 
     Only of a topic whose policy is compact alone, as `older` knows it: nothing moves the start of such a log.
     """
-    topic = older.topics.get(key.topic_id)
-    if topic is None or topic.policies != {"compact"}:
+    if not only_compacts((older,), key):
         return None
     covering = [g for g in newer if key in g.positions and cover(g, older, key) is Cover.COVERED]
     lowest = min((g.positions[key].log_start for g in covering), default=0)

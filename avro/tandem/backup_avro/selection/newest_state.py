@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tandem.backup_avro.chain.entries import Opening, Part, PartitionKey, StoredObject, Topic
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError
-from tandem.backup_avro.selection.coverage import common_offset, cut_off
+from tandem.backup_avro.selection.coverage import common_offset, cut_off, only_compacts
 
 Parts = dict[PartitionKey, list[tuple[StoredObject, Part]]]
 """The live parts of each partition, with their objects."""
@@ -138,7 +138,8 @@ def select(
     is so, its own copy of the partition is taken instead, unless `number` says which generation to rest on. What only
     tainted generations have comes last, with a warning: the chosen one's, or what others read on in the same leader
     epoch. Where it may not go on from there the warning alone says what is left out. What lies below the highest known
-    log start is left out.
+    log start is left out, unless the topic only compacts: then an older copy that has it is rested on, if what others
+    have goes on from it.
     """
     chosen = choose(generations, number)
     others = [g for g in restorable(generations) if g.number != chosen.number] if merge else []
@@ -174,16 +175,15 @@ def unite(
         rest_on = _best_of(holders, key)
         # What was cut off goes on nowhere: others are only named.
         beside = _not_cut_off(holders, key) if cut_off(rest_on, key) else (chosen, *others)
-        partitions.append(
-            _select_partition(
-                rest_on,
-                [g for g in beside if g is not rest_on],
-                parts,
-                (key, topic),
-                None if until is None else until.get(key),
-                instead=freely,
-            )
+        piece = _select_partition(
+            rest_on,
+            [g for g in beside if g is not rest_on],
+            parts,
+            (key, topic),
+            None if until is None else until.get(key),
+            instead=freely,
         )
+        partitions.append(_from_before_a_loss(piece, holders, parts) if len(universe) > 1 else piece)
     return Selection(
         generation=chosen.number, seq=chosen.seq, partitions=_wide_enough(partitions), incomplete=tuple(incomplete)
     )
@@ -412,10 +412,11 @@ def _select_partition(
             slices.extend(slices_of(other, mine, end, reach))
             used.append(other.number)
             joins.append(Join(other.number, end))
-            log_start = max(log_start, there.log_start)
+            log_start = _raised(log_start, there.log_start, (chosen, other), key)
         elif instead and reach >= other.state_from(key):
             slices = slices_of(other, mine, 0, reach)
-            used, joins, log_start = [other.number], [], max(log_start, there.log_start)
+            used, joins = [other.number], []
+            log_start = _raised(there.log_start, log_start, (chosen, other), key)
         else:
             continue
         end, epoch = reach, other.sound_epoch(key)
@@ -427,7 +428,9 @@ def _select_partition(
             return _select_partition(whole, [], parts, what, None, instead=False)
     known_by: tuple[int, ...] = ()
     if until is None:  # what was deleted from the log by any of them stays so
-        same = [g for g in others if g.usable(key) and g.sound_epoch(key) == epoch]
+        same = [
+            g for g in others if g.usable(key) and g.sound_epoch(key) == epoch and not only_compacts((chosen, g), key)
+        ]
         know = max(same, key=lambda g: g.positions[key].log_start, default=chosen)
         if know.positions[key].log_start > log_start:
             log_start, known_by = know.positions[key].log_start, (know.number,)
@@ -451,6 +454,46 @@ def _select_partition(
         ),
         joins=tuple(taken.joins),
     )
+
+
+def _raised(log_start: int, other: int, states: Iterable[Generation], key: PartitionKey) -> int:
+    """Return a log start, or what another generation knows of it if that is higher, and a policy deletes records."""
+    return log_start if only_compacts(states, key) else max(log_start, other)
+
+
+def _from_before_a_loss(
+    piece: PartitionSelection, holders: Sequence[Generation], parts: dict[int, Parts]
+) -> PartitionSelection:
+    """Return a partition with what an older copy has below its log start, if nothing but a loss has moved that.
+
+    The newer copies began there. What they scanned may lack tombstones of what lies below, so only their tails may go
+    on from the older copy. Where they can't, what that has is named.
+    """
+    key = piece.key
+    rests_on = [state for state in holders if state.number == piece.generations[0]]
+    older = [
+        state
+        for state in holders
+        if max(state.positions[key].log_start, 0) < piece.log_start
+        and only_compacts((*rests_on, state), key)
+        and not cut_off(state, key)
+        and any(part.first < piece.log_start for _, part in parts[state.number].get(key, ()))
+    ]
+    older.sort(key=lambda state: (state.positions[key].log_start, -state.number))
+    for state in older:
+        others = [other for other in holders if other is not state]
+        whole = _select_partition(state, others, parts, (key, piece.topic), None, instead=False)
+        if whole.sound >= piece.sound and whole.log_start < piece.log_start:
+            return whole
+    if not older:
+        return piece
+    number = older[0].number
+    warnings = [text for text in (piece.warning,) if text is not None]
+    warnings.append(
+        f"the log start moved to {piece.log_start} though the policy is compact alone; generation {number} holds "
+        f"records below it that may have been deleted since: `--generation {number} --no-merge` restores its own copy"
+    )
+    return replace(piece, warning="; ".join(warnings))
 
 
 def _expired(offsets: Iterable[int], log_start: int, end: int) -> int | None:

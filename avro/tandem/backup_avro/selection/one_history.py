@@ -129,6 +129,13 @@ class _Comparing:
         if self.number not in lower and common_offset(upper, key) >= upper.state_from(key):
             for number in lower:
                 self._set_aside(number, key)
+            start = upper.positions[key].log_start
+            if piece.log_start < start and piece.topic.policies == {"compact"}:
+                self.warnings.setdefault(key, []).append(
+                    f"generation {piece.generations[0]} holds records below offset {start}, where the log began when "
+                    f"generation {upper.number} read it; `--generation {piece.generations[0]} --no-merge` restores "
+                    "its own copy"
+                )
             return
         self._set_aside(join.generation, key)
         self.warnings.setdefault(key, []).append(

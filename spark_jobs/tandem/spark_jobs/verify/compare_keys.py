@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tandem.backup_avro.chain.entries import PartitionKey, Topic, number_setting
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
-from tandem.backup_avro.selection.coverage import common_offset
+from tandem.backup_avro.selection.coverage import common_offset, only_compacts
 from tandem.backup_avro.selection.newest_state import PartitionSelection, Slice, choose
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.objects import require_keys
@@ -79,6 +79,7 @@ class TopicTask:
     head_at: int
     delete_retention_ms: int
     compacted: bool
+    only_compacts: bool
     read_committed: bool
     store: StoreAddress
     cluster: Cluster
@@ -99,6 +100,7 @@ class GenerationTask:
     cut: int
     expired: str | None
     compacted: bool
+    only_compacts: bool
     store: StoreAddress
     named: int = NAMED
 
@@ -241,6 +243,7 @@ def _topic_task(
         head_at=max(state.head_at(piece.key) for state in used),
         delete_retention_ms=_delete_retention_ms(piece.topic),
         compacted=piece.topic.compacted,
+        only_compacts=piece.topic.policies == {"compact"},
         read_committed=opening.isolation_level == "read_committed",
         store=address,
         cluster=cluster,
@@ -277,6 +280,7 @@ def compare_topic(task: TopicTask) -> PartitionResult:
             starts=(task.start, log.start),
             let_go=(task.let_go, 0),
             compacted=task.compacted,
+            only_compacts=task.only_compacts,
             expired=_expired(task, now),
             slow=_slow(task, time.monotonic() - began),
             behind="the topic is written to faster than it can be read" if log.behind else None,
@@ -400,6 +404,7 @@ def _overlap(
                 cut=cut,
                 expired=_apart(first, second, key, topic),
                 compacted=topic.compacted,
+                only_compacts=only_compacts((first, second), key),
                 store=address,
             )
         )
@@ -470,6 +475,7 @@ def compare_generations(task: GenerationTask) -> PartitionResult:
         starts=task.starts,
         let_go=task.let_go,
         compacted=task.compacted,
+        only_compacts=task.only_compacts,
         expired=task.expired,
     )
     outcome = verdict(suspects, comparison.different, newer, facts)
@@ -544,7 +550,7 @@ def _result(
     return PartitionResult(
         topic=facts.topic,
         partition=facts.partition,
-        start=max(facts.starts),
+        start=min(facts.starts) if facts.only_compacts else max(facts.starts),
         cut=cut,
         first_records=comparison.records[0],
         second_records=comparison.records[1],

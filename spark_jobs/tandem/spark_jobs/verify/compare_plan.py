@@ -236,7 +236,7 @@ class Facts:
     deleted beyond the cut and its tombstone be gone already, None if it can't; `slow` why a tombstone may have gone
     while the second side was read, `behind` why that was not read to its end. From offset `sound` on, `doubt` says what
     is wrong with the first side; `short` that the second one ends below the cut. `compacted`: a cleaner may have
-    dropped records without a key.
+    dropped records without a key. `only_compacts`: nothing moves the start of such a log, so a record below it is lost.
     """
 
     topic: str
@@ -245,6 +245,7 @@ class Facts:
     starts: tuple[int, int]
     let_go: tuple[int, int] = (0, 0)
     compacted: bool = True
+    only_compacts: bool = False
     expired: str | None = None
     slow: str | None = None
     behind: str | None = None
@@ -301,7 +302,7 @@ def _offset(one: Suspect) -> int:
 
 def _why_not(key: int, one: Suspect, facts: Facts) -> str | None:
     """Say why a suspect can't be judged, None if it can."""
-    if _offset(one) < facts.starts[one.lacking]:
+    if _offset(one) < facts.starts[one.lacking] and not facts.only_compacts:
         return f"deleted below the log start of the {facts.names[one.lacking]}"
     if _offset(one) < facts.let_go[one.lacking]:
         return f"past the time or size that `tandem retention` keeps in the {facts.names[one.lacking]}"
@@ -329,12 +330,26 @@ def told(one: Suspect, key: bytes | None, facts: Facts, *, known: bool = True) -
     )
 
 
-def _cause(one: Suspect, facts: Facts) -> str:
-    """Return the likely cause. What is known to be wrong with the partition comes first."""
+def _known_cause(one: Suspect, facts: Facts) -> str | None:
+    """Return what is known to be wrong with the partition where a finding lies, None if nothing is."""
     if facts.short is not None:
         return facts.short
     if facts.doubt is not None and _offset(one) >= facts.sound:
         return facts.doubt
+    lacking, start = facts.names[one.lacking], facts.starts[one.lacking]
+    if _offset(one) >= start:
+        return None
+    return (
+        f"the log start of the {lacking} is {start} though the policy is compact alone: disks were lost, or another "
+        "policy was set for a while; a restore brings the key back"
+    )
+
+
+def _cause(one: Suspect, facts: Facts) -> str:
+    """Return the likely cause. What is known to be wrong with the partition comes first."""
+    known = _known_cause(one, facts)
+    if known is not None:
+        return known
     first, other = facts.names
     match one.kind:
         case Kind.MISSING | Kind.STALE:
