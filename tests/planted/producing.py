@@ -56,7 +56,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="what a restore sets while it adds to a topic is recorded as its own config",
         file="sink/tandem/sink/write/commit_draft.py",
-        old="            topic = replace(topic, config=own_config(topic.config, before.config))\n",
+        old="            topic = replace(topic, config=own_config(topic.config, known))\n",
         new="            topic = replace(topic)\n",
     ),
     Mistake(

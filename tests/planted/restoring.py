@@ -36,6 +36,12 @@ MISTAKES: tuple[Mistake, ...] = (
         new="    if _offset(one) < facts.starts[one.lacking]:\n",
     ),
     Mistake(
+        name="a generation that begins during an append records its settings",
+        file="sink/tandem/sink/write/commit_draft.py",
+        old="before.config if before is not None else self._known_elsewhere(topic.topic_id)\n",
+        new="before.config if before is not None else topic.config\n",
+    ),
+    Mistake(
         name="as many records are taken for the same records",
         file="spark_jobs/tandem/spark_jobs/restore/groups/restore_groups.py",
         old="        return offsets if row.digest == digest_of(stretches(offsets)) else None\n",

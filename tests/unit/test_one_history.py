@@ -152,7 +152,7 @@ def test_the_longer_copy_is_taken_whole_where_nothing_is_proven() -> None:
 
 
 def test_what_a_log_start_has_taken_away_is_named_where_nothing_is_proven() -> None:
-    """Nothing moves the log start of a topic that only compacts: what lies below it is lost, and the older copy has it."""
+    """Nothing moves the log start of a topic that only compacts: what lies below it is in the older copy alone."""
     older, newer = complete_generation(1, {K: 20}), complete_generation(2, {K: 30}, log_start=4)
     assert chosen(one_log, older, newer).generations == (1, 2)
     found = chosen(without({2: range(20)}), older, newer)

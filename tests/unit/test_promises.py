@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pytest
@@ -304,3 +304,42 @@ def test_nothing_is_committed_of_a_gap_before_the_topic_was_asked_for(bench: Ben
     bench.cluster.topics["t"] = promising(60.0)
     bench.cluster.error = None
     assert key() in bench.until(through(3)).taints
+
+
+# --- a restore adds to a topic ----------------------------------------------------------------------------------------
+
+
+LAG = str(2**63 - 1)
+OWN = {"cleanup.policy": "compact,delete", "retention.ms": "1000", "segment.ms": "7"}
+HELD = {
+    **OWN,
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "min.compaction.lag.ms": LAG,
+    "max.compaction.lag.ms": LAG,
+    "max.message.bytes": "5000000",
+}
+
+
+def first_told(config: Mapping[str, str], *others: Mapping[str, str]) -> dict[str, str]:
+    """What a generation that knows nothing yet records of a topic; older generations recorded these, ascending."""
+    copies = [
+        Chain(number=number).open().commit({}, topics=(replace(promising(HOUR), config=dict(one)),)).state
+        for number, one in enumerate(others, 1)
+    ]
+    drafter = Drafter(
+        bare_board(), Chain(number=9).open().state, max_objects=4, flush_interval_s=60.0, copies=lambda: copies
+    )
+    return told(drafter, replace(promising(HOUR), config=dict(config)))["t"].config
+
+
+def test_a_generation_that_begins_while_a_restore_adds_to_a_topic_records_the_topics_own_config() -> None:
+    """The newest generation that knows it tells; where none does, what the restore has set is left out."""
+    assert first_told(HELD, {"retention.ms": "2000"}, OWN) == OWN
+    assert first_told(HELD, OWN, HELD) == OWN
+    without = {key: value for key, value in OWN.items() if key != "retention.ms"}
+    assert first_told(HELD) == without
+    assert first_told(HELD, HELD) == without
+    assert first_told(OWN, {"retention.ms": "2000"}) == OWN
+    own = {key: value for key, value in HELD.items() if key != "max.compaction.lag.ms"}
+    assert first_told(own) == own, "no restore sets the one without the other: it is the topic's own"

@@ -189,7 +189,11 @@ class Pipeline:
         )
         self._copies = copies
         self._drafter = Drafter(
-            self._board, writer.state, max_objects=policy.max_objects, flush_interval_s=policy.flush_interval_s
+            self._board,
+            writer.state,
+            max_objects=policy.max_objects,
+            flush_interval_s=policy.flush_interval_s,
+            copies=copies,
         )
         self._committer = Committer(
             writer=writer, store=store, cluster=cluster, stop=abort, name=f"commit-{self._generation}", meters=meters

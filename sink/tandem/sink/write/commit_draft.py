@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey, Position, Topic
 from tandem.backup_avro.chain.generation import Generation
 from tandem.sink import clock
-from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, expires, own_config, tombstones_promised_s
+from tandem.sink.kafka.cluster.guarded_topics import (
+    ANY_GROUP,
+    expires,
+    held_by_restore,
+    own_config,
+    tombstones_promised_s,
+)
 from tandem.sink.read.marks import Marks
 from tandem.sink.read.partition_progress import (
     CONFIRM_CEILING_S,
@@ -33,10 +39,20 @@ class Drafter:
     """Knows what the chain has and what it lacks. Used from the pipeline's thread.
 
     `guarded` are the topics that are there as of the last survey, and those that were denied as they were known.
+    `copies` are the generations of the pair, which may know a topic from before a restore began to add to it.
     """
 
-    def __init__(self, board: Board, state: Generation, *, max_objects: int, flush_interval_s: float) -> None:
+    def __init__(
+        self,
+        board: Board,
+        state: Generation,
+        *,
+        max_objects: int,
+        flush_interval_s: float,
+        copies: Callable[[], Sequence[Generation]] = lambda: (),
+    ) -> None:
         self._board = board
+        self._copies = copies
         self._state = state
         self._max_objects = max_objects
         self._marks = Marks(flush_interval_s=flush_interval_s)
@@ -83,8 +99,9 @@ class Drafter:
         Whoever goes on with the chain judges by what it says what was missed since, and what of a base was read.
         """
         before = self._topics.get(topic.topic_id)
-        if before is not None:
-            topic = replace(topic, config=own_config(topic.config, before.config))
+        if held_by_restore(topic.config):
+            known = before.config if before is not None else self._known_elsewhere(topic.topic_id)
+            topic = replace(topic, config=own_config(topic.config, known))
         promised_s = tombstones_promised_s(topic.config)
         if before is None or shorter_promise(tombstones_promised_s(before.config), promised_s) == promised_s:
             self._longer.pop(topic.topic_id, None)
@@ -98,6 +115,14 @@ class Drafter:
             del self._longer[topic.topic_id]
             return topic
         return replace(topic, config=before.config)
+
+    def _known_elsewhere(self, topic_id: str) -> Mapping[str, str] | None:
+        """Return the config that the newest generation which knows a topic as it is by itself has recorded."""
+        for state in sorted(self._copies(), key=lambda state: -state.number):
+            topic = state.topics.get(topic_id)
+            if topic is not None and not held_by_restore(topic.config):
+                return topic.config
+        return None
 
     def untold(self, topic_id: str) -> None:
         """A commit has left out what it was to say of a topic: it is told again, as what was known before."""

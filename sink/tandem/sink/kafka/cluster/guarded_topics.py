@@ -118,13 +118,21 @@ HELD_KEYS = frozenset(
 """What `tandem restore --append` sets on a topic for as long as it adds to it, and puts back afterwards."""
 
 
-def own_config(config: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """Return what a topic's config is without the settings of a restore that adds to it; `known` is from before that.
+def held_by_restore(config: Mapping[str, str]) -> bool:
+    """Whether a topic is configured as by a restore that adds to it."""
+    return all(config.get(key) == value for key, value in _HOLD.items())
+
+
+def own_config(config: Mapping[str, str], known: Mapping[str, str] | None) -> dict[str, str]:
+    """Return what the config of a topic that is held is without the settings of the restore; `known` is from before.
 
     Recorded as they are, they would be what a later restore sets for good: nothing is compacted or deleted any more.
+    With `known` None nobody has recorded it before: then what the restore has set is left out, if all that it sets is
+    there, and the next survey after the restore tells the topic's own config.
     """
-    if any(config.get(key) != value for key, value in _HOLD.items()):
+    if known is None and config.get("max.compaction.lag.ms") != _LONG_MAX:
         return dict(config)
+    known = known or {}
     own = {key: value for key, value in config.items() if key not in HELD_KEYS}
     return own | {key: known[key] for key in HELD_KEYS & known.keys()}
 
