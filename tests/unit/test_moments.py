@@ -552,7 +552,8 @@ def test_a_run_that_named_a_generation_is_found_again(store: MemoryStore) -> Non
 def test_a_run_goes_on_by_what_was_only_known(store: MemoryStore) -> None:
     """Generation 1 adds no record, but knows that the log began at 4 by then."""
     pair = handover(store)
-    pair.one.commit([], ends={("orders", 0): 25}, log_start=4)
+    deletes = {"orders": {"cleanup.policy": "compact,delete"}}
+    pair.one.commit([], ends={("orders", 0): 25}, log_start=4, config=deletes)
     options = Options(naming=Naming(suffix=".r"))
     for chosen in (options, replace(options, at=store.clock_ms)):
         made = plan_of(ChainReader(store, PAIR), chosen)
