@@ -345,6 +345,7 @@ def test_a_taint_of_then_is_warned_of() -> None:
 def test_who_only_knows_what_was_deleted_from_the_log_is_named_too() -> None:
     """Without it, the same plan could not be made again."""
     older, newer = complete_generation(1, {K: 20}, log_start=6), complete_generation(2, {K: 20}, log_start=4)
+    newer.state.topics["t"] = replace(newer.state.topics["t"], config={"cleanup.policy": "compact,delete"})
     found = select_as_of(picture(then(newer)), [picture(then(older))], freely=True)
     assert (only(found).log_start, only(found).generations, only(found).log_start_from) == (6, (2,), (1,))
     assert found.used == {1, 2}
