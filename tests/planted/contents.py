@@ -42,4 +42,16 @@ MISTAKES: tuple[Mistake, ...] = (
         old="            if same is False:\n",
         new="            if not same:\n",
     ),
+    Mistake(
+        name="contents: the log is not compared again before the older copy is cleared",
+        file="controller/tandem/controller/instance/act.py",
+        old="            self._refuse_rewritten_cover(writer.state, wanted.goes, generations, guarded)\n",
+        new="",
+    ),
+    Mistake(
+        name="contents: a sealed generation of another history is waited for",
+        file="controller/tandem/controller/instance/act.py",
+        old="        found = [short for short in found if not states[short.generation].sealed]\n",
+        new="",
+    ),
 )

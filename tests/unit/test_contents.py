@@ -16,7 +16,7 @@ from doubles import MemoryStore, ScriptedSource, StandInCluster
 from pipelines import T0, Bench, at_work, through
 from strategies import batch
 
-from tandem.backup_avro.chain.entries import RecordHash
+from tandem.backup_avro.chain.entries import Clearing, RecordHash
 from tandem.backup_avro.errors import TransientError
 from tandem.backup_avro.record.current import Record, TimestampType
 from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, clearing
@@ -367,6 +367,30 @@ def test_who_stands_lower_waits_until_another_history_is_marked() -> None:
         world.tasks().prove_cuts(2)
     world.there.clear()
     assert len(world.tasks().prove_cuts(2)) == 1, "it was cut, as far as anybody can tell"
+
+
+def test_a_sealed_one_of_another_history_delays_nobody() -> None:
+    """It takes no mark any more, and no restore joins it to another generation without a record that both hold."""
+    world = World(second=8)
+    world.has(RecordHash(9, "b" * 12))
+    world.one.seal()
+    assert len(world.tasks().prove_cuts(2)) == 1
+
+
+def test_what_a_rewritten_log_covers_is_not_cleared() -> None:
+    """The volumes were put back after the seal, and the covering generation is not marked yet."""
+    world = World()
+    world.has(world.hash_of(world.two), world.hash_of(world.one))
+    tasks = world.tasks()
+    tasks.seal(1, 2)
+    wanted = Clearing(goes=(world.key,), stays={})
+    world.has(RecordHash(14, "b" * 12))
+    with pytest.raises(NotProvenError, match="generation 1 is kept: generation 2 covers t-0, but the log has another"):
+        tasks.clear(1, wanted)
+    assert not world.one.writer.state.clearing
+    world.has(world.hash_of(world.two))
+    tasks.clear(1, wanted)
+    assert world.one.writer.state.gone
 
 
 def test_a_leader_that_does_not_answer_means_not_now() -> None:

@@ -18,6 +18,7 @@ from tandem.backup_avro.selection.coverage import (
     Shortfall,
     clearing,
     cover,
+    covering,
     doubtful,
     obstacles,
     relied_on,
@@ -476,6 +477,15 @@ def test_what_is_relied_on_is_the_newest_that_covers_and_the_newest_of_all() -> 
     assert numbers(K) == [4]
     newest.seal().clearing()
     assert numbers(K) == []
+
+
+def test_each_partition_is_covered_by_the_newest_that_has_it() -> None:
+    """What nobody covers was let go of by a release."""
+    older = complete_generation(1, {K: 10, U: 10}).seal().state
+    states = [older, complete_generation(2, {K: 10, U: 10}, instance="b").state, generation(3, 20).state]
+    assert covering(older, [K, U], states) == {3: [K], 2: [U]}
+    assert covering(older, [U], [older, states[2]]) == {}
+    assert covering(opened(1).state, [K], states) == {}
 
 
 def test_what_an_election_cut_off_is_looked_for_where_it_was_read() -> None:

@@ -369,6 +369,19 @@ def relied_on(
     return [found[number] for number in sorted(found)]
 
 
+def covering(
+    older: Generation, goes: Collection[PartitionKey], all_generations: Iterable[Generation]
+) -> dict[int, list[PartitionKey]]:
+    """Return what of `goes` a COMPLETE generation still has, by the number of the newest generation that covers it."""
+    newer = _newest_first(older, all_generations)
+    found: dict[int, list[PartitionKey]] = {}
+    for key in sorted(_left(older, goes)):
+        number = next((g.number for g in newer if cover(g, older, key) is Cover.COVERED), None)
+        if number is not None:
+            found.setdefault(number, []).append(key)
+    return found
+
+
 def unseen_cover(
     older: Generation,
     goes: Collection[PartitionKey],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -251,8 +251,13 @@ class Tasks:
         return frozenset(found)
 
     def _refuse_another_history(self, generations: Iterable[Generation], found: Iterable[Shortfall]) -> None:
-        """Raise NotProvenError if one that stands higher read other records: a restore would add what it has above."""
+        """Raise NotProvenError if one that stands higher read other records: its holder is about to mark where.
+
+        A sealed one takes no mark any more. A restore joins it to nothing without a record that both hold, so what it
+        has stays beside this one.
+        """
         states = {state.number: state for state in generations}
+        found = [short for short in found if not states[short.generation].sealed]
         for number, key, offset in found:
             rewritten = self._prover.compare(states[number], [key]).get(key)
             if rewritten is not None:
@@ -432,6 +437,7 @@ class Tasks:
                 _LOG.info("not clearing after all", generation=number)
                 return
             wanted = self._proven(writer.state, again, generations, guarded)
+            self._refuse_rewritten_cover(writer.state, wanted.goes, generations, guarded)
         goes = (begun or wanted).goes
         if coverage.unseen_cover(writer.state, goes, generations, unreadable=unreadable, given_up=given_up):
             raise TransientError(
@@ -463,6 +469,24 @@ class Tasks:
             return wanted
         goes = tuple(key for key in wanted.goes if key not in cut)
         return Clearing(goes=goes, stays=wanted.stays | dict.fromkeys(sorted(cut), coverage.CUT_OFF_KEPT))
+
+    def _refuse_rewritten_cover(
+        self, mine: Generation, goes: Collection[PartitionKey], generations: Iterable[Generation], guarded: Guarded
+    ) -> None:
+        """Raise NotProvenError if the log has other records now than those that the covering generation read.
+
+        SEALED proved that both had read one history. Volumes may have been put back to a snapshot since then, and the
+        covering generation is marked only when its holder has noticed.
+        """
+        for newer, keys in coverage.covering(mine, goes, generations).items():
+            states = {state.number: state for state in generations}
+            known = [key for key in keys if guarded.has(key) and key not in states[newer].taints]
+            for key, rewritten in self._prover.compare(states[newer], known).items():
+                raise NotProvenError(
+                    f"generation {mine.number} is kept: generation {newer} covers {mine.name_of(key)}, but "
+                    f"{rewritten.reason}",
+                    remedy="nothing has to be done: another generation is built once the difference is marked",
+                )
 
 
 def _taints(state: Generation, lost: Iterable[tuple[Part, str]]) -> tuple[Taint, ...]:
