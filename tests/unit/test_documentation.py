@@ -37,3 +37,14 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / name if name else page
         assert target.exists(), link
         assert not anchor or anchor in _anchors(target), link
+
+
+def test_the_list_of_decisions_is_complete() -> None:
+    """docs/decisions/README.md has each page once, under its title; numbers are used once."""
+    folder = ROOT / "docs" / "decisions"
+    pages = sorted(page for page in folder.glob("*.md") if page.name != "README.md")
+    listed = re.findall(r"^\* \[(.+)\]\(([^)]+)\)$", (folder / "README.md").read_text("utf-8"), re.MULTILINE)
+    titles = [(page.read_text("utf-8").partition("\n")[0].removeprefix("# "), page.name) for page in pages]
+    assert sorted(listed, key=lambda line: line[1]) == titles
+    assert all(title.startswith(f"{int(name[:4])}. ") for title, name in titles)
+    assert len({name[:4] for _, name in titles}) == len(titles)
