@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_LINK = re.compile(r"(?:\]\(|src(?:set)?=\")([^)\s\"]+)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 _ANCHOR = re.compile(r'<a (?:id|name)="([^"]+)"')
 
