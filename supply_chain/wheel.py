@@ -1,7 +1,7 @@
 """A wheel and a source distribution that anybody can make again, byte for byte: `make wheel`.
 
 Builds the committed state twice, in two folders, under two umasks, time zones and orders of hashing, and compares. What
-the compiler is told for it is in setup.py; docs/decisions/0044-what-a-release-is-made-of.md says what had to be done.
+the compiler is told for it is in setup.py; docs/decisions/0044 says what had to be done.
 """
 
 from __future__ import annotations

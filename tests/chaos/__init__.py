@@ -9,5 +9,5 @@
     restoring          the newest state from S3 alone; by production's selection and decoding, and by `tandem restore`
     campaign           rounds: hurt, heal, wait, restore, judge, tell
 
-Run it with `make chaos ROUNDS=n`; docs/chaos.md explains what is checked.
+Run it with `make chaos ROUNDS=n`; docs/quality/chaos.md explains what is checked.
 """

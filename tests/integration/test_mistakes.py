@@ -1,7 +1,7 @@
 """What operators do by mistake, on a real broker and store: refused or survived, and said what happened.
 
-The table in docs/mistakes.md names the test of each. Some are elsewhere: an emptied bucket, a lost coordination topic,
-a root of another cluster, two processes under one name.
+The table in docs/quality/mistakes.md names the test of each. Some are elsewhere: an emptied bucket, a lost
+coordination topic, a root of another cluster, two processes under one name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Exhaustive model checks of the handover and of the order of a scan: `python -m tests.model`, `docs/model-check.md`.
+"""Exhaustive model checks of the handover and of the order of a scan: `python -m tests.model`.
+
+The page docs/quality/model-check.md explains them.
 
 The models hold no rule of their own about what may be written, completed, sealed, cleared or restored: they call the
 production functions (`backup_avro.chain.generation`, `backup_avro.selection`, `controller.decision.decide`,

@@ -1,4 +1,4 @@
-"""The models with their bounds, and the guards that are taken away; docs/model-check.md lists both.
+"""The models with their bounds, and the guards that are taken away; docs/quality/model-check.md lists both.
 
 Each model is small enough to be exhausted in at most ten minutes on one core; together they meet every kind of step in
 every company that was thought to matter. `quick` are the same worlds with smaller bounds, for `make test`.

@@ -1,7 +1,7 @@
 """Plant each mistake in a copy of the code and let the judges look: `make planted`.
 
-Judges, in this order: who caught it the last time, by `docs/planted.md` (one history, or the tests of one file); the
-simulation (SEEDS histories); the unit tests. A mistake is caught by the first that objects.
+Judges, in this order: who caught it the last time, by `docs/quality/planted.md` (one history, or the tests of one
+file); the simulation (SEEDS histories); the unit tests. A mistake is caught by the first that objects.
 Exit code 0: all were caught. 1: a judge objects to the code as it is. 3: at least one mistake was not caught.
 """
 
@@ -68,7 +68,7 @@ def main() -> int:
 
 def last_judges() -> dict[str, str]:
     """Return who caught each mistake the last time, by its name: a seed of the simulation, or a file of unit tests."""
-    page = (ROOT / "docs" / "planted.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "quality" / "planted.md").read_text(encoding="utf-8")
     return {row["name"]: row["seed"] or row["file"] for row in _ROW.finditer(page)}
 
 

@@ -1,1 +1,4 @@
-"""A deterministic simulation of a pair: the production code, unchanged, in virtual time. See docs/simulation.md."""
+"""A deterministic simulation of a pair: the production code, unchanged, in virtual time.
+
+The page docs/quality/simulation.md explains it.
+"""

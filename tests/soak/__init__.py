@@ -5,5 +5,5 @@
     campaign   servers, writers, the pair; look, compare, sweep, again; the end
     __main__   `make soak MINUTES=120`
 
-Writers, facts and judge are those of `chaos`, without any faults. docs/resources.md says what is judged.
+Writers, facts and judge are those of `chaos`, without any faults. docs/quality/soak.md says what is judged.
 """
