@@ -7,7 +7,7 @@ PYTEST ?=
 # Test files run side by side, each worker with a broker and an S3 server of its own: make test WORKERS=1
 # Most of the time they wait, so there is one worker more than cores.
 WORKERS ?= 3
-# By file, in the order of their names: the longest ones would come last otherwise, and alone.
+# By file, in the order of tests/spread.py: the longest first, and what waits beside what computes.
 SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Processes that only compute: make simulate JOBS=8
 JOBS ?= 2
