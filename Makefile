@@ -38,7 +38,7 @@ test: lint ## Lint, types, 300 simulated histories, and all tests but the slow o
 	@echo "==> simulation"
 	@PYTHONPATH=tests $(BIN)/python -m simulation --seeds 300 --jobs $(JOBS)
 	@echo "==> tests"
-	@$(BIN)/pytest $(SPREAD) -m "not slow" $(PYTEST)
+	@$(BIN)/pytest $(SPREAD) -m "not slow" --durations=40 --durations-min=5 $(PYTEST)
 
 test-all: lint ## Lint, types, 1,000 simulated histories, and all tests; the slow ones one after the other, some measure seconds
 	@echo "==> simulation"

@@ -23,8 +23,6 @@ LONGEST: Sequence[str] = (
     "test_restore_ends",
     "test_sandbox",
     "test_missing_rights",
-    "test_chaos",
-    "test_broker_matrix",
     "test_source_outage",
     "test_retention",
     "test_killed",
