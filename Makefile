@@ -43,6 +43,7 @@ test: lint ## Lint, types, 300 simulated histories, and all tests but the slow o
 test-all: lint ## Lint, types, 1,000 simulated histories, and all tests; the slow ones one after the other, some measure seconds
 	@echo "==> simulation"
 	@PYTHONPATH=tests $(BIN)/python -m simulation --seeds 1000 --jobs $(JOBS)
+	@PYTHONPATH=tests $(BIN)/python -m simulation --directed --seeds 3 --jobs $(JOBS)
 	@echo "==> tests"
 	@$(BIN)/pytest $(SPREAD) -m "not slow" $(PYTEST)
 	@echo "==> slow tests"
