@@ -7,15 +7,17 @@ PYTEST ?=
 # Test files run side by side, each worker with a broker and an S3 server of its own: make test WORKERS=1
 # Most of the time they wait, so there is one worker more than cores.
 WORKERS ?= 3
-# By file, in the order of their names: the longest ones would come last otherwise, and alone.
+# By file, in the order of tests/spread.py: the longest first, and what waits beside what computes.
 SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Processes that only compute: make simulate JOBS=8
 JOBS ?= 2
+# The unit tests of the pure core, as the mutation testing has them: no servers, no processes, no seconds for one of them.
+CORE = $(shell sed -n '/test_selection = /,/^]/s/^ *"\(tests[^"]*\)",$$/\1/p' tests/mutation/staged.toml)
 
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
+.PHONY: help setup demo check test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -28,13 +30,20 @@ setup: ## Virtual environment, packages and the broker's jars; done again only i
 demo: setup ## Back up a real topic, hand over, restore it and compare: the whole mission on this machine
 	@$(BIN)/tandem demo
 
-test: lint ## Lint, types, a thousand simulated histories, and all tests but the slow ones
+check: lint ## Lint, types, import contracts, limits, and the unit tests of the pure core: a minute, before each commit
+	@echo "==> unit tests of the pure core"
+	@$(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CORE) $(PYTEST)
+
+test: lint ## Lint, types, 300 simulated histories, and all tests but the slow ones
+	@echo "==> simulation"
+	@PYTHONPATH=tests $(BIN)/python -m simulation --seeds 300 --jobs $(JOBS)
+	@echo "==> tests"
+	@$(BIN)/pytest $(SPREAD) -m "not slow" --durations=40 --durations-min=5 $(PYTEST)
+
+test-all: lint ## Lint, types, 1,000 simulated histories, and all tests; the slow ones one after the other, some measure seconds
 	@echo "==> simulation"
 	@PYTHONPATH=tests $(BIN)/python -m simulation --seeds 1000 --jobs $(JOBS)
-	@echo "==> tests"
-	@$(BIN)/pytest $(SPREAD) -m "not slow" $(PYTEST)
-
-test-all: lint ## Lint, types, and all tests; the slow ones one after the other, some measure seconds
+	@PYTHONPATH=tests $(BIN)/python -m simulation --directed --seeds 3 --jobs $(JOBS)
 	@echo "==> tests"
 	@$(BIN)/pytest $(SPREAD) -m "not slow" $(PYTEST)
 	@echo "==> slow tests"
@@ -134,12 +143,13 @@ licences: setup ## Write docs/licences.md anew from the installed packages
 wheel: setup ## Build what is committed twice into dist/, and fail if a byte differs
 	@$(BIN)/python -m supply_chain.wheel --output dist
 
-lint: setup ## Style, types, and who may import whom
-	@echo "==> ruff, mypy, import-linter"
+lint: setup ## Style, types, who may import whom, and the limits of scripts/structure.py
+	@echo "==> ruff, mypy, import-linter, limits"
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { echo "run $(BIN)/ruff format . and look at what changed"; exit 1; }
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python scripts/structure.py
 
 sandbox: setup ## Start a broker and an S3 server in .sandbox and print how to reach them
 	@$(BIN)/tandem sandbox up

@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from patience import answered
+from spread import spread
 
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, camel, plain
@@ -235,3 +236,11 @@ _count = itertools.count(1)
 
 def _unique(kind: str) -> str:
     return f"{kind}-{os.getpid()}-{next(_count)}-{secrets.token_hex(3)}"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order files for workers side by side; a single process takes them as they come."""
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        root = config.rootpath / "tests"
+        items[:] = spread((item.path.relative_to(root).parts[0], item.path.stem, item) for item in items)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 
 _PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
-_QUICK = "3.5.2"
 _STEPS = ("pair", "turn", "restore", "groups", "verify")
 _TOO_OLD = ("2.8.2", {"inter.broker.protocol.version": "2.7"})
 _CAPPED = {"4.3.1, Fetch up to 11": {FETCH: 11}, "4.3.1, Metadata up to 9": {METADATA: 9}}
@@ -137,9 +136,8 @@ def _command(pair: Pair, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "release", [pytest.param(one, marks=() if one == _QUICK else pytest.mark.slow) for one in _TRIED]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("release", _TRIED)
 def test_a_release_of_kafka(
     release: str,
     server: Callable[..., KafkaServer],

@@ -31,6 +31,7 @@ def assert_unharmed(plan: Plan, folder: Path) -> None:
     assert tally.restored_records > 0, story
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_three_rounds(tmp_path: Path) -> None:
     """Three rounds of a known seed: nothing lost, nothing twice, nothing resurrected."""

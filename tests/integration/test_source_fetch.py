@@ -282,6 +282,7 @@ def test_what_never_comes_is_believed_late(
     assert reader.keys[topic, 1] == list(range(50))
 
 
+@pytest.mark.slow
 def test_a_broker_that_serves_one_partition_of_fifty_at_a_time(
     kafka: KafkaServer, make_topic: TopicMaker, make_fetcher: MakeFetcher, withhold: Withheld
 ) -> None:

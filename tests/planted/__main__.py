@@ -72,6 +72,11 @@ def last_judges() -> dict[str, str]:
     return {row["name"]: row["seed"] or row["file"] for row in _ROW.finditer(page)}
 
 
+def file_of_tests(root: Path, name: str) -> Path | None:
+    """Return the file of unit tests of this name, in whichever folder it lies; None if there is none."""
+    return next((root / "tests" / "unit").rglob(name), None)
+
+
 def plant(mistake: Mistake | None, copy: Path) -> None:
     """Copy the code to `copy` with one mistake (None: as it is). ValueError if its place is not there exactly once."""
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*_LEFT))
@@ -115,13 +120,16 @@ def by_tests(copy: Path, name: str, jobs: str) -> str | None:
     """Return the unit test that fails first, None if none does; `name` is that of one file, or empty."""
     # That a mistake has its place says nothing about the code: with the mistake planted, it never has.
     not_a_judge = "--deselect=tests/unit/test_planted.py::test_a_mistake_has_its_place"
-    tests = f"tests/unit/{name}"
-    if not (copy / tests).exists():
-        return None  # it has another name since
+    tests = "tests/unit"
+    if name:
+        place = file_of_tests(copy, name)
+        if place is None:
+            return None  # it has another name since
+        tests = str(place.relative_to(copy))
     found = _run(copy, "pytest", "-q", "-x", "-n", jobs, "-p", "no:cacheprovider", not_a_judge, tests)
-    first = re.search(r"^FAILED (\S+)", found.stdout, re.MULTILINE)
+    first = re.search(r"^FAILED \S*?(test_\w+\.py\S*)", found.stdout, re.MULTILINE)
     if first is not None:
-        return f"unit tests: {first[1].removeprefix('tests/unit/')}"
+        return f"unit tests: {first[1]}"
     if found.returncode:
         return f"unit tests: {found.stdout.strip().splitlines()[-1][:110]}"
     return None

@@ -14,7 +14,14 @@ from model.search import Search
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# Ten seconds of a core each: part of `make test-all` and of `make model-check`.
+_LARGE = {"topic added", "topic created again"}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] if case.name in _LARGE else [], id=case.name) for case in CASES],
+)
 def test_no_history_breaks_the_promise(case: Case) -> None:
     """Every reachable state was visited, and from each the store alone gives back what was confirmed."""
     outcome = check(case, quick=True)

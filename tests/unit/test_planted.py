@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from planted.__main__ import last_judges, plant, planted
+from planted.__main__ import file_of_tests, last_judges, plant, planted
 from planted.catalogue import MISTAKES
 from planted.mistakes import Mistake
 
@@ -29,7 +29,7 @@ def test_it_is_known_who_caught_each_the_last_time() -> None:
     last = last_judges()
     assert set(last) == {mistake.name for mistake in MISTAKES}
     for judge in last.values():
-        assert judge.isdigit() or (ROOT / "tests" / "unit" / judge).is_file()
+        assert judge.isdigit() or file_of_tests(ROOT, judge) is not None
 
 
 def test_a_copy_has_what_unit_tests_read(tmp_path: Path) -> None:
