@@ -49,9 +49,27 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="each broker is asked for a whole answer",
-        file="sink/tandem/sink/kafka/fetch/fetcher.py",
-        old="bytes_to_ask(broker, self._assignment.brokers.values(), most=",
-        new="bytes_to_ask(broker, (broker,), most=",
+        file="sink/tandem/sink/kafka/fetch/answer_shares.py",
+        old="bytes_to_ask(broker, list(brokers.values()), most=most,",
+        new="bytes_to_ask(broker, [broker], most=most,",
+    ),
+    Mistake(
+        name="each fetcher has a sum of answers of its own",
+        file="sink/tandem/sink/kafka/fetch/answer_shares.py",
+        old="most=most, others=others)",
+        new="most=most, others=())",
+    ),
+    Mistake(
+        name="each pipeline has a memory budget of its own",
+        file="controller/tandem/controller/instance/pipelines.py",
+        old="            budget=self._budget,\n",
+        new="",
+    ),
+    Mistake(
+        name="a build may take all of the memory budget",
+        file="sink/tandem/sink/memory_budget.py",
+        old="sum(max(held, guaranteed) for held in others)",
+        new="sum(others)",
     ),
     Mistake(
         name="what was asked for and not used yet does not count",

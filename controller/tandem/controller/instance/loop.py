@@ -55,6 +55,7 @@ from tandem.controller.status.pair_view import Sight
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
+from tandem.sink.kafka.fetch.answer_shares import AnswerSum
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.rates import TokenBucket
@@ -110,8 +111,10 @@ class Instance:
         self._machine = RoleMachine()
         self._board = TaskBoard(workers=_WORKERS)
 
+        answers, committed = AnswerSum(), config.isolation_level == "read_committed"
+
         def open_source() -> RawFetcher:
-            return RawFetcher(parts.props, read_committed=config.isolation_level == "read_committed")
+            return RawFetcher(parts.props, read_committed=committed, answers=answers)
 
         self._keeper = Keeper(
             parts.store,
