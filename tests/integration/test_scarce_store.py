@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import threading
 import time
 import urllib.request
@@ -19,6 +18,7 @@ from soak.samples import Sample
 from witness import assert_same, consume, stored
 
 from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import pick_ports
 from tandem.controller.sandbox.s3 import S3Server
 
 if TYPE_CHECKING:
@@ -166,13 +166,12 @@ def test_a_tail_and_a_build_share_the_budget(
 ) -> None:
     """An instance without a peer takes a turn by itself, and the store takes nothing of both of its generations."""
     topic = make_topic(partitions=PARTITIONS, config=UNCLEANED)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    (port,) = pick_ports(1)
     with Load(kafka.bootstrap, topic) as load:
         while load.records < 1500:
             time.sleep(0.1)
         alone = {"peer": {"timeout": "2s"}, "liveness": {"timeout": "5s"}, "rotation": {"interval": "6s"}}
-        pair = new_pair([topic], **SMALL, **alone, http={"address": f"127.0.0.1:{port}"})
+        pair = new_pair([topic], **SMALL, **alone, http={"listen": f"127.0.0.1:{port}"})
         a = pair.start("a", store={"endpoint_url": gate.endpoint_url}, scan={"rate_limit": "500KiB/s"})
         pair.wait("generation 1 is complete", lambda: pair.complete(1))
         pair.wait("the next one is built", lambda: len(pair.history()) == 2 and pair.history()[1].positions)

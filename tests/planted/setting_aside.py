@@ -8,14 +8,20 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a topic that the store refuses ends the pipeline",
         file="sink/tandem/sink/write/commit.py",
-        old="                self._look_whose_fault(assembly, outcome)\n",
-        new="                raise outcome\n",
+        old="            if isinstance(outcome, PermanentError) and not self._takes_others():\n",
+        new="            if isinstance(outcome, PermanentError):\n",
     ),
     Mistake(
         name="a store that takes nothing is each topic's own fault",
         file="sink/tandem/sink/write/commit.py",
-        old="            self._store.probe(layout.data_prefix(claim.pair, claim.instance, claim.generation))\n",
-        new="            layout.data_prefix(claim.pair, claim.instance, claim.generation)\n",
+        old="            return False\n        return True\n\n    def _upload(",
+        new="            return True\n        return True\n\n    def _upload(",
+    ),
+    Mistake(
+        name="an object that fails for ever is tried for ever",
+        file="sink/tandem/sink/write/commit.py",
+        old="        return _PATIENCE_S if self._suspects.isdisjoint(topic_ids) else 0.0\n",
+        new="        return math.inf\n",
     ),
     Mistake(
         name="what was refused of a topic is passed over",
