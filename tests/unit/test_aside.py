@@ -82,6 +82,7 @@ def test_a_topic_that_the_store_refuses_stops_no_other_one(
     report = pipeline.report()
     assert report.error is None
     assert report.unread == 1
+    assert report.aside == ("t",)
     assert report.trouble[0].startswith(f"topics are set aside, because the store takes nothing of them: t: {error}")
     assert not bench.chain().read_through(key())
     u_grows(bench)
@@ -91,7 +92,7 @@ def test_a_topic_that_the_store_refuses_stops_no_other_one(
     deadline = time.monotonic() + 5
     while pipeline.report().unread and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert (pipeline.report().unread, pipeline.report().trouble) == (0, ())
+    assert (pipeline.report().unread, pipeline.report().trouble, pipeline.report().aside) == (0, (), ())
 
 
 def test_a_topic_that_is_refused_later_goes_on_where_the_chain_ends(

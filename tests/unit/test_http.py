@@ -94,13 +94,17 @@ def test_status_is_json_and_other_paths_say_what_there_is(served: tuple[str, Pic
         commits=17,
         trouble=("slow",),
         error=None,
+        aside=("too-long",),
     )
-    state = replace(picture.health.state, ready=True, pipelines=(pipeline,), rolled_back=("3:1:abc",))
+    state = replace(
+        picture.health.state, ready=True, pipelines=(pipeline,), rolled_back=("3:1:abc",), restored=("orders.restored",)
+    )
     picture.health = replace(picture.health, state=state)
     code, text = get(url + "/status")
     found = json.loads(text)
     assert (code, found["schemaVersion"], found["kind"], found["role"]) == (200, 1, "Instance", "Passive")
     assert found["rolledBack"] == ["3:1:abc"]
+    assert found["restored"] == ["orders.restored"]
     assert found["pipelines"] == [
         {
             "generation": 3,
@@ -113,6 +117,7 @@ def test_status_is_json_and_other_paths_say_what_there_is(served: tuple[str, Pic
             "commits": 17,
             "trouble": ["slow"],
             "error": None,
+            "aside": ["too-long"],
         }
     ]
     jsonschema.validate(found, json.loads((SCHEMAS / "http-status.json").read_text()))

@@ -120,6 +120,8 @@ class PipelineReport:
     trouble: tuple[str, ...]
     held: tuple[TopicPartition, ...]
     error: Exception | None
+    aside: tuple[str, ...] = ()
+    """Names of topics that are not read for a while, because the store takes nothing of them."""
     unread: int = 0
     """Guarded partitions that no leader answers for, that are denied, or that were set aside."""
     held_bytes: int = 0
@@ -210,6 +212,7 @@ class Pipeline:
         self._looked = -math.inf
         self._bytes = self._commits = 0
         self._unbegun = self._unstored = 0
+        self._set_aside: tuple[str, ...] = ()
         self._clocks_disagree = False
         self._last_commit: float | None = None
         self._phase = Phase.STARTING
@@ -296,6 +299,7 @@ class Pipeline:
             trouble=tuple(trouble),
             held=() if self.drained else held_back(self._board),
             error=error,
+            aside=() if self.drained else self._set_aside,
             unread=self._newcomers.missing + self._unbegun + self._unstored + len(set(damaged.values())),
             held_bytes=self._held,
             memory_budget=self._budget.bytes,
@@ -484,6 +488,7 @@ class Pipeline:
             self._board.well(_ASIDE)
         else:
             self._board.say(_ASIDE, trouble)
+        self._set_aside = self._aside.names
         self._unstored = sum(topic.partitions for topic in self._drafter.guarded if topic.topic_id in self._aside)
 
     def _flush_due(self) -> bool:

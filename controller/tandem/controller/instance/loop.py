@@ -611,6 +611,7 @@ class Instance:
             heard=self._parts.bulletin.latest().values(),
             own=own,
             guarded=None if topics is None else as_guarded(identity.cluster_id, topics, view.generations),
+            restored=() if topics is None else topics.restored,
         )
 
     def health(self) -> Health:
@@ -632,6 +633,7 @@ class Instance:
             failing=self._failing(),
             disagrees=self._dispute,
             pause=self._pause(),
+            restored=() if self._topics is None else self._topics.restored,
             pipelines=tuple(map(pipeline_state, reports)),
         )
         return Health(
