@@ -96,6 +96,7 @@ def test_two_pipelines_hold_no_more_than_one_budget(process: Process) -> None:
     assert BUDGET / 2 < process.held() < BUDGET + SLACK
     assert min(report.held_bytes for report in process.runs.reports()) >= BUDGET / 4
     assert all(report.memory_budget == BUDGET for report in process.runs.reports())
+    assert len({id(run.pipeline._merger._turn) for run in process.runs._runs.values()}) == 1
 
 
 def test_a_build_that_takes_all_it_may_does_not_stop_the_tail(process: Process) -> None:

@@ -11,12 +11,16 @@ import threading
 
 
 class MemoryBudget:
-    """Bytes that the open shares may hold together. For any thread."""
+    """Bytes that the open shares may hold together. For any thread.
+
+    Who merges objects holds `merging`: what that takes is beside the budget, so one pipeline does it at a time.
+    """
 
     def __init__(self, size: int) -> None:
         self.bytes = size
         self._lock = threading.Lock()
         self._shares: list[MemoryShare] = []
+        self.merging = threading.Lock()
 
     def open_share(self) -> MemoryShare:
         """Return a share for one pipeline. It counts until it is closed."""

@@ -200,13 +200,18 @@ class Pipeline:
         self._committer = Committer(
             writer=writer, store=store, cluster=cluster, stop=abort, name=f"commit-{self._generation}", meters=meters
         )
+        self._budget = MemoryBudget(policy.memory_budget) if budget is None else budget
         self._merger = Merger(
-            writer=writer, store=store, committer=self._committer, rules=policy.merge, name=f"merge-{self._generation}"
+            writer=writer,
+            store=store,
+            committer=self._committer,
+            rules=policy.merge,
+            name=f"merge-{self._generation}",
+            turn=self._budget.merging,
         )
         self._thread = threading.Thread(target=self._run, name=f"pipeline-{self._generation}", daemon=True)
         self._lanes: tuple[TailLane, ScanLane] | None = None
         self._in_flight = 0
-        self._budget = MemoryBudget(policy.memory_budget) if budget is None else budget
         self._brake = Brake()
         self._flushed = time.monotonic()
         self._looked = -math.inf
