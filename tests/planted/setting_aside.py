@@ -74,8 +74,14 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a build may take all of the memory budget",
         file="sink/tandem/sink/memory_budget.py",
-        old="sum(max(held, guaranteed) for held in others)",
+        old="sum(max(charged, guaranteed) for charged in others)",
         new="sum(others)",
+    ),
+    Mistake(
+        name="what a build reads beyond its share is taken from the tail's",
+        file="sink/tandem/sink/memory_budget.py",
+        old="        return min(self.held, self._granted)\n",
+        new="        return self.held\n",
     ),
     Mistake(
         name="what was asked for and not used yet does not count",

@@ -134,29 +134,40 @@ def test_a_pipeline_that_begins_late_waits_until_the_other_has_stored() -> None:
     """The sum holds even then; from that moment on the other one is beyond what it may hold."""
     budget = MemoryBudget(100)
     first = budget.open_share()
-    assert (first.limit, first.full, first.worth_storing) == (100, False, 50)
+    assert (first.limit, first.is_full(), first.worth_storing) == (100, False, 50)
     first.held = 100
     second = budget.open_share()
-    assert (second.limit, second.full, second.worth_storing) == (0, True, 12)
-    assert (first.limit, first.full) == (75, True)
+    assert (second.limit, second.is_full(), second.worth_storing) == (0, True, 12)
+    assert (first.limit, first.is_full()) == (75, True)
     first.held = 40
-    assert (second.limit, second.full) == (60, False)
-    assert (first.limit, first.full) == (75, False)
+    assert (second.limit, second.is_full()) == (60, False)
+    assert (first.limit, first.is_full()) == (75, False)
     first.close()
     first.close()
     assert (second.limit, budget.shares) == (100, 1)
 
 
+def test_what_is_read_at_once_beyond_a_share_takes_nothing_from_the_other() -> None:
+    """A response expands to more than there is room for, and then the store takes nothing of that pipeline."""
+    budget = MemoryBudget(100)
+    first, second = budget.open_share(), budget.open_share()
+    assert not first.is_full()
+    first.held = 130
+    assert (first.charged, first.is_full()) == (75, True)
+    assert (second.limit, second.is_full()) == (25, False)
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-60, 40)), max_size=200))
 def test_the_sum_holds_and_none_is_below_its_guarantee(steps: list[tuple[int, int]]) -> None:
-    """Whoever reads and stores when, of four: at most what was read last is beyond the budget."""
+    """Whoever reads and stores when, of four: beyond the budget is at most what each read last."""
     budget, most = MemoryBudget(400), 40
     shares = [budget.open_share() for _ in range(4)]
     for number, size in steps:
         share = shares[number]
         if size <= 0:
             share.held = max(0, share.held + size)
-        elif not share.full:
+        elif not share.is_full():
             share.held += size
-        assert sum(one.held for one in shares) < budget.bytes + most
-        assert all(one.held >= budget.guaranteed - most for one in shares if one.full)
+        assert sum(one.charged for one in shares) <= budget.bytes
+        assert all(one.held - one.charged < most for one in shares)
+        assert all(one.limit >= budget.guaranteed for one in shares)

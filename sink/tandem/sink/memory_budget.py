@@ -45,9 +45,9 @@ class MemoryBudget:
 
     def _limit_of(self, share: MemoryShare) -> int:
         with self._lock:
-            others = [one.held for one in self._shares if one is not share]
-        guaranteed = self.bytes if not others else self.bytes // (2 * (len(others) + 1))
-        return max(0, self.bytes - sum(max(held, guaranteed) for held in others))
+            others = [one.charged for one in self._shares if one is not share]
+        guaranteed = self.bytes // (2 * (len(others) + 1))
+        return max(0, self.bytes - sum(max(charged, guaranteed) for charged in others))
 
 
 class MemoryShare:
@@ -56,6 +56,12 @@ class MemoryShare:
     def __init__(self, budget: MemoryBudget) -> None:
         self.budget = budget
         self.held = 0
+        self._granted = 0
+
+    @property
+    def charged(self) -> int:
+        """Bytes that others have to do without: what was read at once beyond the limit takes nothing from them."""
+        return min(self.held, self._granted)
 
     @property
     def limit(self) -> int:
@@ -65,10 +71,13 @@ class MemoryShare:
         """
         return self.budget._limit_of(self)  # noqa: SLF001 (one class in two parts)
 
-    @property
-    def full(self) -> bool:
-        """Whether it holds all that it may."""
-        return self.held >= self.limit
+    def is_full(self) -> bool:
+        """Whether it holds all that it may. If not, what it may hold now is granted to it."""
+        limit = self.limit
+        if self.held >= limit:
+            return True
+        self._granted = limit
+        return False
 
     @property
     def worth_storing(self) -> int:

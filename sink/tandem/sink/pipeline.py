@@ -415,7 +415,7 @@ class Pipeline:
                 source.poll(0.0)  # so that the base's is connected, too, before there is anything to read
             self._welcome(tail, base)
             share.held = self._held
-            if not self._brake.look(full=share.full, now=clock.now()):
+            if not self._brake.look(full=share.is_full(), now=clock.now()):
                 # Where the store is what is slow there is next to no room at every step, and what is left is fetched
                 # again each time: so much is always read as a usual response expands to.
                 self._board.room = OUTPUT_LIMIT // self._budget.shares

@@ -176,7 +176,7 @@ class Board:
     @property
     def is_full(self) -> bool:
         """Whether nothing more is to be transcoded in this step."""
-        return self.room <= 0 and self.share.full
+        return self.room <= 0 and self.share.is_full()
 
     def now(self) -> int:
         """Return the store's time in ms. It goes on by `sink.clock` where the store's own clock is set back."""
