@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -177,7 +178,8 @@ def test_a_tail_and_a_build_share_the_budget(
         pair.wait("the next one is built", lambda: len(pair.history()) == 2 and pair.history()[1].positions)
         gate.refuse(STORAGE_FULL, writes_only=True)
         for generation in (1, 2):
-            pair.wait("it is full", lambda of=generation: a.said("memory.budget is full", generation=of), timeout_s=60)
+            full = partial(a.said, "memory.budget is full", generation=generation)
+            pair.wait(f"generation {generation} is full", full, timeout_s=60)
         seen = []
         for _ in range(50):
             seen.append(held(port))
