@@ -45,7 +45,7 @@ class _Handler(Quiet, BaseHTTPRequestHandler):
 
     def handle_expect_100(self) -> bool:
         """Refuse before the body is sent."""
-        refusal = self.server.store.refusal(self.command)
+        refusal = self.server.store.refusal(self.command, self.path)
         if refusal is None:
             return super().handle_expect_100()
         self.close_connection = True
@@ -54,7 +54,7 @@ class _Handler(Quiet, BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        refusal = self.server.store.refusal(self.command)
+        refusal = self.server.store.refusal(self.command, self.path)
         if refusal is not None:
             self._refuse(*refusal)
             return
@@ -111,16 +111,17 @@ class RefusingStore:
         self._lock = threading.Lock()
         self._answer: tuple[int, str] | None = None
         self._writes_only = False
+        self._part = ""
 
-    def refuse(self, answer: tuple[int, str] | None, *, writes_only: bool = False) -> None:
-        """From now on answer so (status, code of S3); None passes everything on again."""
+    def refuse(self, answer: tuple[int, str] | None, *, writes_only: bool = False, part: str = "") -> None:
+        """From now on answer so (status, code of S3) where a path has `part` in it; None passes everything on again."""
         with self._lock:
-            self._answer, self._writes_only = answer, writes_only
+            self._answer, self._writes_only, self._part = answer, writes_only, part
 
-    def refusal(self, method: str) -> tuple[int, str] | None:
+    def refusal(self, method: str, path: str) -> tuple[int, str] | None:
         """Return how a request is refused, None if it is passed on."""
         with self._lock:
-            return self._answer if method in _WRITES or not self._writes_only else None
+            return self._answer if (method in _WRITES or not self._writes_only) and self._part in path else None
 
 
 @contextmanager

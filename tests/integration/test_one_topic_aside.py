@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
 from instances import QUICK, PairMaker
+from refusing_store import refusing_store
 
 from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.s3 import S3Server
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker
@@ -97,3 +100,41 @@ def test_a_topic_that_the_store_refuses_stops_no_other_one(
     )
     assert refused in told[0], json.dumps(told)
     assert "KeyTooLongError" in told[0]
+
+
+@pytest.mark.slow
+def test_a_topic_that_the_store_fails_for_stops_no_other_one(
+    kafka: KafkaServer, s3: S3Server, make_topic: TopicMaker, new_pair: PairMaker
+) -> None:
+    """Its objects are answered 500 for ever: others wait half a minute, once; when that is over it is read on."""
+    plain, failing = make_topic(), make_topic(f"failing-{secrets.token_hex(8)}")
+    for topic in (plain, failing):
+        write(kafka, topic, 0, 10)
+    pair = new_pair([plain, failing], **QUICK)
+
+    def stored(topic: str) -> int:
+        state = pair.generation(1)
+        if state is None:
+            return 0
+        return sum(part.records for _, part in state.live_parts() if state.topics[part.key.topic_id].name == topic)
+
+    with refusing_store(s3.address("s3")) as gate:
+        gate.refuse((500, "InternalError"), writes_only=True, part="/topics/failing-")
+        began = time.monotonic()
+        instance = pair.start("a", store={"endpoint_url": gate.endpoint_url})
+        pair.wait("the other topic is stored", lambda: stored(plain) == 10, timeout_s=150)
+        waited = [time.monotonic() - began]
+        pair.wait(
+            "it is named", lambda: any("topics are set aside" in line.get("detail", "") for line in instance.lines())
+        )
+        for number in range(3):
+            write(kafka, plain, 10 + number, 1)
+            asked = time.monotonic()
+            pair.wait("what came is stored", lambda number=number: stored(plain) >= 11 + number)  # type: ignore[misc]
+            waited.append(time.monotonic() - asked)
+        assert stored(failing) == 0
+        assert not instance.said("pipeline failed")
+        gate.refuse(None)
+        pair.wait("nothing is missing", lambda: stored(failing) == 10 and pair.complete(1), timeout_s=200)
+    print(f"\nwaited {', '.join(f'{one:.1f}' for one in waited)} s")  # noqa: T201
+    assert max(waited[1:]) < 15

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -16,6 +19,7 @@ from soak.samples import Sample
 from witness import assert_same, consume, stored
 
 from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.controller.sandbox.ports import pick_ports
 from tandem.controller.sandbox.s3 import S3Server
 
 if TYPE_CHECKING:
@@ -148,4 +152,42 @@ def test_minutes_of_slow_down(
         gate.refuse(None)
     assert_at_rest(first, last, lines)
     print(f"\n{first}\n{last}\n{len(lines)} lines")  # noqa: T201
+    assert_recovers(pair, kafka, topic, a)
+
+
+def held(port: int) -> list[int]:
+    """The bytes that each pipeline of a process holds between fetch and store."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    return [int(float(value)) for value in re.findall(r"(?m)^tandem_memory_used_bytes{.*} (.*)$", text)]
+
+
+def test_a_tail_and_a_build_share_the_budget(
+    new_pair: PairMaker, make_topic: TopicMaker, kafka: KafkaServer, gate: RefusingStore
+) -> None:
+    """An instance without a peer takes a turn by itself, and the store takes nothing of both of its generations."""
+    topic = make_topic(partitions=PARTITIONS, config=UNCLEANED)
+    (port,) = pick_ports(1)
+    with Load(kafka.bootstrap, topic) as load:
+        while load.records < 1500:
+            time.sleep(0.1)
+        alone = {"peer": {"timeout": "2s"}, "liveness": {"timeout": "5s"}, "rotation": {"interval": "6s"}}
+        pair = new_pair([topic], **SMALL, **alone, http={"listen": f"127.0.0.1:{port}"})
+        a = pair.start("a", store={"endpoint_url": gate.endpoint_url}, scan={"rate_limit": "500KiB/s"})
+        pair.wait("generation 1 is complete", lambda: pair.complete(1))
+        pair.wait("the next one is built", lambda: len(pair.history()) == 2 and pair.history()[1].positions)
+        gate.refuse(STORAGE_FULL, writes_only=True)
+        for generation in (1, 2):
+            full = partial(a.said, "memory.budget is full", generation=generation)
+            pair.wait(f"generation {generation} is full", full, timeout_s=60)
+        seen = []
+        for _ in range(50):
+            seen.append(held(port))
+            time.sleep(0.1)
+        gate.refuse(None)
+    most = max(seen, key=sum)
+    print(f"\n{[round(one / 1e6, 1) for one in most]} MB at most, of {8 << 20} bytes")  # noqa: T201
+    assert len(most) == 2
+    assert 4e6 < sum(most) < (8 << 20) + 4e6, "what is read at once is beyond the budget"
+    assert min(most) >= (2 << 20) - 1e6, "a quarter is guaranteed"
     assert_recovers(pair, kafka, topic, a)

@@ -113,4 +113,10 @@ MISTAKES: tuple[Mistake, ...] = (
         old="        return self._mind_heads(view) or self._decided or waited_s >= self._policy.liveness_timeout_s\n",
         new="        return self._mind_heads(view) or self._decided\n",
     ),
+    Mistake(
+        name="a page is read under a stranger's name",
+        file="controller/tandem/controller/http/host_names.py",
+        old="        return known or name in self._own_names()\n",
+        new="        return known or bool(self._own_names())\n",
+    ),
 )

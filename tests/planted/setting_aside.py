@@ -8,14 +8,20 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a topic that the store refuses ends the pipeline",
         file="sink/tandem/sink/write/commit.py",
-        old="                self._look_whose_fault(assembly, outcome)\n",
-        new="                raise outcome\n",
+        old="            if isinstance(outcome, PermanentError) and not self._takes_others():\n",
+        new="            if isinstance(outcome, PermanentError):\n",
     ),
     Mistake(
         name="a store that takes nothing is each topic's own fault",
         file="sink/tandem/sink/write/commit.py",
-        old="            self._store.probe(layout.data_prefix(claim.pair, claim.instance, claim.generation))\n",
-        new="            layout.data_prefix(claim.pair, claim.instance, claim.generation)\n",
+        old="            return False\n        return True\n\n    def _upload(",
+        new="            return True\n        return True\n\n    def _upload(",
+    ),
+    Mistake(
+        name="an object that fails for ever is tried for ever",
+        file="sink/tandem/sink/write/commit.py",
+        old="        return _PATIENCE_S if self._suspects.isdisjoint(topic_ids) else 0.0\n",
+        new="        return math.inf\n",
     ),
     Mistake(
         name="what was refused of a topic is passed over",
@@ -49,9 +55,33 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="each broker is asked for a whole answer",
-        file="sink/tandem/sink/kafka/fetch/fetcher.py",
-        old="bytes_to_ask(broker, self._assignment.brokers.values(), most=",
-        new="bytes_to_ask(broker, (broker,), most=",
+        file="sink/tandem/sink/kafka/fetch/answer_shares.py",
+        old="bytes_to_ask(broker, list(brokers.values()), most=most,",
+        new="bytes_to_ask(broker, [broker], most=most,",
+    ),
+    Mistake(
+        name="each fetcher has a sum of answers of its own",
+        file="sink/tandem/sink/kafka/fetch/answer_shares.py",
+        old="most=most, others=others)",
+        new="most=most, others=())",
+    ),
+    Mistake(
+        name="each pipeline has a memory budget of its own",
+        file="controller/tandem/controller/instance/pipelines.py",
+        old="            budget=self._budget,\n",
+        new="",
+    ),
+    Mistake(
+        name="a build may take all of the memory budget",
+        file="sink/tandem/sink/memory_budget.py",
+        old="sum(max(charged, guaranteed) for charged in others)",
+        new="sum(others)",
+    ),
+    Mistake(
+        name="what a build reads beyond its share is taken from the tail's",
+        file="sink/tandem/sink/memory_budget.py",
+        old="        return min(self.held, self._granted)\n",
+        new="        return self.held\n",
     ),
     Mistake(
         name="what was asked for and not used yet does not count",

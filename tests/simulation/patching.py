@@ -38,6 +38,7 @@ MODULES = (
     "tandem.sink.store.chain.chain_writer",
     "tandem.sink.write.clear",
     "tandem.sink.clock",
+    "tandem.sink.memory_budget",
     "tandem.sink.write.commit",
     "tandem.sink.write.confirm",
     "tandem.sink.write.commit_draft",
@@ -61,6 +62,7 @@ MODULES = (
 _ELSEWHERE = (
     "tandem.backup_avro.record.compression",
     "tandem.controller.http.health",
+    "tandem.controller.http.host_names",
     "tandem.controller.http.server",
     "tandem.controller.process.log",
     "tandem.controller.coordination.topic_reader",
@@ -73,6 +75,7 @@ _ELSEWHERE = (
     "tandem.sink.store.signed_store",
     "tandem.sink.rates",
     "tandem.sink.kafka.cluster.admin",
+    "tandem.sink.kafka.fetch.answer_shares",
     "tandem.sink.kafka.wire.connections",
     "tandem.sink.kafka.auth.msk",
     "tandem.sink.kafka.auth.tokens",

@@ -16,11 +16,13 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import AtHead, TopicPartition
-from tandem.sink.store.object_store import StoreRejectedError, StoreUnfitError
+from tandem.sink.store.object_store import StoreRejectedError, StoreTransientError, StoreUnfitError
 from tandem.sink.write.topics_aside import TopicsAside
 
 U0 = TopicPartition("u", 0)
 REFUSED = StoreRejectedError("put '…/t+0': the store answered 400 KeyTooLongError", remedy="see the store's own log")
+
+FAILS = StoreTransientError("put '…/t+0': the store answered 500 InternalError")
 
 
 @pytest.fixture
@@ -80,6 +82,7 @@ def test_a_topic_that_the_store_refuses_stops_no_other_one(
     report = pipeline.report()
     assert report.error is None
     assert report.unread == 1
+    assert report.aside == ("t",)
     assert report.trouble[0].startswith(f"topics are set aside, because the store takes nothing of them: t: {error}")
     assert not bench.chain().read_through(key())
     u_grows(bench)
@@ -89,7 +92,7 @@ def test_a_topic_that_the_store_refuses_stops_no_other_one(
     deadline = time.monotonic() + 5
     while pipeline.report().unread and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert (pipeline.report().unread, pipeline.report().trouble) == (0, ())
+    assert (pipeline.report().unread, pipeline.report().trouble, pipeline.report().aside) == (0, (), ())
 
 
 def test_a_topic_that_is_refused_later_goes_on_where_the_chain_ends(
@@ -138,6 +141,95 @@ def test_a_journal_that_is_refused_is_no_single_topics_fault(bench: Bench) -> No
     while pipeline.error is None and time.monotonic() < deadline:
         time.sleep(0.01)
     assert pipeline.error is REFUSED
+
+
+def test_a_store_that_fails_for_one_topic_for_ever_stops_no_other_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each put of its objects is answered 500, all others are taken: named, and tried again after a rest."""
+    monkeypatch.setattr("tandem.sink.write.commit._RETRY_S", 0.01)
+    monkeypatch.setattr("tandem.sink.write.commit._PATIENCE_S", 0.2)
+    monkeypatch.setattr("tandem.sink.write.topics_aside._FIRST_REST_S", 0.3)
+    refuse(bench, FAILS)
+    bench.log.append(*range(10))
+    pipeline = bench.start()
+    bench.until(lambda state: key("u") in state.positions)
+    u_grows(bench)
+    assert pipeline.report().error is None
+    troubles = " ".join(pipeline.report().trouble)
+    assert f"topics are set aside, because the store takes nothing of them: t: {FAILS}" in troubles
+    assert key() not in bench.chain().positions
+    bench.store.before = lambda _operation, _name: None
+    assert bench.stored(bench.until(through(10))) == list(range(10))
+    bench.until(lambda _: pipeline.report().trouble == ())
+
+
+def test_a_topic_that_failed_before_holds_up_no_commit_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its rest one try is enough; once something of it was stored, it has the patience of all others again."""
+    monkeypatch.setattr("tandem.sink.write.commit._RETRY_S", 0.01)
+    monkeypatch.setattr("tandem.sink.write.commit._PATIENCE_S", 0.5)
+    monkeypatch.setattr("tandem.sink.write.topics_aside._FIRST_REST_S", 0.05)
+    monkeypatch.setattr("tandem.sink.write.topics_aside._LONGEST_REST_S", 0.05)
+    refuse(bench, FAILS)
+    bench.log.append(*range(10))
+    pipeline = bench.start()
+    bench.until(lambda state: key("u") in state.positions)
+    monkeypatch.setattr("tandem.sink.write.commit._PATIENCE_S", 60.0)
+    tries = len([name for operation, name in bench.store.log if operation == "put" and "/topics/t/" in name])
+    u_grows(bench, by=100)
+    again = [name for operation, name in bench.store.log if operation == "put" and "/topics/t/" in name][tries:]
+    assert len(again) == len(set(again)) > 1, "each try has a name of its own"
+    bench.store.before = lambda _operation, _name: None
+    bench.until(through(10))
+    refuse(bench, FAILS)
+    bench.log.append(10)
+    bench.until(lambda _: any("not stored yet" in trouble for trouble in pipeline.report().trouble))
+    time.sleep(0.3)
+    assert not any("set aside" in trouble for trouble in pipeline.report().trouble)
+
+
+@pytest.mark.parametrize("max_objects", [8, 1])
+def test_a_store_that_fails_for_all_is_waited_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, max_objects: int
+) -> None:
+    """That is an outage, and no topic's own trouble, however long it lasts: nothing is set aside."""
+    monkeypatch.setattr("tandem.sink.write.commit._RETRY_S", 0.01)
+    monkeypatch.setattr("tandem.sink.write.commit._PATIENCE_S", 0.05)
+    bench.policy = replace(QUICK, max_objects=max_objects)
+    bench.log.append(0, 1)
+    pipeline = bench.start()
+    bench.until(through(2))
+    asked: list[str] = []
+
+    def probe(prefix: str) -> tuple[str, ...]:
+        asked.append(prefix)
+        raise FAILS
+
+    monkeypatch.setattr(bench.store, "probe", probe)
+    refuse(bench, FAILS, also=lambda name: name.endswith(".avro"))
+    bench.log.append(2, 3)
+    deadline = time.monotonic() + 5
+    while len(asked) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(asked) >= 3
+    assert pipeline.report().trouble == (f"what was read is not stored yet: {FAILS}",)
+    bench.store.before = lambda _operation, _name: None
+    assert bench.stored(bench.until(through(4))) == [0, 1, 2, 3]
+    assert pipeline.error is None
+
+
+def test_a_journal_that_fails_for_ever_is_begun_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next life of the pipeline gives it another name."""
+    monkeypatch.setattr("tandem.sink.write.commit._RETRY_S", 0.01)
+    monkeypatch.setattr("tandem.sink.write.commit._PATIENCE_S", 0.05)
+    bench.policy = replace(QUICK, max_objects=1)
+    bench.log.append(0, 1)
+    refuse(bench, FAILS, also=lambda name: "/journal/" in name)
+    pipeline = bench.start()
+    deadline = time.monotonic() + 5
+    while pipeline.error is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert pipeline.error is FAILS
 
 
 def test_a_partition_that_can_not_be_read_is_counted_and_named_first(bench: Bench) -> None:

@@ -7,27 +7,27 @@ from tandem.sink.read.backpressure import Brake
 
 def test_it_counts_the_time_in_which_nothing_may_be_fetched() -> None:
     """From the look that found the budget full to the one that did not, several times over."""
-    brake = Brake(100)
-    assert not brake.full(99, now=1.0)
-    assert brake.full(100, now=2.0)
-    assert brake.full(250, now=4.0)
+    brake = Brake()
+    assert not brake.look(full=False, now=1.0)
+    assert brake.look(full=True, now=2.0)
+    assert brake.look(full=True, now=4.0)
     assert brake.stands_s(5.0) == 3.0
-    assert not brake.full(10, now=6.0)
+    assert not brake.look(full=False, now=6.0)
     assert (brake.stands_s(7.0), brake.waited_s(7.0)) == (0.0, 4.0)
-    assert brake.full(100, now=8.0)
+    assert brake.look(full=True, now=8.0)
     assert (brake.stands_s(9.0), brake.waited_s(9.0)) == (1.0, 5.0)
 
 
 def test_it_tells_at_once_and_then_once_a_minute() -> None:
     """A wait that is short is not worth a line; an hour of it is sixty."""
-    brake = Brake(100)
-    brake.full(100, now=0.0)
+    brake = Brake()
+    brake.look(full=True, now=0.0)
     assert brake.news(0.5) is None
     assert brake.news(1.5) == 1.5
     assert brake.news(2.5) is None
     told = [waited for waited in (brake.news(float(now)) for now in range(3, 3603)) if waited is not None]
     assert len(told) == 60
     assert all(59 <= waited <= 61 for waited in told)
-    brake.full(0, now=3603.0)
+    brake.look(full=False, now=3603.0)
     brake.news(3700.0)
     assert brake.news(4000.0) is None, "nothing more was waited for"

@@ -519,6 +519,11 @@ WRONG = [
         text=added("http: {listen: '::1:80'}"),
         says=("is not host:port; write :8080 for all addresses, 127.0.0.1:8080 or [::1]:8080",),
     ),
+    Wrong(
+        name="a host with a port",
+        text=added("http: {listen: ':80', hosts: ['tandem.example.com:8080']}"),
+        says=('http.hosts: "tandem.example.com:8080" is not the name of a host; write tandem.example.com, without',),
+    ),
     # Across sections
     Wrong(
         name="flush longer than a turn",

@@ -16,6 +16,7 @@ import pytest
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.decision.observation import Role
 from tandem.controller.http.health import Health, serve
+from tandem.controller.http.server import Answer, Server
 from tandem.controller.status.instance_state import InstanceState, PipelineState
 from tandem.sink.pipeline import Phase
 
@@ -93,13 +94,17 @@ def test_status_is_json_and_other_paths_say_what_there_is(served: tuple[str, Pic
         commits=17,
         trouble=("slow",),
         error=None,
+        aside=("too-long",),
     )
-    state = replace(picture.health.state, ready=True, pipelines=(pipeline,), rolled_back=("3:1:abc",))
+    state = replace(
+        picture.health.state, ready=True, pipelines=(pipeline,), rolled_back=("3:1:abc",), restored=("orders.restored",)
+    )
     picture.health = replace(picture.health, state=state)
     code, text = get(url + "/status")
     found = json.loads(text)
     assert (code, found["schemaVersion"], found["kind"], found["role"]) == (200, 1, "Instance", "Passive")
     assert found["rolledBack"] == ["3:1:abc"]
+    assert found["restored"] == ["orders.restored"]
     assert found["pipelines"] == [
         {
             "generation": 3,
@@ -112,6 +117,7 @@ def test_status_is_json_and_other_paths_say_what_there_is(served: tuple[str, Pic
             "commits": 17,
             "trouble": ["slow"],
             "error": None,
+            "aside": ["too-long"],
         }
     ]
     jsonschema.validate(found, json.loads((SCHEMAS / "http-status.json").read_text()))
@@ -195,3 +201,79 @@ def test_a_taken_port_is_a_configuration_error() -> None:
         taken.listen()
         with pytest.raises(ConfigError, match=r"http\.listen: 127\.0\.0\.1:\d+ can't be had"):
             serve(("127.0.0.1", taken.getsockname()[1]), lambda: Picture().health)
+
+
+def ask_as(server: Server, path: str, *hosts: str) -> tuple[bytes, bytes]:
+    """The status line and body of an answer to a request with these `Host` headers."""
+    with socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=5) as connection:
+        headers = "".join(f"Host: {host}\r\n" for host in hosts)
+        connection.sendall(f"GET {path} HTTP/1.1\r\n{headers}\r\n".encode())
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head.partition(b"\r\n")[0], body
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server that is told of one name; its machine has two."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "tandem-0.here")
+    monkeypatch.setattr(socket, "getfqdn", lambda: "tandem-0.here.example.com")
+    server = serve(
+        ("127.0.0.1", 0),
+        lambda: Picture().health,
+        {"/": lambda: Answer(body="page")},
+        lambda _: (b"metrics", "text/plain"),
+        hosts=("Backup.Example.com",),
+    )
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1:8080", "10.1.2.3", "[::1]:8080", "[fd00::1]", "localhost", "LOCALHOST:8080", "tandem-0"),
+        *("tandem-0.tandem.ns.svc:8080", "tandem.ns.svc.cluster.local", "box.local", "box.corp.internal.", "tandem:80"),
+        *("tandem-0.here:8080", "tandem-0.here.example.com", "backup.example.com:443", "BACKUP.example.com."),
+    ],
+)
+def test_it_answers_under_its_own_names(named: Server, host: str) -> None:
+    """Addresses, names inside of a cluster or a company, those of the machine, and those that are configured."""
+    assert ask_as(named, "/", host) == (b"HTTP/1.0 200 OK", b"page")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example.org", "10.1.2.3.evil.org", "example.com", "xbackup.example.com", "backup.example.com.evil.org"),
+        *(
+            "evil.org:80:80",
+            "localhost.evil.org",
+            "[::1].evil.org",
+            "evil.org/localhost",
+            "a b",
+            "",
+            "é",
+            "svc.evil.org",
+        ),
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/status", "/metrics", "/nowhere"])
+def test_it_does_not_answer_under_a_strangers_name(named: Server, host: str, path: str) -> None:
+    """A page of theirs that points its name to this server would read it in the browser of an operator."""
+    status, body = ask_as(named, path, host)
+    assert status.startswith(b"HTTP/1.0 421 ")
+    assert body == b"this server does not answer under that name: ask by IP address, or add the name to http.hosts\n"
+
+
+def test_each_of_several_host_headers_counts(named: Server) -> None:
+    """Nobody sends two but who hopes that only one is looked at. A request without any is none of a browser's."""
+    assert ask_as(named, "/", "localhost", "evil.org")[0].startswith(b"HTTP/1.0 421 ")
+    assert ask_as(named, "/") == (b"HTTP/1.0 200 OK", b"page")
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/active", "/passive?from=balancer"])
+def test_probes_are_answered_under_any_name(named: Server, path: str) -> None:
+    """A balancer may send the name that it is reached by; what it learns is one word."""
+    assert ask_as(named, path, "lb.example.org")[0].split()[1] in {b"200", b"503"}

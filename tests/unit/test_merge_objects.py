@@ -50,7 +50,7 @@ class AtOnce:
         task(self.writer)
 
 
-def merger(backup: Backup, rules: MergeRules = RULES, committer: Any = None) -> Merger:
+def merger(backup: Backup, rules: MergeRules = RULES, committer: Any = None, turn: Any = None) -> Merger:
     """A merger of a backup that is not written to meanwhile."""
     return Merger(
         writer=backup.writer,
@@ -58,6 +58,7 @@ def merger(backup: Backup, rules: MergeRules = RULES, committer: Any = None) -> 
         committer=committer or AtOnce(backup.writer),
         rules=rules,
         name="merge",
+        turn=turn,
     )
 
 
@@ -99,6 +100,24 @@ def backup_of(store: MemoryStore, commits: int, *, journal: bool, size: int = 2)
         it.commit([*batch, *records("u", 0, range(low, low + size))], journal=journal, base_end={("t", 0): size})
     it.complete()
     return it
+
+
+def test_an_object_is_put_together_while_it_is_the_mergers_turn() -> None:
+    """Two pipelines of a process take turns, or what merging takes in memory is taken twice."""
+    store, turn = MemoryStore(), threading.Lock()
+    backup = backup_of(store, 9, journal=False)
+    it = merger(backup, turn=turn)
+    taken: list[bool] = []
+
+    def note(operation: str, name: str) -> None:
+        if operation in {"get", "put"} and name.endswith(".avro"):
+            taken.append(turn.locked())
+
+    store.before = note
+    assert to_the_end(it) > 0
+    assert taken
+    assert all(taken)
+    assert not turn.locked()
 
 
 @pytest.mark.parametrize("journal", [True, False])

@@ -529,6 +529,26 @@ def test_a_store_that_does_not_answer_is_asked_again_what_it_has(bench: Bench) -
     assert bench.stored(state) == list(range(100))
 
 
+def test_a_store_that_does_not_say_for_ever_sets_the_topic_aside(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers for all else, so commits of other topics must not wait; nothing of this one is taken for lost."""
+    monkeypatch.setattr("tandem.sink.write.commit._RETRY_S", 0.01)
+    monkeypatch.setattr("tandem.sink.write.commit._PATIENCE_S", 0.1)
+    monkeypatch.setattr("tandem.sink.write.topics_aside._FIRST_REST_S", 0.2)
+    bench.store.before = lambda operation, name: (
+        StoreTransientError("busy") if operation == "head" and name.endswith(".avro") else None
+    )
+    started(bench)
+    read(bench, 0, 100)
+    deadline = time.monotonic() + 8
+    while not any("set aside" in one for one in bench.started[-1].report().trouble) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert any("nothing of them: t: busy" in one for one in bench.started[-1].report().trouble)
+    bench.store.before = no_fault
+    state = bench.until(through(100))
+    assert not state.taints
+    assert bench.stored(state) == list(range(100))
+
+
 def test_a_large_range_is_stored_in_several_objects(bench: Bench) -> None:
     """As memory is bounded."""
     bench.claim()

@@ -24,6 +24,7 @@ from tandem.controller.http.page import page_source
 from tandem.controller.http.page.page_source import PageSource
 from tandem.controller.instance.store_watch import StoreView
 from tandem.controller.status.instance_view import own_sight, stored_sight
+from tandem.controller.status.overview import overview
 from tandem.controller.status.pair_view import Brokers, LogEnd, Sight
 from tandem.sink.store import ObjectStore, StoreTransientError, open_store
 from tandem.sink.store.chain import pins
@@ -242,14 +243,20 @@ def test_what_an_instance_knows_of_its_pair(config: Config, store: ObjectStore, 
         heard=reversed(heard),
         own=message(instance="a", incarnation="now", at=at, state="Active"),
         guarded=Guarded(cluster_id=CLUSTER, topics={topic.topic_id: (topic.name, 2)}),
+        restored=("orders.restored",),
     )
+    assert any(note.startswith("restores created orders.restored: not backed up") for note in overview(seen).notes)
     assert seen.alive("a")
     assert seen.alive("b")
     voice = seen.voice("a")
     assert voice is not None
     assert (voice.incarnation, voice.left, voice.twin_at) == ("now", False, None)
     assert [asked.target for asked in seen.pending] == ["b"]
-    assert seen.brokers == Brokers(guarded=seen.brokers.guarded, missing=("missing",)) if seen.brokers else False
+    assert (
+        seen.brokers == Brokers(guarded=seen.brokers.guarded, missing=("missing",), restored=("orders.restored",))
+        if seen.brokers
+        else False
+    )
     assert dict(seen.damaged) == {7: "torn"}
     denied = Guarded(cluster_id=CLUSTER, topics={topic.topic_id: (topic.name, 2)}, denied=frozenset({"missing"}))
     refused = own_sight(config, stored, heard=[], own=message(instance="a", at=at), guarded=denied)

@@ -102,7 +102,7 @@ def test_what_held_a_drained_one_up_is_not_told_any_more(bench: Bench) -> None:
     pipeline = bench.start()
     bench.until(through(2))
     pipeline._board.say((_HELD, T0), "an open transaction holds back t-0")
-    pipeline._brake.full(1 << 60, now=clock.now() - 100.0)
+    pipeline._brake.look(full=True, now=clock.now() - 100.0)
     assert "an open transaction holds back t-0" in pipeline.report().trouble
     assert pipeline.report().held == (T0,)
     pipeline.drain()

@@ -109,9 +109,11 @@ def guarded(admin: Admin, store: MemoryStore, **topics: Sequence[str]) -> list[s
     """Return what an instance guards; `tandem status` has the same."""
     made = config(**topics)
     cluster = GuardedCluster(cast("Any", admin), made, lambda: restore_targets.created(store, PAIR, admin.cluster_id()))
-    names = [topic.name for topic in cluster.guarded().topics]
+    found = cluster.guarded()
+    names = [topic.name for topic in found.topics]
     seen = ask_cluster(made, cast("Any", admin), admin.cluster_id(), store)
     assert sorted(name for name, _ in seen.guarded.topics.values()) == names
+    assert found.restored == seen.restored
     assert set(seen.restored) == {info.name for info in admin.topics()} - set(names)
     return names
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandem.sink.kafka.fetch.answer_shares import LEAST, WHOLE_ANSWERS, bytes_to_ask
+from tandem.sink.kafka.fetch.answer_shares import LEAST, WHOLE_ANSWERS, AnswerSum, bytes_to_ask
 from tandem.sink.kafka.fetch.assignment import Broker
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
@@ -146,3 +146,46 @@ def test_the_sum_is_never_passed(count: int, steps: list[tuple[int, float, bool]
                 one.buffered = False
         held = sum(one.asked for one in brokers if one.in_flight or one.buffered)
         assert held <= WHOLE_ANSWERS * MOST + LEAST * count
+
+
+def test_the_fetchers_of_a_process_share_one_sum() -> None:
+    """Two pipelines with a tail and a base each, on three brokers that all have more to send than is asked for."""
+    answers = AnswerSum()
+    fetchers = [{node: read_from(node) for node in range(3)} for _ in range(4)]
+    for brokers in fetchers:
+        answers.add(brokers)
+        for broker in brokers.values():
+            broker.busy = True
+    for _ in range(3):
+        for brokers in fetchers:
+            for broker in brokers.values():
+                answers.ask(broker, brokers, most=MOST)
+        assert sum(broker.asked for brokers in fetchers for broker in brokers.values()) <= WHOLE_ANSWERS * MOST
+        for brokers in fetchers:
+            for broker in brokers.values():
+                answer(broker, broker.asked)
+                broker.buffered = False
+
+
+def test_answers_that_a_build_has_no_room_for_leave_the_tail_its_share() -> None:
+    """They wait to be handed out for as long as the store takes nothing of the build."""
+    answers = AnswerSum()
+    tail, build, gone = ({node: read_from(node) for node in range(3)} for _ in range(3))
+    for brokers in (tail, build, gone):
+        answers.add(brokers)
+        for broker in brokers.values():
+            broker.busy = True
+    answers.remove(gone)
+    for broker in build.values():
+        answer(broker, answers.ask(broker, build, most=MOST))
+    assert sum(broker.asked for broker in build.values()) <= 3 * MOST
+    assert sum(answers.ask(broker, tail, most=MOST) for broker in tail.values()) >= MOST
+
+
+def test_a_tail_that_is_alone_is_asked_for_whole_answers() -> None:
+    """A fetcher without a partition, as that of a base that was read, takes nothing from it."""
+    answers = AnswerSum()
+    tail, base = {node: read_from(node) for node in range(4)}, {node: Broker(node=node) for node in range(4)}
+    answers.add(tail)
+    answers.add(base)
+    assert [answers.ask(broker, tail, most=MOST) for broker in tail.values()] == [MOST] * 4

@@ -28,6 +28,7 @@ from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.cluster.guarded_topics import DELETE_RETENTION, Cluster, expires, tombstones_promised_s
 from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.memory_budget import MemoryBudget
 from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.read.backpressure import PATIENCE_S, Brake
 from tandem.sink.read.new_partitions import Newcomer, Newcomers
@@ -119,11 +120,14 @@ class PipelineReport:
     trouble: tuple[str, ...]
     held: tuple[TopicPartition, ...]
     error: Exception | None
+    aside: tuple[str, ...] = ()
+    """Names of topics that are not read for a while, because the store takes nothing of them."""
     unread: int = 0
     """Guarded partitions that no leader answers for, that are denied, or that were set aside."""
     held_bytes: int = 0
     """Bytes in memory between fetch and store, about."""
     memory_budget: int = 0
+    """Bytes that all pipelines of the process may hold together."""
     waited_s: float = 0.0
     """Seconds in which nothing was fetched because the budget was full."""
 
@@ -132,7 +136,8 @@ class Pipeline:
     """Reads and commits for one generation until it is drained or fails. All public methods are thread-safe.
 
     `committed` is called after each commit, from the pipeline's thread. With `workers`, they read large bases. `copies`
-    returns the pair's generations as they were last seen, which nobody changes any more.
+    returns the pair's generations as they were last seen, which nobody changes any more. Pipelines of one process share
+    one `budget`; without one it is `policy.memory_budget`.
     """
 
     def __init__(
@@ -149,6 +154,7 @@ class Pipeline:
         committed: Callable[[], None] = lambda: None,
         copies: Callable[[], Sequence[Generation]] = lambda: (),
         meters: Meters = NOBODY,
+        budget: MemoryBudget | None = None,
     ) -> None:
         opening = writer.state.opening
         assert opening is not None
@@ -198,17 +204,24 @@ class Pipeline:
         self._committer = Committer(
             writer=writer, store=store, cluster=cluster, stop=abort, name=f"commit-{self._generation}", meters=meters
         )
+        self._budget = MemoryBudget(policy.memory_budget) if budget is None else budget
         self._merger = Merger(
-            writer=writer, store=store, committer=self._committer, rules=policy.merge, name=f"merge-{self._generation}"
+            writer=writer,
+            store=store,
+            committer=self._committer,
+            rules=policy.merge,
+            name=f"merge-{self._generation}",
+            turn=self._budget.merging,
         )
         self._thread = threading.Thread(target=self._run, name=f"pipeline-{self._generation}", daemon=True)
         self._lanes: tuple[TailLane, ScanLane] | None = None
         self._in_flight = 0
-        self._brake = Brake(policy.memory_budget)
+        self._brake = Brake()
         self._flushed = time.monotonic()
         self._looked = -math.inf
         self._bytes = self._commits = 0
         self._unbegun = self._unstored = 0
+        self._set_aside: tuple[str, ...] = ()
         self._clocks_disagree = False
         self._last_commit: float | None = None
         self._phase = Phase.STARTING
@@ -295,9 +308,10 @@ class Pipeline:
             trouble=tuple(trouble),
             held=() if self.drained else held_back(self._board),
             error=error,
+            aside=() if self.drained else self._set_aside,
             unread=self._newcomers.missing + self._unbegun + self._unstored + len(set(damaged.values())),
             held_bytes=self._held,
-            memory_budget=self._policy.memory_budget,
+            memory_budget=self._budget.bytes,
             waited_s=self._brake.waited_s(now),
         )
 
@@ -311,7 +325,7 @@ class Pipeline:
         if refused is not None:
             yield f"what was read is not stored yet: {refused}"
         if self._brake.stands_s(now) >= PATIENCE_S:
-            yield f"nothing is read, because memory.budget ({self._brake.budget:,} bytes) is full of what is not stored"
+            yield f"nothing is read, because memory.budget ({self._budget.bytes:,} bytes) is full of what is not stored"
 
     def _aside_trouble(self, damaged: Mapping[object, TopicPartition]) -> Iterator[str]:
         """Yield what holds single topics and partitions up, first of all troubles: a heartbeat has room for few."""
@@ -337,6 +351,7 @@ class Pipeline:
 
     def _run(self) -> None:
         sources: list[Source] = []
+        self._board.share = share = self._budget.open_share()
         try:
             sources.append(self._open_source())
             sources.append(self._open_source())
@@ -361,6 +376,10 @@ class Pipeline:
             self._surveyor.stop()
             self._merger.stop()
             self._committer.finish(timeout=0.0)
+            for track in self._board.tracks.values():  # the report of what has ended is kept, its buffers need not be
+                self._board.roller.drop(track.key)
+            self._in_flight = 0
+            share.close()
             self._compressors.shutdown(wait=False)
             for source in sources:
                 source.close()
@@ -390,6 +409,7 @@ class Pipeline:
         )
 
     def _read(self, source: Source, tail: TailLane, base: ScanLane) -> None:
+        share = self._board.share
         while not self._drain.is_set():
             self._collect()
             survey = self._surveyor.take()
@@ -398,10 +418,11 @@ class Pipeline:
             if not self._board.tracks:
                 source.poll(0.0)  # so that the base's is connected, too, before there is anything to read
             self._welcome(tail, base)
-            if not self._brake.full(self._held, now=clock.now()):
+            share.held = self._held
+            if not self._brake.look(full=share.is_full(), now=clock.now()):
                 # Where the store is what is slow there is next to no room at every step, and what is left is fetched
                 # again each time: so much is always read as a usual response expands to.
-                self._board.room = max(OUTPUT_LIMIT, self._policy.memory_budget - self._held)
+                self._board.room = OUTPUT_LIMIT // self._budget.shares
                 tail.step(0.0 if base.busy else _IDLE_POLL_S if self._board.tracks else _SCAN_POLL_S)
                 for tp, leader, epoch in tail.moved:
                     base.leader_moved(tp, leader, epoch)
@@ -423,7 +444,7 @@ class Pipeline:
             _LOG.info(
                 "memory.budget is full, reading waits until the store has taken what was read",
                 generation=self._generation,
-                budget=self._brake.budget,
+                budget=self._budget.bytes,
                 waited_s=round(waited_s, 1),
                 remedy="if that is too slow: a larger memory.budget, a faster way to the store",
             )
@@ -435,7 +456,7 @@ class Pipeline:
         if not self._is_unsure():  # else whoever goes on reads it again
             self._flush()
         self._settle()
-        self._brake.full(0, now=clock.now())
+        self._brake.look(full=False, now=clock.now())
         self._phase = Phase.DRAINED
 
     def _settle(self) -> None:
@@ -476,6 +497,7 @@ class Pipeline:
             self._board.well(_ASIDE)
         else:
             self._board.say(_ASIDE, trouble)
+        self._set_aside = self._aside.names
         self._unstored = sum(topic.partitions for topic in self._drafter.guarded if topic.topic_id in self._aside)
 
     def _flush_due(self) -> bool:
@@ -485,7 +507,7 @@ class Pipeline:
         if not self._board.tracks:  # nothing is guarded any more; that a topic went is still to be said
             return self._drafter.news()
         roller = self._board.roller
-        if roller.largest >= self._policy.object_size or roller.bytes >= self._policy.memory_budget // 2:
+        if roller.largest >= self._policy.object_size or roller.bytes >= self._board.share.worth_storing:
             return True
         # A step comes with each response, and all partitions are looked at for what follows.
         now, often_s = time.monotonic(), min(_PROOF_INTERVAL_S, self._policy.flush_interval_s)

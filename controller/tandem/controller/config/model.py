@@ -29,6 +29,7 @@ from tandem.controller.config.presets import Preset, patterns_of
 from tandem.controller.config.values import (
     Duration,
     DurationOrZero,
+    HostName,
     Name,
     PublicKey,
     Rate,
@@ -354,6 +355,12 @@ class HttpSettings(Section):
         default=None,
         description="`host:port` for health, the status page and metrics; without a host, as in `:8080`, on all "
         "addresses, IPv6 and IPv4; left out: no server",
+    )
+    hosts: tuple[HostName, ...] = Field(
+        default=(),
+        description="names under which browsers and scrapers reach that server, beside IP addresses, its own host "
+        "name, names without a dot, and names that end in `.svc`, `.cluster.local`, `.local` or `.internal`; probes "
+        "are answered under any name",
     )
 
     @field_validator("listen")

@@ -39,6 +39,7 @@ _LARGEST: Final = 2**63 - 1
 _LONGEST_NUMBER: Final = 40
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _LIKE_A_PATTERN: Final = re.compile(r"[\^$*+?|()\[\]{}\\]")
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?", re.ASCII)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 
@@ -156,6 +157,12 @@ def _name(name: str) -> str:
     return name
 
 
+def _host_name(name: str) -> str:
+    if not _HOST_NAME.fullmatch(name):
+        raise ValueError("is not the name of a host; write tandem.example.com, without a scheme and without a port")
+    return name
+
+
 _DURATION_SCHEMA: Final = {
     "type": ["string", "number"],
     "pattern": r"^\d+(\.\d+)?\s*(ms|s|m|h|d|w)?$",
@@ -188,4 +195,7 @@ Secret = Annotated[SecretStr, PlainSerializer(lambda _: MASK, return_type=str)]
 Regex = Annotated[str, AfterValidator(_regex)]
 TopicName = Annotated[str, AfterValidator(_topic), WithJsonSchema({"type": "string", "pattern": f"^{_TOPIC.pattern}$"})]
 Name = Annotated[str, AfterValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})]
+HostName = Annotated[
+    str, AfterValidator(_host_name), WithJsonSchema({"type": "string", "pattern": f"^{_HOST_NAME.pattern}$"})
+]
 PublicKey = Annotated[str, AfterValidator(_public_key)]

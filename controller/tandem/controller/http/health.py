@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.output.output import document, fields
 from tandem.controller.decision.observation import Role
+from tandem.controller.http.host_names import HostNames
 from tandem.controller.http.server import Answer, Handler, Server
 from tandem.controller.process.log import redact
 from tandem.controller.status.instance_state import InstanceState
@@ -62,17 +63,21 @@ def serve(
     look: Callable[[], Health],
     pages: Mapping[str, Callable[[], Answer]] | None = None,
     metrics: Callable[[str], tuple[bytes, str]] | None = None,
+    hosts: Collection[str] = (),
 ) -> Server:
     """Serve from a thread until `shutdown`. ConfigError if the address can't be had.
 
     `metrics` takes an Accept header and returns a page with its content type.
 
-    `pages` are what else is there, by path. They are called from many threads, and must not wait for long.
+    `pages` are what else is there, by path. They are called from many threads, and must not wait for long. `hosts` are
+    names of the server beside those that it knows by itself.
     """
     more = dict(pages or {})
+    own = HostNames((address[0], *hosts))
 
     class Paths(Handler):
         probes = frozenset(_CHECKS)
+        names = own
 
         def find(self, path: str) -> Answer:
             answer = self._found(path)

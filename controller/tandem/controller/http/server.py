@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import structlog
 
+from tandem.controller.http.host_names import HostNames
 from tandem.sink.rates import RatedLog
 
 _LOG = structlog.get_logger()
@@ -35,6 +36,7 @@ CONNECTIONS: Final = 32
 SPARE: Final = 8
 
 METHODS: Final = ("GET", "HEAD")
+_ANOTHER_NAME: Final = "this server does not answer under that name: ask by IP address, or add the name to http.hosts\n"
 _SECURE: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -85,10 +87,14 @@ class _Bounded(io.RawIOBase):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request of one connection. Subclasses say in `find` what is there, `probes` are paths answered at once."""
+    """One request of one connection. Subclasses say in `find` what is there, `probes` are paths answered at once.
+
+    Probes are answered under any name, all else only under one of `names`.
+    """
 
     server: Server
     probes: frozenset[str] = frozenset()
+    names: HostNames = HostNames()
     server_version = "tandem"
     sys_version = ""
     # For answers to what can't even be read as a request.
@@ -120,9 +126,13 @@ class Handler(BaseHTTPRequestHandler):
         """Refuse what is not read-only; from here on nothing is read."""
         if not super().parse_request():
             return False
-        works = self.command in METHODS and self.path.partition("?")[0] not in self.probes
+        probed = self.path.partition("?")[0] in self.probes
+        works = self.command in METHODS and not probed
         if not self.server.has_asked(self.connection, works=works):
             self._send(Answer(body="busy, ask again\n", status=HTTPStatus.SERVICE_UNAVAILABLE))
+            return False
+        if not (probed or all(self.names.has(host) for host in self.headers.get_all("Host", []))):
+            self._send(Answer(body=_ANOTHER_NAME, status=HTTPStatus.MISDIRECTED_REQUEST))
             return False
         if self.command in METHODS:
             return True

@@ -50,7 +50,8 @@ class GuardedCluster:
         undescribed: dict[str, ClusterDeniedError] = {}
         unconfigured: dict[str, ClusterDeniedError] = {}
         described = self._admin.topics(topics.include, topics.expressions, denied=undescribed)
-        found = self._without_restored([info for info in described if self._config.guards(info.name)])
+        matching = [info for info in described if self._config.guards(info.name)]
+        found = self._without_restored(matching)
         undescribed = {name: error for name, error in undescribed.items() if self._config.guards(name)}
         self._tell_missing(frozenset(topics.include) - {info.name for info in found} - undescribed.keys())
         configs = self._admin.config([info.name for info in found], denied=unconfigured) if found else {}
@@ -68,6 +69,7 @@ class GuardedCluster:
                 Denied(name=name, why=str(error), topic=_topic(infos[name], {}) if name in unconfigured else None)
                 for name, error in sorted(denied.items())
             ),
+            restored=tuple(sorted({info.name for info in matching} - {info.name for info in found})),
         )
 
     def _without_restored(self, found: Sequence[TopicInfo]) -> list[TopicInfo]:

@@ -55,6 +55,7 @@ from tandem.controller.status.pair_view import Sight
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
+from tandem.sink.kafka.fetch.answer_shares import AnswerSum
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.rates import TokenBucket
@@ -110,8 +111,10 @@ class Instance:
         self._machine = RoleMachine()
         self._board = TaskBoard(workers=_WORKERS)
 
+        answers, committed = AnswerSum(), config.isolation_level == "read_committed"
+
         def open_source() -> RawFetcher:
-            return RawFetcher(parts.props, read_committed=config.isolation_level == "read_committed")
+            return RawFetcher(parts.props, read_committed=committed, answers=answers)
 
         self._keeper = Keeper(
             parts.store,
@@ -608,6 +611,7 @@ class Instance:
             heard=self._parts.bulletin.latest().values(),
             own=own,
             guarded=None if topics is None else as_guarded(identity.cluster_id, topics, view.generations),
+            restored=() if topics is None else topics.restored,
         )
 
     def health(self) -> Health:
@@ -629,6 +633,7 @@ class Instance:
             failing=self._failing(),
             disagrees=self._dispute,
             pause=self._pause(),
+            restored=() if self._topics is None else self._topics.restored,
             pipelines=tuple(map(pipeline_state, reports)),
         )
         return Health(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tandem.backup_avro.chain.generation import Generation
 from tandem.controller.decision.observation import PipelineState
 from tandem.controller.instance.guarded_cluster import GuardedCluster
+from tandem.sink.memory_budget import MemoryBudget
 from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.pipeline import Phase, Pipeline, PipelinePolicy, PipelineReport
 from tandem.sink.read.reader_context import Source
@@ -35,7 +36,7 @@ class _Run:
 
 
 class Runs:
-    """Starts, drains and watches pipelines; one for each generation that is read."""
+    """Starts, drains and watches pipelines; one for each generation that is read. They share one memory budget."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Runs:
         self._open_source = open_source
         self._transcoder = transcoder
         self._policy = policy
+        self._budget = MemoryBudget(policy.memory_budget)
         self._abort = abort
         self._workers = workers
         self._committed = committed
@@ -77,6 +79,7 @@ class Runs:
             committed=self._committed,
             copies=self._copies,
             meters=self._meters,
+            budget=self._budget,
         )
         self._runs[writer.state.number] = _Run(pipeline=pipeline, started_mono=time.monotonic(), resumed=resumed)
         pipeline.start()

@@ -133,7 +133,7 @@ SECTIONS: Final = (
                 "generation",
             ),
             _gauge("memory_used_bytes", "Bytes held between fetch and store, about.", "generation"),
-            _gauge("memory_budget_bytes", "memory.budget: with so many bytes held nothing is fetched.", "generation"),
+            _gauge("memory_budget_bytes", "memory.budget, which all pipelines of the process share.", "generation"),
             _gauge("memory_full_seconds", "How long nothing was fetched for that reason, in all.", "generation"),
         ),
     ),

@@ -18,6 +18,7 @@ class PipelineState:
     """A generation that the instance builds or keeps up to date. Counts are since the process began.
 
     `lag_records`: offsets that the logs have and no commit. `base_remaining`: offsets of the first reading to go.
+    `aside` are topics that are not read for a while, because the store takes nothing of them.
     """
 
     generation: int
@@ -30,6 +31,7 @@ class PipelineState:
     commits: int
     trouble: tuple[str, ...]
     error: str | None
+    aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,7 @@ class InstanceState:
     `role` is None before the process has read store and brokers. `store`, `brokers` and `disagrees` say what is wrong,
     None if nothing is; `rolled_back` are entries that were published and are not in the store. `lost_objects`: which
     generations are kept because what covers them has lost objects. `failing`: duties that fail again and again.
+    `restored` are topics that a pattern matches and that are not backed up, because a restore created them.
     """
 
     pair: str
@@ -54,6 +57,7 @@ class InstanceState:
     failing: tuple[str, ...] = ()
     disagrees: str | None = None
     pause: PauseStatus | None = None
+    restored: tuple[str, ...] = ()
     pipelines: tuple[PipelineState, ...] = ()
 
 
@@ -70,6 +74,7 @@ def pipeline_state(report: PipelineReport) -> PipelineState:
         commits=report.commits,
         trouble=report.trouble,
         error=_error(report.error),
+        aside=report.aside,
     )
 
 

@@ -37,12 +37,13 @@ def own_sight(
     heard: Iterable[CoordinationMessage],
     own: CoordinationMessage,
     guarded: Guarded | None,
+    restored: tuple[str, ...] = (),
 ) -> Sight:
     """Return `stored` with what is known of instances and brokers.
 
     `heard` are the last messages of each sender, `own` is what this instance would say of itself now. So it is told as
     alive however long the coordination topic does not take its heartbeats. `guarded` is None while the brokers do not
-    answer.
+    answer, `restored` as in `Brokers`.
     """
     listener = Listener(config.instances)
     for message in sorted(heard, key=lambda message: message.at):
@@ -51,5 +52,5 @@ def own_sight(
     brokers = None
     if guarded is not None:
         missing = frozenset(config.topics.include) - {name for name, _ in guarded.topics.values()} - guarded.denied
-        brokers = Brokers(guarded=guarded, missing=tuple(sorted(missing)))
+        brokers = Brokers(guarded=guarded, missing=tuple(sorted(missing)), restored=restored)
     return replace(stored, voices=listener.voices(), requests=listener.requests(), brokers=brokers)

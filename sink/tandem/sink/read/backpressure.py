@@ -16,25 +16,23 @@ _WORTH_TELLING_S: Final = 1.0
 
 
 class Brake:
-    """Watches what is held against the budget, both in bytes. For one thread; `waited_s` and `stands_s` for any."""
+    """Watches when a pipeline's share of the budget is full. For one thread; `waited_s` and `stands_s` for any."""
 
-    def __init__(self, budget: int) -> None:
-        self.budget = budget
+    def __init__(self) -> None:
         self._waited_s = 0.0
         self._since: float | None = None
         self._told_s = 0.0
         self._tell_at: float | None = None
 
-    def full(self, held: int, *, now: float) -> bool:
-        """Whether nothing may be fetched now."""
-        if held >= self.budget:
+    def look(self, *, full: bool, now: float) -> bool:
+        """Note whether nothing may be fetched now, and return it."""
+        if full:
             if self._since is None:
                 self._since = now
-            return True
-        if self._since is not None:
+        elif self._since is not None:
             self._waited_s += now - self._since
             self._since = None
-        return False
+        return full
 
     def stands_s(self, now: float) -> float:
         """Return for how long nothing was fetched, 0 if something may be."""

@@ -38,7 +38,7 @@ class Leftovers:
         """Whether the caller must seek where it stands instead of reading this; what has no records is always read."""
         if not fetched.records:
             return False
-        if self._has_read and self._board.room <= 0:
+        if self._has_read and self._board.is_full:
             self._waiting.setdefault(_tp(fetched))
             return True
         self._has_read = True

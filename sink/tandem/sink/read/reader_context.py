@@ -15,6 +15,7 @@ from tandem.backup_avro.selection.last_records import LastRecord, contradicts
 from tandem.sink import clock
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
 from tandem.sink.kafka.fetch.events import AtHead, Evidence, Fetched, FetchFault, LogBounds, Place, TopicPartition
+from tandem.sink.memory_budget import MemoryBudget, MemoryShare
 from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.read.partition_progress import Track
 from tandem.sink.store.chain.chain_writer import now_ms
@@ -144,9 +145,9 @@ class Board:
 
     `floor` is the last time in ms that the chain tells of: its clock never goes back behind that.
     `adopted` are objects that others have stored and that the next commit is to name. With `a_range` what the lanes
-    take for bases are ranges of somebody else's. `room` are the bytes that may still be transcoded before the memory
-    budget is asked again. `damaged` are the subjects of troubles with what a partition holds, which rests then.
-    `lasting` returns the last records of a partition that other copies hold.
+    take for bases are ranges of somebody else's. `room` are the bytes that a step may still transcode however full
+    `share`, the pipeline's part of the memory budget, is. `damaged` are the subjects of troubles with what a partition
+    holds, which rests then. `lasting` returns the last records of a partition that other copies hold.
     """
 
     store: ObjectStore
@@ -162,6 +163,7 @@ class Board:
     floor: int = 0
     a_range: bool = False
     room: float = math.inf
+    share: MemoryShare = field(default_factory=MemoryBudget(0).open_share)
     record_keys: RecordKeys = PLAIN
     meters: Meters = NOBODY
     lasting: Callable[[Track], Sequence[LastRecord]] = lambda _: ()
@@ -170,6 +172,11 @@ class Board:
     def __post_init__(self) -> None:
         """Begin at the floor: whatever is requested from now on is requested later than what the chain tells of."""
         self._ahead_ms = self.floor - clock.now() * 1000
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is to be transcoded in this step."""
+        return self.room <= 0 and self.share.is_full()
 
     def now(self) -> int:
         """Return the store's time in ms. It goes on by `sink.clock` where the store's own clock is set back."""
@@ -199,7 +206,9 @@ class Board:
             read_committed=self.read_committed,
         )
         self.roller.add(key, scan, result.segments)
-        self.room -= sum(len(segment.body) for segment in result.segments)
+        size = sum(len(segment.body) for segment in result.segments)
+        self.room -= size
+        self.share.held += size
         self.records += sum(segment.records for segment in result.segments)
         self.well(reading(TopicPartition(fetched.topic, fetched.partition), tail=scan is None))
         return result

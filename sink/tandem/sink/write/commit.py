@@ -6,10 +6,11 @@ first commit after the gap that caused it. What others have stored is looked up 
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -29,6 +30,7 @@ from tandem.backup_avro.chain.entries import (
     Topic,
 )
 from tandem.backup_avro.errors import PermanentError, TandemError, TransientError
+from tandem.sink import clock
 from tandem.sink.encryption.errors import KeyUnavailableError
 from tandem.sink.encryption.objects import new_seal
 from tandem.sink.kafka.cluster.guarded_topics import Cluster
@@ -42,6 +44,8 @@ from tandem.sink.write.object_buffer import Assembly
 _LOG = structlog.get_logger()
 _T = TypeVar("_T")
 _RETRY_S = 1.0
+_PATIENCE_S = 30.0
+"""What fails for longer than this may fail alone: then its topic must not hold up the others."""
 _UPLOADS = 4
 _TOPIC_IDS = "topic ids"
 
@@ -127,6 +131,7 @@ class Committer:
         self._done: queue.SimpleQueue[Committed] = queue.SimpleQueue()
         self._drafts = 0
         self._refused: dict[str, str] = {}
+        self._suspects: set[str] = set()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.error: Exception | None = None
 
@@ -190,10 +195,12 @@ class Committer:
     def _commit(self, draft: Draft, pool: ThreadPoolExecutor) -> Committed:
         began = time.monotonic()
         stored, refused = self._store_objects(draft, pool)
+        missing, unseen = self._missing(draft, pool)
+        refused |= unseen
+        self._suspects |= refused.keys()
         lost = self._lost(draft.names) if draft.positions else frozenset[str]()
         lost |= refused.keys()
         positions = {key: value for key, value in draft.positions.items() if key.topic_id not in lost}
-        missing = self._missing(draft, pool)
         # The first taint of a partition counts, and what is missing lies below what was read late.
         taints = tuple(taint for taint in (*missing, *draft.taints) if taint.key.topic_id not in lost)
         if taints:
@@ -219,22 +226,31 @@ class Committer:
         size = sum(item.bytes for item in stored)
         return Committed(entry=written, lost_topics=lost, bytes=size, seconds=seconds, refused=refused)
 
-    def _missing(self, draft: Draft, pool: ThreadPoolExecutor) -> tuple[Taint, ...]:
+    def _missing(self, draft: Draft, pool: ThreadPoolExecutor) -> tuple[tuple[Taint, ...], dict[str, str]]:
         """Return a taint for each base of which something that others have stored is not there any more.
+
+        And by topic id why the store does not say whether it has something of a topic, while it says so of others.
 
         A base is right as of its end only, so none of it is sound without a part. The commit names the object all the
         same: the chain says what there was, and whoever verifies or restores it meets the loss.
         """
         found: dict[PartitionKey, Taint] = {}
+        unseen: dict[str, str] = {}
         for item, what in zip(draft.stored, pool.map(self._look_up, draft.stored), strict=True):
-            if what is not None:
+            if isinstance(what, StoreTransientError):
+                unseen.update({part.key.topic_id: str(what) for part in item.parts})
+            elif what is not None:
                 for part in item.parts:
                     start = draft.positions[part.key].base.start
                     found.setdefault(part.key, Taint(key=part.key, offset=start, reason=f"{item.key} {what}"))
-        return tuple(found.values())
+        return tuple(found.values()), unseen
 
-    def _look_up(self, item: StoredObject) -> str | None:
-        info = self._insist(item.key, _FOR_LOOKING_UP, lambda: self._store.head(item.key))
+    def _look_up(self, item: StoredObject) -> str | StoreTransientError | None:
+        patience_s = self._patience_s({part.key.topic_id for part in item.parts})
+        try:
+            info = self._insist(item.key, _FOR_LOOKING_UP, lambda: self._store.head(item.key), patience_s=patience_s)
+        except StoreTransientError as error:
+            return error
         return what_is_wrong(item, None if info is None else info.size)
 
     def _tell(self, taints: tuple[Taint, ...], names: dict[str, str]) -> None:
@@ -254,25 +270,34 @@ class Committer:
         """Return what the commit may name, and by topic id why the store takes nothing of a topic."""
         stored, refused = list(draft.stored), dict[str, str]()
         for assembly, outcome in zip(draft.objects, pool.map(self._upload, draft.objects), strict=True):
+            topic_ids = {key.topic_id for key, _ in assembly.groups}
             if isinstance(outcome, StoredObject):
                 stored.append(outcome)
-            else:
-                self._look_whose_fault(assembly, outcome)
-                refused.setdefault(assembly.groups[0][0].topic_id, str(outcome))
+                self._suspects -= topic_ids
+                continue
+            if assembly.journal:  # many topics share it; the next life of the pipeline gives it another name
+                raise outcome
+            # What fails in passing was given up because the store takes others.
+            if isinstance(outcome, PermanentError) and not self._takes_others():
+                raise outcome
+            refused.update(dict.fromkeys(topic_ids, str(outcome)))
         return stored, refused
 
-    def _look_whose_fault(self, assembly: Assembly, refusal: PermanentError) -> None:
-        """Return if the store takes objects other than this one, which is of one topic. Raises the refusal if not."""
-        if assembly.journal:
-            raise refusal
+    def _patience_s(self, topic_ids: Collection[str]) -> float:
+        """Return how long to try what is of these topics; one try is enough where it failed before."""
+        return _PATIENCE_S if self._suspects.isdisjoint(topic_ids) else 0.0
+
+    def _takes_others(self) -> bool:
+        """Whether the store takes objects other than one that failed."""
         claim = self._writer.state.claim
         try:
             self._store.probe(layout.data_prefix(claim.pair, claim.instance, claim.generation))
-        except TandemError as error:
-            raise refusal from error
+        except TandemError:
+            return False
+        return True
 
-    def _upload(self, assembly: Assembly) -> StoredObject | PermanentError:
-        """Build an object and store it, or return why the store refuses it for good.
+    def _upload(self, assembly: Assembly) -> StoredObject | TandemError:
+        """Build an object and store it, or return why the store refuses it for good, or fails for it alone.
 
         Its bytes are let go of as soon as the store has them.
         """
@@ -280,33 +305,43 @@ class Committer:
         built = assembly.build(self._insist(key, _FOR_A_KEY, lambda: new_seal(self._store, key)))
         began = time.monotonic()
         try:
-            self._insist(key, _FOR_STORING, lambda: put_new(self._store, key, built.data))
+            patience_s = self._patience_s({of.topic_id for of, _ in assembly.groups})
+            self._insist(key, _FOR_STORING, lambda: put_new(self._store, key, built.data), patience_s=patience_s)
         except StoppedError:
             raise
-        except PermanentError as error:
+        except (PermanentError, StoreTransientError) as error:
             return error
         self._meters.uploaded(time.monotonic() - began)
         return built.item
 
-    def _insist(self, key: str, wait: _Wait, step: Callable[[], _T]) -> _T:
-        """Do what an object waits for until it works: all else would lose its records."""
-        told = False
-        while True:
-            try:
-                done = step()
-            except (StoreTransientError, KeyUnavailableError) as error:
-                if not told:
-                    _LOG.warning(f"{wait.begins}, trying until it does", key=key, error=str(error))
-                told = True
-                self._refused[key] = str(error)
-                self._meters.retried(wait.who)
-                if self._stop.wait(_RETRY_S):
-                    raise StoppedError(f"stopped while the store or the KMS was waited for: {key}") from error
-            else:
-                self._refused.pop(key, None)
-                if told:
-                    _LOG.info(wait.ends, key=key)
-                return done
+    def _insist(self, key: str, wait: _Wait, step: Callable[[], _T], *, patience_s: float = math.inf) -> _T:
+        """Do what an object waits for until it works: all else would lose its records.
+
+        Raises what it failed with if that goes on for `patience_s`, and the store takes others.
+        """
+        told, asked = False, clock.now()
+        try:
+            while True:
+                try:
+                    done = step()
+                except (StoreTransientError, KeyUnavailableError) as error:
+                    if not told:
+                        _LOG.warning(f"{wait.begins}, trying until it does", key=key, error=str(error))
+                    told = True
+                    self._refused[key] = str(error)
+                    self._meters.retried(wait.who)
+                    if clock.now() - asked >= patience_s:
+                        if self._takes_others():
+                            raise
+                        patience_s, asked = _PATIENCE_S, clock.now()
+                    if self._stop.wait(_RETRY_S):
+                        raise StoppedError(f"stopped while the store or the KMS was waited for: {key}") from error
+                else:
+                    if told:
+                        _LOG.info(wait.ends, key=key)
+                    return done
+        finally:
+            self._refused.pop(key, None)
 
     def _lost(self, names: dict[str, str]) -> frozenset[str]:
         """Return the topic ids that are not what their names stand for any more, or may not be described.

@@ -13,7 +13,7 @@ import secrets
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -85,13 +85,22 @@ class _Job:
 class Merger:
     """Merges one generation's objects, every few commits. `stop` and never `join`: it may be uploading.
 
-    `trouble` is why what was replaced can't be deleted, where only somebody else can mend that.
+    `trouble` is why what was replaced can't be deleted, where only somebody else can mend that. An object is put
+    together while `turn` is held: its pieces and the object are in memory, beside the budget.
     """
 
     def __init__(
-        self, *, writer: ChainWriter, store: ObjectStore, committer: Appender, rules: MergeRules, name: str
+        self,
+        *,
+        writer: ChainWriter,
+        store: ObjectStore,
+        committer: Appender,
+        rules: MergeRules,
+        name: str,
+        turn: AbstractContextManager[object] | None = None,
     ) -> None:
         self._store = store
+        self._turn = nullcontext() if turn is None else turn
         self._committer = committer
         self._rules = rules
         self._claim = writer.state.claim
@@ -236,7 +245,8 @@ class Merger:
         stored: list[StoredObject] = []
         try:
             for output in merge.outputs:
-                stored.append(self._store_output(job, output))  # noqa: PERF401 (what was stored is needed on failure)
+                with self._turn:
+                    stored.append(self._store_output(job, output))
         except Exception:
             with suppress(TandemError):
                 self._store.delete([item.key for item in stored])

@@ -61,6 +61,11 @@ class TopicsAside:
         return found is not None and now < found.until
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the topics that were set aside."""
+        return tuple(sorted(one.name for one in self._topics.values()))
+
+    @property
     def trouble(self) -> str | None:
         """Which topics were set aside, the first few with the reason; None if none was."""
         found = sorted(self._topics.values(), key=lambda one: one.name)

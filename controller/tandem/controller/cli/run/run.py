@@ -61,7 +61,7 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
     metrics = page_of(settings)
     log.count_retries(lambda: metrics.tally.retried("store"))
     address = settings.http.address
-    server = None if address is None else serve(address, health, site.pages, metrics.render)
+    server = None if address is None else serve(address, health, site.pages, metrics.render, settings.http.hosts)
     try:
         with ExitStack() as ending:
             if server is not None:

@@ -50,11 +50,13 @@ class Denied:
 class GuardedTopics:
     """What the cluster says of the guarded topics: those that exist, and those of which it does not tell all.
 
-    One that is denied may exist or not, so it is never taken for deleted: what was known of it stays true.
+    One that is denied may exist or not, so it is never taken for deleted: what was known of it stays true. `restored`
+    are names that a pattern matches and that are left out, because a restore created these topics.
     """
 
     topics: tuple[Topic, ...]
     denied: tuple[Denied, ...] = ()
+    restored: tuple[str, ...] = ()
 
     @property
     def trouble(self) -> str | None:

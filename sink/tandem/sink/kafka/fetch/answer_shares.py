@@ -1,11 +1,13 @@
-"""How many bytes each broker's next answer may bring, so that all of them together fit into one sum. Pure.
+"""How many bytes each broker's next answer may bring, so that all of them together fit into one sum.
 
 A broker may answer in full at any time, and what it sends is in memory before it can be counted. A hundred answers of
-`fetch.max.bytes` would be most of a gigabyte outside of `memory.budget`.
+`fetch.max.bytes` would be most of a gigabyte outside of `memory.budget`. All fetchers of a process share the sum: half
+of it is guaranteed to them, evenly, so that answers that a build has no room to read yet leave the tail its own.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection
 from typing import Final
 
@@ -17,20 +19,72 @@ WHOLE_ANSWERS: Final = 4
 """Answers of the largest size that the sum has room for."""
 
 
-def bytes_to_ask(broker: Broker, brokers: Collection[Broker], *, most: int) -> int:
+class AnswerSum:
+    """The answers that the fetchers of a process may have on their way. For any thread.
+
+    What was asked for and is not handed out stays within `WHOLE_ANSWERS` times `most`, and `LEAST` more for each broker
+    of each fetcher.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._fetchers: dict[int, dict[int, Broker]] = {}
+
+    def add(self, brokers: dict[int, Broker]) -> None:
+        """Count a fetcher's brokers, those it will have too, until they are removed."""
+        with self._lock:
+            self._fetchers[id(brokers)] = brokers
+
+    def remove(self, brokers: dict[int, Broker]) -> None:
+        """Count a fetcher's brokers no more."""
+        with self._lock:
+            self._fetchers.pop(id(brokers), None)
+
+    def ask(self, broker: Broker, brokers: dict[int, Broker], *, most: int) -> int:
+        """Note how many bytes the next request to one of a fetcher's `brokers` asks for, and return that.
+
+        Called by the fetcher's thread when the request leaves.
+        """
+        with self._lock:
+            others = [list(one.values()) for one in self._fetchers.values() if one is not brokers]
+            broker.asked = bytes_to_ask(broker, list(brokers.values()), most=most, others=others)
+            broker.in_flight = True
+            return broker.asked
+
+
+def bytes_to_ask(
+    broker: Broker, brokers: Collection[Broker], *, most: int, others: Collection[Collection[Broker]] = ()
+) -> int:
     """Return how many bytes the next request to `broker` asks for, at most `most`.
 
-    `brokers` are all, this one too. What was asked for and is not handed out stays within `WHOLE_ANSWERS` times `most`,
-    and `LEAST` more for each broker. Of more brokers than that those that had more to send at their last answer share
-    what the others leave, which are asked for `LEAST`: they send little, or show by it that they have more.
+    `brokers` are all of its fetcher, this one too, `others` those of the other fetchers. Of more than `WHOLE_ANSWERS`
+    that are read from those that had more to send at their last answer share what the rest leave, which are asked for
+    `LEAST`: they send little, or show by it that they have more.
     """
-    read = [one for one in brokers if one is broker or len(one.session) > 0]
+    total = WHOLE_ANSWERS * most
+    beside = [found for one in others if (found := [other for other in one if _is_read(other)])]
+    guaranteed = total // (2 * (len(beside) + 1))
+    limit = total - sum(max(_asked(one), guaranteed) for one in beside)
+    own = [one for one in brokers if one is broker or _is_read(one)]
+    read = [*own, *(other for one in beside for other in one)]
     if len(read) <= WHOLE_ANSWERS:
         wanted = most
     elif broker.busy:
-        busy = sum(one.busy for one in read)
-        wanted = (WHOLE_ANSWERS * most - LEAST * (len(read) - busy)) // busy
+        wanted = min(_each(read, total), _each(own, limit))
     else:
         wanted = LEAST
-    left = WHOLE_ANSWERS * most - sum(one.asked for one in brokers if one.in_flight or one.buffered)
-    return min(most, max(LEAST, min(wanted, left)))
+    return min(most, max(LEAST, min(wanted, limit - _asked(own))))
+
+
+def _is_read(broker: Broker) -> bool:
+    return len(broker.session) > 0 or broker.in_flight or broker.buffered
+
+
+def _asked(brokers: Collection[Broker]) -> int:
+    return sum(one.asked for one in brokers if one.in_flight or one.buffered)
+
+
+def _each(brokers: Collection[Broker], total: int) -> int:
+    """Return what each busy one of `brokers`, one at least, gets of `total`."""
+    busy = sum(one.busy for one in brokers)
+    return (total - LEAST * (len(brokers) - busy)) // busy

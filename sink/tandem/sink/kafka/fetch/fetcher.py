@@ -17,7 +17,7 @@ from tandem.sink.kafka.cluster import topic_ids as topic_id
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, Meaning
 from tandem.sink.kafka.fetch import leaders as leadership
-from tandem.sink.kafka.fetch.answer_shares import bytes_to_ask
+from tandem.sink.kafka.fetch.answer_shares import AnswerSum
 from tandem.sink.kafka.fetch.assignment import Assignment, Broker, Event, Partition, backoff
 from tandem.sink.kafka.fetch.events import FaultKind, LogBounds, Place, TopicPartition
 from tandem.sink.kafka.fetch.oversize_answers import answer_too_large, next_suspect
@@ -45,8 +45,8 @@ class RawFetcher:
     least every few seconds, or requests time out. Several fetchers in a process are independent of each other.
 
     Memory: per broker at most one response waits to be handed out, and none is asked for meanwhile. All of them
-    together bring about four times `FetchLimits.max_bytes` (`shares`), however many brokers there are, or one record
-    batch each if that is larger. What was handed out is the caller's.
+    together, and those of all fetchers that share `answers`, bring about four times `FetchLimits.max_bytes`, however
+    many brokers there are, or one record batch each if that is larger. What was handed out is the caller's.
 
     A partition whose records were handed out is not asked for again before `advance` (or `seek`) tells how far they
     were used. Call `advance` as soon as the next offset is known (`batches.end_of` finds it without decoding) and
@@ -59,8 +59,12 @@ class RawFetcher:
         *,
         read_committed: bool,
         limits: client_config.FetchLimits | None = None,
+        answers: AnswerSum | None = None,
     ) -> None:
-        """`limits` win over those in `props`. Raises ConfigError; connects with the first `poll` or look-up."""
+        """`limits` win over those in `props`, and the fetchers of a process share `answers`.
+
+        Raises ConfigError; connects with the first `poll` or look-up.
+        """
         self._servers = client_config.servers_of(props)
         self._limits = limits or client_config.fetch_limits(props)
         self._read_committed = read_committed
@@ -70,6 +74,8 @@ class RawFetcher:
         self._metadata_max_age = config.get("metadata_max_age_ms", 300_000) / 1000
         self._net, self._manager = connections.open_connections(config, servers=self._servers)
         self._assignment = Assignment(partition_max_bytes=self._limits.partition_max_bytes)
+        self._sum = AnswerSum() if answers is None else answers
+        self._sum.add(self._assignment.brokers)
         self._answers = Answers(self._assignment, read_committed=read_committed, on_out_of_range=self._find_range)
         self._lookups = Lookups(
             self._net,
@@ -243,6 +249,7 @@ class RawFetcher:
         """Drop all connections. May be called twice."""
         if not self._closed:
             self._closed = True
+            self._sum.remove(self._assignment.brokers)
             self._manager.close()
             self._net.close()
 
@@ -405,14 +412,12 @@ class RawFetcher:
             due = broker.empty.next_due
             if due is not None:  # nor must the question whether a log is empty
                 wait = min(wait, max(due - now, _SHORTEST_WAIT))
-        broker.asked = bytes_to_ask(broker, self._assignment.brokers.values(), most=self._limits.max_bytes)
         request = protocol.fetch_request(
             plan,
             max_wait_ms=int(wait * 1000),
-            max_bytes=broker.asked,
+            max_bytes=self._sum.ask(broker, self._assignment.brokers, most=self._limits.max_bytes),
             read_committed=self._read_committed,
         )
-        broker.in_flight = True
         self._slowness.sent(broker.node, now)
         try:
             future = self._manager.send(request, node_id=broker.node)
@@ -423,9 +428,13 @@ class RawFetcher:
 
         def came(response: Any) -> None:  # noqa: ANN401 - kafka-python has no types
             received = clock.now()
-            broker.in_flight = False
             self._slowness.ended(broker.node, received)
-            self._answers.take(broker, response, requested_at=now, received_at=received, probed=probed, patience_s=wait)
+            try:
+                self._answers.take(
+                    broker, response, requested_at=now, received_at=received, probed=probed, patience_s=wait
+                )
+            finally:
+                broker.in_flight = False  # now that what came of it counts
 
         future.add_callback(self._guarded(came))
         future.add_errback(self._guarded(lambda error: self._fetch_failed(broker, error, probed)))
