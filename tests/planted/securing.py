@@ -14,7 +14,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="a log for the terminal passes escapes on",
-        file="controller/tandem/controller/process/log.py",
+        file="sink/tandem/sink/process/log.py",
         old="[_hide, _escape, structlog.dev",
         new="[_hide, structlog.dev",
     ),

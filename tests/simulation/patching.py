@@ -62,7 +62,7 @@ _ELSEWHERE = (
     "tandem.backup_avro.record.compression",
     "tandem.controller.http.health",
     "tandem.controller.http.server",
-    "tandem.controller.process.log",
+    "tandem.sink.process.log",
     "tandem.controller.coordination.topic_reader",
     "tandem.controller.metrics.collector",
     "tandem.controller.instance.start",

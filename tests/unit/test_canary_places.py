@@ -24,7 +24,7 @@ from tandem.controller.cli.main import run
 from tandem.controller.config import load
 from tandem.controller.config.sources import KAFKA, Shape, keys, variable
 from tandem.controller.instance.wiring import store_settings, workers_of
-from tandem.controller.process import log
+from tandem.sink.process import log
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 
 CHART_SCHEMA = Path(__file__).parents[2] / "helm" / "tandem" / "values.schema.json"

@@ -13,8 +13,8 @@ from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.output.output import document, fields
 from tandem.controller.decision.observation import Role
 from tandem.controller.http.server import Answer, Handler, Server
-from tandem.controller.process.log import redact
 from tandem.controller.status.instance_state import InstanceState
+from tandem.sink.process.log import redact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,11 @@ from tandem.backup_avro.chain.signatures import Trust, parse_public
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.config import Config
 from tandem.controller.decision.observation import Policy
-from tandem.controller.process import log, memory_allocator
+from tandem.controller.process import memory_allocator
 from tandem.sink.encryption.encryption_settings import EncryptionSettings
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.pipeline import PipelinePolicy
+from tandem.sink.process import log
 from tandem.sink.read.partition_progress import CONFIRM_CEILING_S
 from tandem.sink.read.scan.worker_processes import Setting
 from tandem.sink.store import StoreSettings, open_store

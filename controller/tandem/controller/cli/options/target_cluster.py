@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from tandem.backup_avro.errors import ConfigError
-from tandem.controller.process import log
+from tandem.sink.process import log
 
 TargetServersOption = Annotated[
     str | None,
