@@ -131,7 +131,7 @@ def configure_unless_done(stream: TextIO | None = None) -> None:
                 structlog.processors.add_log_level,
                 structlog.processors.TimeStamper(fmt="iso", utc=True),
                 *_json(),
-                lambda _, __, line: redact(line),
+                _mask_line,
             ],
             wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
             logger_factory=structlog.WriteLoggerFactory(stream or sys.__stderr__),
@@ -289,6 +289,10 @@ def _format_traceback(stream: TextIO, exc_info: structlog.typing.ExcInfo) -> Non
 def _indented(text: str) -> str:
     """Return lines that can't be taken for events: none begins where a time stands."""
     return textwrap.indent(printable(redact(text), lines=True), "  ")
+
+
+def _mask_line(_: WrappedLogger, __: str, line: Any) -> str:  # noqa: ANN401 - structlog calls what was rendered an event
+    return redact(line)
 
 
 def _order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
