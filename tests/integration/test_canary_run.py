@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from instances import Instance, Pair, store_section
+from kept_files import KeptFiles
 
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
@@ -47,6 +48,8 @@ if os.environ.get("FAIL_IN_WORKERS") and "pyspark.daemon" in sys.orig_argv:
     def fail(self, key, **how):
         if os.environ["FAIL_IN_WORKERS"] == "abort":
             os.abort()
+        import structlog
+        structlog.get_logger().warning("a worker says \\x1b[31mred", settings=[self._settings.secret_access_key])
         raise RuntimeError(f"the vendor failed at {key} with {how}, {vars(self)}, {self._settings!r}")
     S3Store.get = fail
 """
@@ -234,7 +237,9 @@ def scene(
     pem = f"-----BEGIN PRIVATE KEY-----\n{planted['signing']}\n-----END PRIVATE KEY-----\n"
     (kept / "signing.pem").write_text(pem)
     (kept / "site" / "sitecustomize.py").write_text(FAILING)
-    (kept / "spark-defaults.conf").write_text(f"spark.eventLog.enabled true\nspark.eventLog.dir file://{events}\n")
+    (kept / "spark-defaults.conf").write_text(
+        f"spark.eventLog.enabled true\nspark.eventLog.dir file://{events}\nspark.local.dir {work / 'spark'}\n"
+    )
     monkeypatch.setenv("KEY_OF_A_TEST", planted["encryption"])
     monkeypatch.setenv("SPARK_CONF_DIR", str(kept))
     monkeypatch.setenv("PYTHONPATH", f"{kept / 'site'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
@@ -309,15 +314,22 @@ def test_a_pair_shows_no_secret(scene: Scene, guarded: tuple[KafkaServer, str]) 
 
 @pytest.mark.spark
 def test_spark_shows_no_secret(scene: Scene, guarded: tuple[KafkaServer, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verifications, one whose tasks fail and one whose workers crash, a restore, an export; Spark logs its events."""
+    """Verifications, one whose tasks fail and one whose workers crash, a restore, an export; Spark logs its events.
+
+    Its files for blocks, spilled records and tasks are kept, and its session lets everybody in.
+    """
     a = scene.start("a")
     scene.pair.wait("generation 1 is complete", lambda: a.said("complete", generation=1))
     assert a.terminate() == 0
-    with Lines(scene.planted) as lines:
+    with (scene.kept / "spark-defaults.conf").open("a") as file:
+        file.write("spark.authenticate false\nspark.network.crypto.enabled false\nspark.io.encryption.enabled false\n")
+    with Lines(scene.planted) as lines, KeptFiles(scene.work / "spark", scene.work / "of-spark") as kept:
         scene.command("verify")
         monkeypatch.setenv("FAIL_IN_WORKERS", "tell")
         scene.command("--debug", "verify", code=1)
         assert b"the vendor failed at" in scene.said[-1]
+        assert b"a worker says" in scene.said[-1]
+        assert b"\x1b" not in scene.said[-1]
         monkeypatch.setenv("FAIL_IN_WORKERS", "abort")
         scene.command("--debug", "verify", code=1)
         assert b"lost a Python worker" in scene.said[-1]
@@ -327,4 +339,6 @@ def test_spark_shows_no_secret(scene: Scene, guarded: tuple[KafkaServer, str], m
         assert (scene.work / "exported" / "_SUCCESS").exists()
     assert lines.found == []
     assert [path for path in scene.events.rglob("*") if path.is_file()], "Spark has kept its events"
+    assert len(kept.names) > 5, "files of Spark were kept"
+    assert not any(b"a secret travels" in text for text in scene.said)
     scene.judge({}, list(messages_of(guarded[0].bootstrap, "guarded")))

@@ -16,10 +16,10 @@ from certificates import Authority
 from echoing import echoing
 
 from tandem.controller.cli.main import run
-from tandem.controller.process import log
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
 from tandem.controller.sandbox.s3 import S3Server
+from tandem.sink.process import log
 
 pytestmark = pytest.mark.integration
 

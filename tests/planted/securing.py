@@ -14,9 +14,33 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="a log for the terminal passes escapes on",
-        file="controller/tandem/controller/process/log.py",
+        file="sink/tandem/sink/process/log.py",
         old="[_hide, _escape, structlog.dev",
         new="[_hide, structlog.dev",
+    ),
+    Mistake(
+        name="tasks carry the values of secrets",
+        file="sink/tandem/sink/process/sourced_secret.py",
+        old="        if self.source is not Source.TYPED:\n            return self.source, self.place\n",
+        new="        if self.source is not Source.TYPED:\n            return None\n",
+    ),
+    Mistake(
+        name="what is typed travels without a word",
+        file="sink/tandem/sink/process/sourced_secret.py",
+        old="        if self and self.key not in _Process.warned:\n",
+        new="        if not self and self.key not in _Process.warned:\n",
+    ),
+    Mistake(
+        name="a worker of Spark logs as it likes",
+        file="spark_jobs/tandem/spark_jobs/spark/worker_log.py",
+        old="        log.follow(self.setup)\n",
+        new="",
+    ),
+    Mistake(
+        name="a secret that a worker reads is not hidden in its log",
+        file="sink/tandem/sink/process/sourced_secret.py",
+        old="    log.register_secrets([value])\n    return SourcedSecret(",
+        new="    return SourcedSecret(",
     ),
     Mistake(
         name="an edited plan is carried out",

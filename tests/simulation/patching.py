@@ -64,7 +64,7 @@ _ELSEWHERE = (
     "tandem.controller.http.health",
     "tandem.controller.http.host_names",
     "tandem.controller.http.server",
-    "tandem.controller.process.log",
+    "tandem.sink.process.log",
     "tandem.controller.coordination.topic_reader",
     "tandem.controller.metrics.collector",
     "tandem.controller.instance.start",

@@ -24,7 +24,7 @@ from tandem.controller.cli.main import run
 from tandem.controller.config import load
 from tandem.controller.config.sources import KAFKA, Shape, keys, variable
 from tandem.controller.instance.wiring import store_settings, workers_of
-from tandem.controller.process import log
+from tandem.sink.process import log
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 
 CHART_SCHEMA = Path(__file__).parents[2] / "helm" / "tandem" / "values.schema.json"
@@ -194,7 +194,8 @@ def test_a_planted_leak_is_found(
     """Without what hides them, `config show` and the report of a crash are caught."""
     place = next(place for place in PLACES if place.name == "kafka.sasl.password in the file")
     path, _ = planted(place, SECRET, tmp_path, monkeypatch)
-    monkeypatch.setattr("tandem.controller.config.kafka.is_secret", lambda _: False)
+    for module in ("kafka", "loading"):
+        monkeypatch.setattr(f"tandem.controller.config.{module}.is_secret", lambda _: False)
     assert run(["config", "show", "-c", str(path)]) == 0
     assert appearances(capfd.readouterr().out, {"it": SECRET})
     monkeypatch.undo()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tandem.controller.cli.main import COMMANDS, run
-from tandem.controller.process import log
+from tandem.sink.process import log
 
 ROOT = Path(__file__).parents[2]
 UNEXPECTED = """\

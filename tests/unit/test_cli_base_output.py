@@ -17,7 +17,7 @@ import yaml
 
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, Table
-from tandem.controller.process import log
+from tandem.sink.process import log
 
 
 class Terminal(io.StringIO):

@@ -18,7 +18,7 @@ from documented import words
 
 from tandem.controller.cli.main import COMMANDS, run
 from tandem.controller.cli.output import reference
-from tandem.controller.process import log
+from tandem.sink.process import log
 
 ROOT = Path(__file__).parents[2]
 _VALUE = "NoSuchOption", "KeyError", "NoSuchCommand"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tandem.controller.cli.main import run
-from tandem.controller.process import log
+from tandem.sink.process import log
 
 CONFIG = """\
 pair: shop

@@ -16,7 +16,7 @@ from tandem.controller.cli.main import run
 from tandem.controller.config import Config, load
 from tandem.controller.config.reference import page, schema
 from tandem.controller.config.sources import keys, sections, variable
-from tandem.controller.process import log
+from tandem.sink.process import log
 
 CANARY = "canary-7f3a9"
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tandem.controller.cli.main import run
-from tandem.controller.process import log
+from tandem.sink.process import log
 
 CANARY = "canary-7f3a9"
 KEY = base64.b64encode(bytes(range(32))).decode()

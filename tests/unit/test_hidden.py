@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tandem.controller.process import log
-from tandem.controller.process.secrets import hidden_of_environment, hidden_of_proxy
+from tandem.sink.process import log
+from tandem.sink.process.environment_secrets import hidden_of_environment, hidden_of_proxy
 
 
 @pytest.fixture(autouse=True)

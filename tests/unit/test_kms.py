@@ -19,11 +19,11 @@ from profiles import use_profile
 from serving import ANY_PORT, Quiet, serving
 
 from tandem.backup_avro.errors import DamagedError, PermanentError, TransientError
-from tandem.controller.process import log
 from tandem.sink.encryption.encryption_settings import EncryptionSettings
 from tandem.sink.encryption.errors import KeyDeniedError, KeyUnavailableError
 from tandem.sink.encryption.key_ring import KeyRing
 from tandem.sink.encryption.kms import KmsKey
+from tandem.sink.process import log
 
 REGION = "eu-central-1"
 NAME = "shop/a/generation=00000003/journal/00000000000000000001+0011223344556677.avro"

@@ -18,7 +18,7 @@ import stamina
 import structlog
 from pydantic import SecretStr
 
-from tandem.controller.process import log
+from tandem.sink.process import log
 
 CANARY = 'canary "7f3a9"/\\x'
 

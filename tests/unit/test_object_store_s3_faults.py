@@ -26,7 +26,7 @@ from profiles import use_profile, without_credentials
 from serving import ANY_PORT, Quiet, serving
 
 from tandem.backup_avro.errors import ConfigError, DamagedError, ExitCode, TandemError
-from tandem.controller.process import log
+from tandem.sink.process import log
 from tandem.sink.store import (
     ObjectStore,
     Put,

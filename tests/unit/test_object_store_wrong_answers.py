@@ -19,7 +19,7 @@ from profiles import use_profile, without_credentials
 from serving import serving
 from test_object_store_s3_faults import A_ROLE, Fault, Request, TinyS3, settings_for
 
-from tandem.controller.process import log
+from tandem.sink.process import log
 from tandem.sink.store import ObjectInfo, ObjectStore, StoreSettings, StoreTransientError, StoreUnfitError, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import OutsizedObjectError

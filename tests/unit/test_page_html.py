@@ -21,9 +21,9 @@ from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
 from tandem.controller.history.turns import turn_of
 from tandem.controller.http.page.content import ROWS, Content, Freshness, content
 from tandem.controller.http.page.render import _marked, page, policy, report
-from tandem.controller.process import log
 from tandem.controller.status.overview import overview
 from tandem.controller.status.pair_view import Listener, Sight
+from tandem.sink.process import log
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.pins import Pin
 

@@ -10,7 +10,7 @@ from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.main import run
 from tandem.controller.cli.options.target_cluster import target_properties
 from tandem.controller.cli.restore.options import Excluded, KeyFormat, options_of, planned, shape_of, write_plan
-from tandem.controller.process import log
+from tandem.sink.process import log
 from tandem.spark_jobs.restore.plan.options import Exactly, Options
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan

@@ -17,7 +17,7 @@ from tandem.backup_avro.record.current import NOT_UTF8, Record, TimestampType, e
 from tandem.backup_avro.selection.newest_state import select
 from tandem.sink.store import ObjectStore, StoreSettings, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.datasource.options import Range, parse_options, store_options
+from tandem.spark_jobs.datasource.options import Range, parse_options, referenced, store_options
 from tandem.spark_jobs.datasource.plan import ReadTask, plan_tasks
 from tandem.spark_jobs.reading.arrow import ARROW_SCHEMA, batches
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader, StoreAddress
@@ -153,6 +153,28 @@ def test_no_repr_shows_a_secret() -> None:
     for thing in (options, options.address, pickle.loads(pickle.dumps(options))):
         assert SECRET not in repr(thing)
     assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_credentials_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By variable or file, which is what a task carries then; not twice."""
+    monkeypatch.setenv("ID_OF_A_TEST", "id")
+    (tmp_path / "secret").write_text(SECRET)
+    options = {
+        "path": "s3://bucket/p",
+        "pair": "shop",
+        "store.access_key_id_env": "ID_OF_A_TEST",
+        "store.secret_access_key_file": str(tmp_path / "secret"),
+    }
+    parsed = parse_options(options)
+    assert (parsed.address.settings.access_key_id, parsed.address.settings.secret_access_key) == ("id", SECRET)
+    assert SECRET.encode() not in pickle.dumps(parsed)
+    assert pickle.loads(pickle.dumps(parsed)) == parsed
+    again = referenced(store_options(parsed.address.settings))
+    assert again == {name: value for name, value in options.items() if name.startswith("store.")}
+    with pytest.raises(ConfigError, match=r"store\.secret_access_key and .*_file are both set"):
+        parse_options(options | {"store.secret_access_key": SECRET})
+    with pytest.raises(ConfigError, match=r"store\.session_token: environment variable NOT_SET on .*: is not set"):
+        parse_options(options | {"store.session_token_env": "NOT_SET"})
 
 
 def planned(store: ObjectStore, task_bytes: int) -> list[ReadTask]:

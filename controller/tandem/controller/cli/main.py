@@ -26,9 +26,9 @@ import typer.main
 from tandem.backup_avro.errors import ExitCode, TandemError
 from tandem.controller.cli.options.invocation import ConfigOption, Invocation, SetOption
 from tandem.controller.cli.output import output
-from tandem.controller.process import log
-from tandem.controller.process.secrets import hidden_of_environment
 from tandem.controller.process.timed_call import left_behind
+from tandem.sink.process import log
+from tandem.sink.process.environment_secrets import hidden_of_environment
 from tandem.sink.resource_limits import Scarcity, scarcity
 
 # In the order of `tandem --help`: from running the pair, over looking at it, to getting the data back.

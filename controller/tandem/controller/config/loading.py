@@ -12,7 +12,7 @@ from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from tandem.backup_avro.errors import ConfigError
@@ -21,6 +21,8 @@ from tandem.controller.config.kafka import is_secret, is_secret_file
 from tandem.controller.config.model import FROM_HOSTNAME, Config
 from tandem.controller.config.sources import KAFKA, Kind, Origin, Path, Setting, Shape, dotted
 from tandem.sink.encryption import key_text
+from tandem.sink.process import sourced_secret
+from tandem.sink.process.sourced_secret import secret_text
 
 _KEY_FILES: Final = frozenset(
     {
@@ -33,7 +35,6 @@ _KEY_FILES: Final = frozenset(
 )
 """Keys that name files with a private or secret key, which whoever uses it reads."""
 _DEFAULT: Final = Origin(kind=Kind.DEFAULT, place="default")
-_LARGEST_SECRET: Final = 1024 * 1024
 _NAMES_FILES: Final = re.compile(r"(^|[._])(files?|location|bundle)$")
 _NAMES_KEYS: Final = re.compile(r"(^|_)(key_envs?|kms_key_id|kms_key_arns?)$")
 _TRUSTED: Final = ("signing", "trusted")
@@ -230,27 +231,7 @@ def _read_secret(setting: Setting, merged: dict[Path, Setting], problems: list[s
     if problem:
         problems.append(f"{place} {setting.value}: {problem}")
     origin = Origin(kind=setting.origin.kind, place=f"{setting.origin.place}: {setting.value}")
-    merged[target] = Setting(path=target, value=text, origin=origin)
-
-
-def secret_text(path: FilePath) -> tuple[str, str | None]:
-    """Return the file's text without its trailing newline, and what is wrong with it."""
-    try:
-        with path.open("rb") as file:
-            body = file.read(_LARGEST_SECRET + 1)
-        text = body.decode()
-    except FileNotFoundError:
-        return "", "no such secret file; mount it, or correct the path"
-    except OSError as error:
-        return "", f"secret file can't be read ({error.strerror}); correct its path or its permissions"
-    except UnicodeDecodeError:
-        return "", "secret file is not UTF-8 text"
-    except ValueError:
-        return "", "not a path"
-    text = text.removesuffix("\n").removesuffix("\r")
-    if not text:
-        return "", "secret file is empty"
-    return (text, None) if len(body) <= _LARGEST_SECRET else ("", "secret file is larger than 1MiB")
+    merged[target] = Setting(path=target, value=text, origin=origin, file=FilePath(str(setting.value)))
 
 
 def _resolve_instance(merged: dict[Path, Setting], hostname: Callable[[], str]) -> None:
@@ -278,8 +259,22 @@ def _tree(merged: Mapping[Path, Setting]) -> dict[str, Any]:
         node = tree
         for part in setting.path[:-1]:
             node = node.setdefault(part, {})
-        node[setting.path[-1]] = setting.value
+        node[setting.path[-1]] = _sourced(setting)
     return tree
+
+
+def _sourced(setting: Setting) -> object:
+    """Return the value; of a secret with the place where another process reads it."""
+    name, value = setting.path[-1], setting.value
+    secret = is_secret(name) if setting.path[0] == KAFKA else sources.keys().get(setting.path) is Shape.SECRET
+    if not secret or not isinstance(value, str):
+        return value
+    key = dotted(setting.path)
+    if setting.file is not None:
+        return SecretStr(sourced_secret.of_file(value, key=key, path=setting.file))
+    if setting.origin.kind is Kind.ENVIRONMENT:
+        return SecretStr(sourced_secret.of_variable(value, key=key, name=setting.origin.place))
+    return SecretStr(sourced_secret.typed(value, key=key))
 
 
 def _lines(details: ErrorDetails, merged: Mapping[Path, Setting]) -> Iterable[tuple[str, str]]:

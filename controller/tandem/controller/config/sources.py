@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum, StrEnum
+from pathlib import Path as FilePath
 from typing import Final, TypeAlias, get_args
 
 import yaml
@@ -59,12 +60,16 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One value as written: text, None for YAML's null, or a list of texts whose items have `places` of their own."""
+    """One value as written: text, None for YAML's null, or a list of texts whose items have `places` of their own.
+
+    `file` held the value, if it is a secret in a file of its own.
+    """
 
     path: Path
     value: str | tuple[str, ...] | None
     origin: Origin
     places: tuple[str, ...] = ()
+    file: FilePath | None = None
 
 
 @dataclass(slots=True)

@@ -45,12 +45,12 @@ from tandem.controller.coordination.agreement import Terms, terms_in
 from tandem.controller.coordination.bounded_memory import INCARNATIONS, LONGEST, STRANGERS, Remembered, lean
 from tandem.controller.coordination.heads import Published
 from tandem.controller.decision.observation import Activation, Peer, Twin
-from tandem.controller.process.log import redact
 from tandem.sink.kafka.auth import client_config
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.errors import admin_errors
 from tandem.sink.kafka.errors.cluster_errors import TopicExistsError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, Meaning
+from tandem.sink.process.log import redact
 from tandem.sink.rates import RatedLog, TokenBucket
 
 _LOG = structlog.get_logger()

@@ -14,8 +14,8 @@ from tandem.controller.cli.output.output import document, fields
 from tandem.controller.decision.observation import Role
 from tandem.controller.http.host_names import HostNames
 from tandem.controller.http.server import Answer, Handler, Server
-from tandem.controller.process.log import redact
 from tandem.controller.status.instance_state import InstanceState
+from tandem.sink.process.log import redact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

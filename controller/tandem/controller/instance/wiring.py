@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from tandem.backup_avro.chain.entries import Opening
 from tandem.backup_avro.chain.layout import check_name
@@ -12,16 +14,18 @@ from tandem.backup_avro.chain.signatures import Trust, parse_public
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.config import Config
 from tandem.controller.decision.observation import Policy
-from tandem.controller.process import log, memory_allocator
+from tandem.controller.process import memory_allocator
 from tandem.sink.encryption.encryption_settings import EncryptionSettings
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.pipeline import PipelinePolicy
+from tandem.sink.process import log
 from tandem.sink.read.partition_progress import CONFIRM_CEILING_S
 from tandem.sink.read.scan.worker_processes import Setting
 from tandem.sink.store import StoreSettings, open_store
 from tandem.sink.store.object_store import ObjectStore
 from tandem.sink.write.merge_plan import MergeRules
 
+_Value = TypeVar("_Value", bound=Value | None)
 _SURVEY_S = 10.0
 _FLUSHES = 3
 """Within so many intervals what is due is stored."""
@@ -38,7 +42,7 @@ def store_settings(config: Config) -> StoreSettings:
 
     def reveal(name: str) -> str | None:
         value = getattr(store, name)
-        return None if value is None else str(value.get_secret_value())
+        return None if value is None else value.get_secret_value()  # it knows where it was read
 
     return StoreSettings(
         endpoint_url=store.endpoint_url,
@@ -130,11 +134,17 @@ def pipeline_policy_of(config: Config) -> PipelinePolicy:
 
 
 def workers_of(config: Config, props: Mapping[str, Value]) -> Setting:
-    """Return what worker processes of an instance need, secrets in the clear inside."""
+    """Return what worker processes of an instance need, secrets in the clear inside: their pipe is this process's."""
+    settings = store_settings(config)
     return Setting(
-        props=props,
+        props={name: _plain(value) for name, value in props.items()},
         root=config.store.root,
-        settings=store_settings(config),
+        settings=replace(
+            settings,
+            access_key_id=_plain(settings.access_key_id),
+            secret_access_key=_plain(settings.secret_access_key),
+            session_token=_plain(settings.session_token),
+        ),
         prepare=partial(
             _prepare_worker,
             {"pair": config.pair, "instance": config.require_instance()},
@@ -144,6 +154,11 @@ def workers_of(config: Config, props: Mapping[str, Value]) -> Setting:
         ),
         batch_limit=config.memory.largest_batch,
     )
+
+
+def _plain(value: _Value) -> _Value | str:
+    """Return a secret as a mere text, which is pickled as it is."""
+    return str(value) if isinstance(value, str) else value
 
 
 def _prepare_worker(lines: Mapping[str, object], *, level: str, fmt: log.Format, secrets: tuple[str, ...]) -> None:

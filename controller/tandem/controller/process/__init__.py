@@ -1,1 +1,4 @@
-"""What every process of Tandem shares: logs, secrets that no output may show, memory, open files, bounded calls."""
+"""What every process of an instance or a command shares: its secrets, memory, open files, bounded calls.
+
+Logs are in `sink.process`, which Spark's workers share too.
+"""

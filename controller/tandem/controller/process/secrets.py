@@ -1,46 +1,12 @@
-"""Every value that no output may show: of the configuration, and of the environment that it lies in. Pure."""
+"""Every value that no output may show of a configuration, and of what its variables hold. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tandem.controller.config import Config
-
-_OF_SDKS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN")
-_SCHEME: Final = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
-
-
-def hidden_of_environment(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield what SDKs and HTTP clients take from the environment, whatever the configuration says."""
-    for name in _OF_SDKS:
-        if environ.get(name):
-            yield environ[name]
-    for name, text in environ.items():
-        if name.lower().endswith("_proxy"):  # HTTP clients know one for each scheme, and one for all
-            yield from hidden_of_proxy(text)
-
-
-def hidden_of_proxy(url: str) -> Iterator[str]:
-    """Yield the password in a proxy's URL, as it stands and decoded; the user name if there is none: it may be a token.
-
-    The URL may have no scheme, or be none at all: clients repeat what they can't parse. A password that holds what
-    ends a URL's authority, such as a slash, is taken as whoever wrote it meant it, up to the last `@`.
-    """
-    match = _SCHEME.match(url)
-    try:
-        authority = urlsplit(url if match else f"//{url}").netloc
-    except ValueError:
-        authority = ""
-    for text in (authority, url[match.end() :] if match else url):
-        user, _, password = text.rpartition("@")[0].partition(":")
-        secret = password or user
-        if secret:
-            yield secret
-            yield unquote(secret)
 
 
 def hidden(config: Config, environ: Mapping[str, str]) -> Iterator[str]:

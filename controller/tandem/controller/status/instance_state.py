@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tandem.controller.decision.observation import Role
-from tandem.controller.process import log
 from tandem.controller.status.overview import PauseStatus
 from tandem.sink.pipeline import Phase, PipelineReport
+from tandem.sink.process import log
 from tandem.sink.resource_limits import scarcity
 
 _TROUBLES_IN_HEARTBEAT = 3

@@ -19,6 +19,7 @@ from tandem.backup_avro.chain.layout import is_signed
 from tandem.backup_avro.chain.signatures import Signer, Trust
 from tandem.backup_avro.errors import ConfigError, OversizeError
 from tandem.sink.encryption.key_ring import keys_of
+from tandem.sink.process import log
 from tandem.sink.store.object_store import ObjectInfo, ObjectStore, Put, UploadInfo
 from tandem.sink.store.store_settings import StoreSettings
 
@@ -33,6 +34,7 @@ def load_signer(settings: StoreSettings) -> Signer | None:
         place = f"environment variable {settings.signing_key_env}"
         if text is None:
             raise ConfigError(f"{place} is not set", remedy="signing.key_env names it: set it to a private key in PEM")
+        log.register_secrets([text])
         return Signer.of_pem(text.encode(), place)
     if settings.signing_key_file is None:
         return None
@@ -44,6 +46,7 @@ def load_signer(settings: StoreSettings) -> Signer | None:
         raise ConfigError(
             f"signing key {settings.signing_key_file}: {why}", remedy="correct signing.key_file, or mount the file"
         ) from None
+    log.register_secrets([data.decode(errors="replace")])
     return Signer.of_pem(data, f"signing key {settings.signing_key_file}")
 
 

@@ -24,6 +24,7 @@ from tandem.sink.transcode.choice import best_transcoder
 from tandem.spark_jobs.catch_up.plan import Left, Pace, building, offered, what_is_left
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -171,7 +172,9 @@ class CatchUp:
 
     def _read(self, ranges: tuple[RangeTask, ...]) -> list[Outcome]:
         work = partial(_read_all, self._address, self._cluster)
-        found: list[Outcome] = self._spark.sparkContext.parallelize(ranges, len(ranges)).mapPartitions(work).collect()
+        found: list[Outcome] = (
+            self._spark.sparkContext.parallelize(ranges, len(ranges)).mapPartitions(logged(work)).collect()
+        )
         return found
 
 

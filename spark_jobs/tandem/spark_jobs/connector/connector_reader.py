@@ -24,6 +24,7 @@ from tandem.spark_jobs.connector.choose_files import NO_GENERATION, Listing
 from tandem.spark_jobs.connector.file_findings import File, Listed
 from tandem.spark_jobs.connector.overlapping_files import Settled
 from tandem.spark_jobs.reading.object_reader import Body, StoreAddress
+from tandem.spark_jobs.spark.worker_log import logged
 from tandem.spark_jobs.state.wanted_state import Found, Ready, Wish
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def in_threads(work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> Iter
 
 def in_spark(spark: SparkSession, work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> Iterable[_Result]:
     """Run tasks as Spark's."""
-    found: list[_Result] = spark.sparkContext.parallelize(tasks, max(1, len(tasks))).map(work).collect()
+    found: list[_Result] = spark.sparkContext.parallelize(tasks, max(1, len(tasks))).map(logged(work)).collect()
     return found
 
 

@@ -16,7 +16,7 @@ from tandem.sink.encryption.objects import require_keys
 from tandem.sink.store.chain import pins
 from tandem.spark_jobs.compaction.newest_per_key import latest_per_key
 from tandem.spark_jobs.datasource import plan
-from tandem.spark_jobs.datasource.options import parse_options
+from tandem.spark_jobs.datasource.options import parse_options, referenced
 from tandem.spark_jobs.datasource.source import FORMAT, register
 from tandem.spark_jobs.spark.job_progress import meanwhile
 from tandem.spark_jobs.state import find_state
@@ -115,7 +115,7 @@ def export(
     with pins.held(
         parsed.address.open(), parsed.pair, sorted(planned.found.basis_of(planned.selection)), owner="export"
     ):
-        frame = spark.read.format(FORMAT).options(**planned.options).load()
+        frame = spark.read.format(FORMAT).options(**referenced(planned.options)).load()
         if latest:
             frame = latest_per_key(frame)
         if not tombstones:

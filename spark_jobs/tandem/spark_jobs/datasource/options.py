@@ -16,6 +16,8 @@ from tandem.backup_avro.documents.name_lists import names_in
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.selection.moments import parse_moment
 from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.process import sourced_secret
+from tandem.sink.process.sourced_secret import Source, SourcedSecret
 from tandem.sink.store import StoreSettings
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader, refuse_states
@@ -55,6 +57,8 @@ _OWN: Final = (
     "leaveOut",
     "index",
 )
+_SECRETS: Final = ("access_key_id", "secret_access_key", "session_token")
+_PLACES: Final = {"env": Source.VARIABLE, "file": Source.FILE}
 #: Whose files lie below the root.
 LAYOUTS: Final = ("tandem", "connector")
 _TRUE: Final = {"true": True, "false": False}
@@ -348,10 +352,26 @@ def _time(name: str, text: str | None) -> int | None:
 
 
 def parse_store(options: Mapping[str, str]) -> StoreSettings:
-    """Return store settings from text. ConfigError names the option, never its value."""
+    """Return store settings from text. ConfigError names the option, never its value.
+
+    A credential's name and `_file` or `_env` names the file or the environment variable that holds it, here and where
+    tasks run.
+    """
     known = {item.name: item for item in fields(StoreSettings) if item.name != "encryption"}
     values: dict[str, object] = {}
     for name, text in options.items():
+        secret, _, kind = name.rpartition("_")
+        if name in _SECRETS:
+            known_place = isinstance(text, SourcedSecret)
+            values[name] = text if known_place else sourced_secret.typed(text, key=f"{STORE_PREFIX}{name}")
+            continue
+        if secret in _SECRETS and kind in _PLACES:
+            if secret in options:
+                raise ConfigError(
+                    f"kafka_backup: {STORE_PREFIX}{secret} and {STORE_PREFIX}{name} are both set", remedy="keep one"
+                )
+            values[secret] = sourced_secret.read_again(f"{STORE_PREFIX}{secret}", _PLACES[kind], text)
+            continue
         if name not in known:
             raise ConfigError(
                 f"kafka_backup: unknown option {STORE_PREFIX}{name}", remedy=f"known are {', '.join(sorted(known))}"
@@ -390,8 +410,23 @@ _CONVERTERS: Final[Mapping[str, Callable[[str], object]]] = {
 }
 
 
+def referenced(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options with the place of each secret that has one for Spark's workers: Spark keeps options."""
+    found: dict[str, str] = {}
+    for name, value in options.items():
+        reference = value.reference() if isinstance(value, SourcedSecret) else None
+        if reference is None:
+            found[name] = value
+        else:
+            found[f"{name}_{'env' if reference[0] is Source.VARIABLE else 'file'}"] = reference[1]
+    return found
+
+
 def store_options(settings: StoreSettings) -> dict[str, str]:
-    """Return the options that `parse_store` makes these settings of; what is as by default is left out."""
+    """Return the options that `parse_store` makes these settings of; what is as by default is left out.
+
+    Secrets among them know where they were read, for `referenced`.
+    """
     values = {item.name: (getattr(settings, item.name), item.default) for item in fields(settings)}
     keys = settings.encryption
     del values["encryption"]
@@ -407,4 +442,6 @@ def store_options(settings: StoreSettings) -> dict[str, str]:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, SourcedSecret):
+        return value
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.sink.encryption.objects import require_keys
+from tandem.sink.process import log
 from tandem.spark_jobs.compaction.newest_per_key import winners
 from tandem.spark_jobs.datasource.options import SourceOptions, parse_options
 from tandem.spark_jobs.datasource.plan import EVERYTHING, LatestTask, ReadTask, Scope, plan
@@ -85,6 +86,7 @@ class KafkaBackupReader(DataSourceReader):
 
     def partitions(self) -> Sequence[Any]:
         """Read the chain and cut what is wanted of it into tasks. RefusedError if nothing is complete."""
+        log.configure_unless_done()
         options = self._options
         reader = options.reader()
         # Nobody reads what the planning process prints: a newer state that can't be read is an error, unless named.
@@ -95,6 +97,7 @@ class KafkaBackupReader(DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - PySpark hands back what it was given
         """Yield the batches of one task."""
+        log.configure_unless_done()
         options = self._options
         task: ReadTask | LatestTask | None = partition.value
         match task:

@@ -46,6 +46,7 @@ from tandem.spark_jobs.restore.prepare.prepare import Prepared, check_consent, p
 from tandem.spark_jobs.restore.prepare.target_cluster import Target
 from tandem.spark_jobs.spark.job_progress import meanwhile
 from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -282,7 +283,7 @@ class _Run:
         self._told.phase("looking whether each key lies in one partition")
         tasks = self._survey_tasks(topics)
         spark = self._spark.sparkContext
-        strays = _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(_survey_all).collect())
+        strays = _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(logged(_survey_all)).collect())
         found = sorted({stray.topic_id for stray in strays if stray.offset is not None})
         for topic in topics:
             stray = next(
@@ -326,7 +327,7 @@ class _Run:
         tasks = self._survey_tasks(topics.values())
         self._told.phase("looking whether each partition is in the order of timestamps")
         spark = self._spark.sparkContext
-        for found in _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(_disorder_all).collect()):
+        for found in _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(logged(_disorder_all)).collect()):
             topic = topics[found.topic_id]
             raise RefusedError(
                 f"{topic.source.name}-{found.partition}: the record at offset {found.offset} {found.why}; keys lie in "
@@ -341,7 +342,7 @@ class _Run:
         pace, restore = self._pace(len(groups)), self._id(targets) if self._leaves_map else None
         tasks = [self._task(topic, targets[topic.target], items, pace, restore) for topic, items in groups]
         with self._following():
-            found = self._spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_load_all).collect()
+            found = self._spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(logged(_load_all)).collect()
         return _sound(found)
 
     def _id(self, targets: Mapping[str, TargetTopic]) -> str:
@@ -452,14 +453,14 @@ class _Run:
         spark = self._spark.sparkContext
         maps = check_partition.map_tasks(tasks, self._address, pair=self._plan.pair, restore=restore)
         if not maps:
-            return _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(_check_all).collect())
+            return _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(logged(_check_all)).collect())
         # One task's rows belong to many checks. They are sent to them, and each check to where its rows come: without
         # what it logs in with, since Spark may keep on disks what it sends.
         bare = [replace(task, cluster=Cluster(props={})) for task in tasks]
         given: list[MapTask | tuple[int, CheckTask]] = [*maps, *enumerate(bare)]
         slices = min(len(maps), _SLICES * spark.defaultParallelism)
-        sent = spark.parallelize(given, slices).mapPartitions(_scattered).partitionBy(len(tasks), int).values()
-        return _sound(sent.mapPartitions(partial(_check_shared, self._cluster)).collect())
+        sent = spark.parallelize(given, slices).mapPartitions(logged(_scattered)).partitionBy(len(tasks), int).values()
+        return _sound(sent.mapPartitions(logged(partial(_check_shared, self._cluster))).collect())
 
     def _leave_record(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> None:
         """Put what was restored, and how that was proven, beside its offset map. What is there already stays."""

@@ -28,6 +28,7 @@ from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 from tandem.spark_jobs.retention.retention_plan import JANITOR, PIN_OWNER
 from tandem.spark_jobs.retention.sweep_partition import Swept, sweep_partition
 from tandem.spark_jobs.retention.sweep_plan import GenerationSweep, Left, SweepRules, SweepTask, open_cuts, plan_sweep
+from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -231,7 +232,9 @@ def sweeper(spark: SparkSession, address: StoreAddress, pair: str, rules: SweepR
         ordered = sorted(tasks, key=lambda task: -task.bytes)
         slices = min(len(ordered), 8 * context.defaultParallelism)
         dealt = [ordered[number::slices] for number in range(slices)]
-        found: list[Swept] = context.parallelize(dealt, slices).flatMap(partial(_sweep_all, address, write)).collect()
+        found: list[Swept] = (
+            context.parallelize(dealt, slices).flatMap(logged(partial(_sweep_all, address, write))).collect()
+        )
         return found
 
     return Sweeper(address.open(), pair, rules, run)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tandem.sink.store import ObjectInfo
 from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,7 +20,7 @@ def list_prefixes(
     """Return what lies below each prefix. Errors of the store reach the caller as Spark's, after its retries."""
     if not prefixes:
         return {}
-    found = spark.sparkContext.parallelize(prefixes, len(prefixes)).map(partial(_list, address)).collect()
+    found = spark.sparkContext.parallelize(prefixes, len(prefixes)).map(logged(partial(_list, address))).collect()
     return dict(zip(prefixes, found, strict=True))
 
 

@@ -14,7 +14,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 
 from tandem.backup_avro.errors import ConfigError, PermanentError, TandemError
+from tandem.sink.process import sourced_secret
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,7 +153,8 @@ def build_session(
         try:
             first = SparkConf(loadDefaults=False).setMaster(master).setAppName(name).setAll(list(chosen.items()))
             # The JVM shows these among its arguments. Once it runs, SparkConf has the user's own properties too.
-            SparkContext._ensure_initialized(conf=first)  # noqa: SLF001 (what a builder does, in two steps)
+            with _inherited(is_local(master) and SparkContext._gateway is None):  # noqa: SLF001 (there is no JVM yet)
+                SparkContext._ensure_initialized(conf=first)  # noqa: SLF001 (what a builder does, in two steps)
             chosen |= private_settings(master, dict(SparkConf().getAll()) | chosen)
             builder = SparkSession.builder.master(master).appName(name)
             for key, value in chosen.items():
@@ -166,6 +168,16 @@ def build_session(
             raise
     warn_if_open(spark.sparkContext.getConf().getAll())
     return spark
+
+
+def _inherited(mine: bool) -> AbstractContextManager[None]:
+    """Let a JVM that is started within, and by it Python's workers, inherit typed secrets; `spark-submit` has its own.
+
+    `mine`: whether this process starts it, for a local master.
+    """
+    if not mine or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return nullcontext()
+    return sourced_secret.handed_over(os.environ)
 
 
 def warn_if_open(conf: Iterable[tuple[str, str]]) -> None:

@@ -33,6 +33,7 @@ from tandem.spark_jobs.reading.task_objects import slim
 from tandem.spark_jobs.spark.job_progress import telling
 from tandem.spark_jobs.spark.kafka_cluster import Cluster
 from tandem.spark_jobs.spark.task_attempts import is_last
+from tandem.spark_jobs.spark.worker_log import logged
 from tandem.spark_jobs.state.find_state import refuse_forged
 from tandem.spark_jobs.state.wanted_state import Found
 from tandem.spark_jobs.verify.compare_plan import (
@@ -578,7 +579,7 @@ def _run(
     # All findings come to one place.
     tasks = [replace(task, named=min(NAMED, max(_FEWEST, _MOST // len(tasks)))) for task in tasks]
     with telling(lambda: min(done.value, len(tasks)), None if tell is None else lambda count: tell(count, len(tasks))):
-        found = context.parallelize(tasks, len(tasks)).mapPartitions(partial(work, done)).collect()
+        found = context.parallelize(tasks, len(tasks)).mapPartitions(logged(partial(work, done))).collect()
     return tuple(sorted(found, key=lambda one: (one.topic, one.partition)))
 
 

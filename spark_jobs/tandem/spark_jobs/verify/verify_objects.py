@@ -19,6 +19,7 @@ from tandem.spark_jobs.reading.object_reader import StoreAddress, get_whole, req
 from tandem.spark_jobs.spark.job_progress import telling
 from tandem.spark_jobs.spark.prefix_listing import list_prefixes
 from tandem.spark_jobs.spark.task_attempts import is_last
+from tandem.spark_jobs.spark.worker_log import logged
 from tandem.spark_jobs.verify import verify_plan
 from tandem.spark_jobs.verify.verify_plan import Fault, Finding, ObjectCheck, ObjectResult, Result, Sampling
 
@@ -182,7 +183,7 @@ def _read_all(
 
     with telling(progress, tell):
         work = partial(_check_all, address, objects, read)
-        results: list[ObjectResult] = context.parallelize(tasks, len(tasks)).flatMap(work).collect()
+        results: list[ObjectResult] = context.parallelize(tasks, len(tasks)).flatMap(logged(work)).collect()
     return results
 
 

@@ -15,7 +15,7 @@ from tandem.controller.cli.options.durations import span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
-from tandem.controller.process import log
+from tandem.sink.process import log
 
 if TYPE_CHECKING:
     from tandem.backup_avro.documents.coordination_message import CoordinationMessage

@@ -162,7 +162,7 @@ def _keep(
 ) -> None:
     """Keep what was carried out. `error` is why it did not come to its end."""
     from tandem.backup_avro.documents import outcome as results  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.controller.process import log  # noqa: PLC0415 - likewise
+    from tandem.sink.process import log  # noqa: PLC0415 - likewise
 
     failed = sum(step.failed for step in steps) + sum(sweep.failed for sweep in sweeps)
     # What a note speaks of was left alone.

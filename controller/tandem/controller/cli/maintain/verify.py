@@ -417,7 +417,7 @@ def _outcome(found: _Found, pair: str, seconds: float, at: int) -> Outcome:
 def _keep_failed(address: StoreAddress, pair: str, what: str, error: TandemError, seconds: float) -> None:
     """Keep that a run did not come to its end, unless what was asked for is what is wrong. Nothing is settled by it."""
     from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind, Scope  # noqa: PLC0415 - loaded when the command runs
-    from tandem.controller.process import log  # noqa: PLC0415 - likewise
+    from tandem.sink.process import log  # noqa: PLC0415 - likewise
 
     if isinstance(error, ConfigError | RefusedError):
         return

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from tandem.controller.process import log
 from tandem.controller.process.secrets import hidden
+from tandem.sink.process import log
 
 if TYPE_CHECKING:
     from tandem.controller.config import Config, Loaded

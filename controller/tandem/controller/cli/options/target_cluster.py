@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from tandem.backup_avro.errors import ConfigError
-from tandem.controller.process import log
+from tandem.sink.process import log, sourced_secret
 
 TargetServersOption = Annotated[
     str | None,
@@ -59,8 +59,7 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
     import yaml  # noqa: PLC0415 - only needed here
     from pydantic import SecretStr, ValidationError  # noqa: PLC0415 - likewise
 
-    from tandem.controller.config.kafka import KafkaProperties, is_secret_file  # noqa: PLC0415 - likewise
-    from tandem.controller.config.loading import secret_text  # noqa: PLC0415 - likewise
+    from tandem.controller.config.kafka import KafkaProperties, is_secret, is_secret_file  # noqa: PLC0415 - likewise
 
     try:
         # All values as they are written, as in the main file: YAML would make 342391 of a password 01234567.
@@ -84,7 +83,7 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
             f"--target-config {file}: it holds no client properties",
             remedy="write one on each line, such as bootstrap.servers: host:port",
         )
-    properties = {"bootstrap.servers": servers} if servers else {}
+    properties: dict[str, object] = {"bootstrap.servers": servers} if servers else {}
     for key, value in document.items():
         if not _is_plain(value):
             raise ConfigError(
@@ -92,10 +91,13 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
                 remedy="librdkafka's names are flat: write each property on a line, with a value or a list of values",
             )
         if is_secret_file(str(key)):
-            text, problem = secret_text(Path(str(value)))
+            path, name = Path(str(value)), str(key).removesuffix(".file")
+            text, problem = sourced_secret.secret_text(path)
             if problem is not None:
                 raise ConfigError(f"--target-config {file}: {key}: {problem}", remedy="a secret file holds one value")
-            properties[str(key).removesuffix(".file")] = text
+            properties[name] = SecretStr(sourced_secret.of_file(text, key=name, path=path))
+        elif is_secret(str(key)) and isinstance(value, str):
+            properties.setdefault(str(key), SecretStr(sourced_secret.typed(value, key=str(key))))
         else:
             properties.setdefault(str(key), value)
     try:

@@ -22,8 +22,8 @@ from uuid import UUID
 
 import typer
 
-from tandem.controller.process import log
-from tandem.controller.process.log import printable
+from tandem.sink.process import log
+from tandem.sink.process.log import printable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

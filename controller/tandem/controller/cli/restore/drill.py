@@ -65,7 +65,7 @@ def drill(
     how it went. Exit code 3: the topics were not what the backup is.
     """
     from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - likewise
-    from tandem.controller.process import log  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.sink.process import log  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore import drill as job  # noqa: PLC0415 - likewise

@@ -13,7 +13,7 @@ import typer
 from tandem.backup_avro.errors import ExitCode
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load, named
 from tandem.controller.cli.output.examples import examples
-from tandem.controller.process import log
+from tandem.sink.process import log
 
 app = typer.Typer()
 

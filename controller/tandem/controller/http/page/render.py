@@ -14,8 +14,8 @@ from markupsafe import Markup, escape
 
 from tandem.controller.cli.output.output import age, duration, size
 from tandem.controller.http.page.content import FEW, Content, heard
-from tandem.controller.process import log
 from tandem.controller.status.overview import GenerationStatus
+from tandem.sink.process import log
 
 _DOES: Final = {
     "Active": "appends every new record",

@@ -15,6 +15,7 @@ import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from types import TracebackType
@@ -43,9 +44,19 @@ _FIRST: Final = ("timestamp", "level", "event", "logger")
 Format = Literal["auto", "console", "json"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How a process logs, for `follow` in another one; `bound` is what its lines carry."""
+
+    level: str = "warning"
+    fmt: Literal["console", "json"] = "json"
+    bound: Mapping[str, object] = field(default_factory=dict)
+
+
 class _Process:
     """What all lines of this process share."""
 
+    setup: Setup | None = None
     secrets: tuple[str, ...] = ()
     bound: Mapping[str, object] = {}
     handler: logging.Handler | None = None
@@ -96,6 +107,38 @@ def bind(**values: object) -> None:
     _Process.bound = {key: value for key, value in merged.items() if value is not None}
 
 
+def setup() -> Setup:
+    """Return how this process logs; JSON from WARNING up if nobody said."""
+    return replace(_Process.setup or Setup(), bound=_Process.bound)
+
+
+def follow(other: Setup) -> None:
+    """Log as another process does, on stderr. Cheap when that is done already."""
+    if other != _Process.setup:
+        configure(level=other.level, fmt=other.fmt, stream=sys.__stderr__)
+        bind(**other.bound)
+        _Process.setup = other
+
+
+def configure_unless_done(stream: TextIO | None = None) -> None:
+    """Have structlog write masked JSON to `stream` (stderr) from WARNING up, unless somebody configured it.
+
+    For processes that run a user's own code beside ours: their logging is left alone.
+    """
+    if not structlog.is_configured():
+        structlog.configure(
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                *_json(),
+                _mask_line,
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+            logger_factory=structlog.WriteLoggerFactory(stream or sys.__stderr__),
+            cache_logger_on_first_use=False,
+        )
+
+
 def configure(*, level: str = "info", fmt: Format = "auto", stream: TextIO | None = None) -> None:
     """Send all logs to `stream` (stderr). Our own from `level` up, everybody else's from WARNING up.
 
@@ -121,6 +164,7 @@ def configure(*, level: str = "info", fmt: Format = "auto", stream: TextIO | Non
     for name in _OURS:
         logging.getLogger(name).setLevel(own)
     _Process.handler = handler
+    _Process.setup = Setup(level=level, fmt="console" if console else "json")
     logging.captureWarnings(capture=True)
     threading.excepthook = _thread_died
     structlog.configure(
@@ -170,7 +214,7 @@ def reset() -> None:
     logging.captureWarnings(capture=False)
     threading.excepthook = threading.__excepthook__
     structlog.reset_defaults()
-    _Process.secrets, _Process.bound, _Process.handler = (), {}, None
+    _Process.secrets, _Process.bound, _Process.handler, _Process.setup = (), {}, None, None
 
 
 class _Formatter(structlog.stdlib.ProcessorFormatter):
@@ -245,6 +289,10 @@ def _format_traceback(stream: TextIO, exc_info: structlog.typing.ExcInfo) -> Non
 def _indented(text: str) -> str:
     """Return lines that can't be taken for events: none begins where a time stands."""
     return textwrap.indent(printable(redact(text), lines=True), "  ")
+
+
+def _mask_line(_: WrappedLogger, __: str, line: Any) -> str:  # noqa: ANN401 - structlog calls what was rendered an event
+    return redact(line)
 
 
 def _order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
