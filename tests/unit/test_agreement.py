@@ -11,7 +11,8 @@ from sights import listening, message, sight
 
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
 from tandem.backup_avro.errors import DamagedError
-from tandem.controller.coordination.agreement import Terms, details, dispute, terms_in, topics_id
+from tandem.controller.coordination.agreement import Terms, dispute, topics_id
+from tandem.controller.coordination.heartbeat import Heartbeat, heartbeat_in, message_fields
 from tandem.controller.coordination.topic import Bulletin
 from tandem.controller.status.check import Limits, Severity, check
 from tandem.controller.status.health import Fault
@@ -71,9 +72,14 @@ def test_the_order_in_the_file_is_no_difference() -> None:
 def test_what_is_said_is_understood(origin: str | None) -> None:
     """Both ways; an older release says nothing."""
     terms = replace(HERE, origin=origin)
-    assert terms_in(message(details=details(terms))) == terms
-    assert terms_in(message(details={"root": HERE.root})) is None
-    assert terms_in(message()) is None
+    assert heartbeat_in(message(details=details(terms))).terms == terms
+    assert heartbeat_in(message(details={"root": HERE.root})).terms is None
+    assert heartbeat_in(message()).terms is None
+
+
+def details(terms: Terms) -> dict[str, str]:
+    """What a heartbeat with these terms stores."""
+    return dict(message_fields(Heartbeat(terms=terms))["details"])
 
 
 def test_only_what_the_peer_says_now_counts() -> None:

@@ -21,6 +21,7 @@ from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.controller.cli.main import run
 from tandem.controller.coordination import agreement, heads
 from tandem.controller.coordination.bounded_memory import HEADS
+from tandem.controller.coordination.heartbeat import HEAD_SHA256, Heartbeat, head_fields, heartbeat_in, message_fields
 from tandem.controller.coordination.topic import Bulletin
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
@@ -156,25 +157,30 @@ def test_a_chain_that_was_written_anew_is_another_one(store: MemoryStore) -> Non
     assert 1 in reader.damaged
 
 
+def head_details(state: Generation) -> dict[str, str]:
+    """What a message with a head stores."""
+    return dict(head_fields(Head.of(state))["details"])
+
+
 def published(state: Generation, **fields: object) -> CoordinationMessage:
     """A heartbeat with a head."""
-    found = message(instance="a", at=1, generation=state.number, chain_seq=state.seq, details=heads.details(state))
+    found = message(instance="a", at=1, generation=state.number, chain_seq=state.seq, details=head_details(state))
     return replace(found, **fields)  # type: ignore[arg-type]  # the caller names fields
 
 
 def test_messages_publish_heads_and_junk_is_none(store: MemoryStore) -> None:
     """The topic is open to whoever may write to it, and to older releases."""
     state = backup(store).writer.state
-    assert heads.head_in(published(state)) == head_of(state)
+    assert heartbeat_in(published(state)).head == head_of(state)
     for wrong in (
         published(state, details={}),
-        published(state, details={heads.DETAIL: "no hash"}),
+        published(state, details={HEAD_SHA256: "no hash"}),
         published(state, generation=None),
         published(state, chain_seq=None),
         published(state, generation=0),
         published(state, chain_seq=-1),
     ):
-        assert heads.head_in(wrong) is None
+        assert heartbeat_in(wrong).head is None
 
 
 def test_the_board_and_a_listener_remember_heads_of_the_pair(store: MemoryStore) -> None:
@@ -205,9 +211,10 @@ def test_what_was_published_under_another_root_names_both(store: MemoryStore) ->
     state = backup(store).writer.state
     head = head_of(state)
     old, new = (
-        agreement.details(agreement.Terms(root=root, origin=None, topics="t")) for root in ("s3://old/x", "s3://new/y")
+        message_fields(Heartbeat(terms=agreement.Terms(root=root, origin=None, topics="t")))["details"]
+        for root in ("s3://old/x", "s3://new/y")
     )
-    heard = [published(state, event=Event.COMPLETE), published(state, details={**heads.details(state), **old})]
+    heard = [published(state, event=Event.COMPLETE), published(state, details={**head_details(state), **old})]
     for messages in (heard, heard[::-1]):
         board = Bulletin(pair=PAIR, me="a", peer="b", incarnation="mine")
         for one in messages:
@@ -249,12 +256,10 @@ def test_what_a_heartbeat_says_of_lost_heads() -> None:
     """Nothing without any; roots that are not this one, once each, a few at most."""
     lost = [Head(generation=number, seq=5, sha256=SHA) for number in (1, 2)]
     said = "entries that were published are not in the store: 5 of generation 1, 5 of generation 2"
-    assert heads.summary([], ["s3://x"]) == {}
-    assert heads.summary(lost, []) == {"rolled_back": said}
+    assert heads.summary([], ["s3://x"]) is None
+    assert heads.summary(lost, []) == said
     roots = ["s3://b", "s3://a", "s3://b", "s3://d", "s3://c"]
-    assert heads.summary(lost, roots) == {
-        "rolled_back": f"{said}; they were published by who stored under s3://a, s3://b, s3://c"
-    }
+    assert heads.summary(lost, roots) == f"{said}; they were published by who stored under s3://a, s3://b, s3://c"
 
 
 def test_status_names_a_bucket_that_was_put_back(store: MemoryStore) -> None:

@@ -12,7 +12,7 @@ from test_bulletin_board import bulletin, message
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, Position
 from tandem.controller.coordination.bounded_memory import HEADS, INCARNATIONS, STRANGERS, Remembered, lean
-from tandem.controller.coordination.heads import DETAIL
+from tandem.controller.coordination.heartbeat import HEAD_SHA256
 from tandem.controller.decision.observation import Peer
 from tandem.controller.status.pair_view import Listener
 
@@ -22,7 +22,7 @@ BULK = tuple(Position(topic="orders", partition=number, offset=1) for number in 
 def of_the_pair() -> Iterator[CoordinationMessage]:
     """What is to be known at the end, whatever else is said."""
     yield message("b", Event.ACTIVATE, target="a", generation=3, reason="due")
-    yield message("b", generation=2, chain_seq=7, details={DETAIL: "0" * 64})
+    yield message("b", generation=2, chain_seq=7, details={HEAD_SHA256: "0" * 64})
     yield message("a", Event.LEAVING, life="0")
 
 
@@ -30,7 +30,7 @@ def flood(count: int) -> Iterator[CoordinationMessage]:
     """Others, each by another name, with all that a message can hold."""
     for number in range(count):
         for event in (Event.PROGRESS, Event.ACTIVATE):
-            details = {DETAIL: f"{number:064x}", "more": "x" * 5000}
+            details = {HEAD_SHA256: f"{number:064x}", "more": "x" * 5000}
             yield message(
                 f"x{number}",
                 event,
@@ -69,7 +69,7 @@ def test_a_flood_under_the_pairs_own_names_is_bounded_too() -> None:
     board, listener = bulletin(), Listener(("a", "b"))
     for number in range(1000):
         for name in ("a", "b"):
-            details = {DETAIL: f"{number:064x}"}
+            details = {HEAD_SHA256: f"{number:064x}"}
             one = message(name, life=f"f{number}", generation=number + 1, chain_seq=1, details=details)
             board.take(one, live=True, now_mono=float(number))
             listener.take(one)

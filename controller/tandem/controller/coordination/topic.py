@@ -40,10 +40,10 @@ from tandem.backup_avro.documents.coordination_message import (
 )
 from tandem.backup_avro.documents.turn_request import check_request, sign_request
 from tandem.backup_avro.errors import DamagedError, PermanentError, TandemError, TransientError
-from tandem.controller.coordination import lost_objects as losses
-from tandem.controller.coordination.agreement import Terms, terms_in
+from tandem.controller.coordination.agreement import Terms
 from tandem.controller.coordination.bounded_memory import INCARNATIONS, LONGEST, STRANGERS, Remembered, lean
 from tandem.controller.coordination.heads import Published
+from tandem.controller.coordination.heartbeat import Heartbeat, heartbeat_in
 from tandem.controller.decision.observation import Activation, Peer, Twin
 from tandem.controller.process.log import redact
 from tandem.sink.kafka.auth import client_config
@@ -83,8 +83,7 @@ class _Voice:
     incarnation: str
     heard_mono: float | None = None
     left: bool = False
-    terms: Terms | None = None
-    losses: frozenset[int] = frozenset()
+    heartbeat: Heartbeat | None = None
 
 
 class Bulletin:
@@ -124,7 +123,7 @@ class Bulletin:
             at = message.at if appended_at is None else min(message.at, appended_at)
             self._latest.note((message.instance, message.event), replace(message, at=at))
             if of_pair:
-                self._heads.take(message)
+                self._heads.note(heartbeat_in(message))
             if message.event is Event.ACTIVATE and message.target is not None and message.generation is not None:
                 activation = Activation(
                     request_id=message.request_id,
@@ -143,8 +142,7 @@ class Bulletin:
                 if live:
                     voice.heard_mono = now_mono
                     if message.event is Event.PROGRESS:
-                        voice.terms = terms_in(message)
-                        voice.losses = losses.generations_in(message)
+                        voice.heartbeat = heartbeat_in(message)
                 self._newest[message.instance] = message.incarnation
 
     def _counts(self, message: CoordinationMessage) -> bool:
@@ -180,18 +178,18 @@ class Bulletin:
         What an earlier process said is no news, nor what one said that has left: somebody may correct it meanwhile.
         """
         with self._lock:
-            newest = self._staying_peer()
-            return None if newest is None else newest.terms
+            said = self._staying_peer()
+            return None if said is None else said.terms
 
     def losses(self) -> frozenset[int]:
         """Return the generations of which the peer misses objects, as its newest process said while this one ran."""
         with self._lock:
-            newest = self._staying_peer()
-            return frozenset() if newest is None else newest.losses
+            said = self._staying_peer()
+            return frozenset() if said is None else said.objects_lost_of
 
-    def _staying_peer(self) -> _Voice | None:
+    def _staying_peer(self) -> Heartbeat | None:
         newest = self._voices[self._peer].get(self._newest.get(self._peer, ""))
-        return None if newest is None or newest.left else newest
+        return None if newest is None or newest.left else newest.heartbeat
 
     def twin(self) -> Twin:
         """Return what is known of other processes under my own name: the liveliest of them."""

@@ -14,12 +14,14 @@ import structlog
 
 from tandem.backup_avro.chain.entries import Clearing
 from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, Position
 from tandem.backup_avro.documents.pause import in_force
 from tandem.backup_avro.errors import ExitCode, RefusedError, TransientError
 from tandem.backup_avro.selection.coverage import Guarded
 from tandem.controller.config import Config
-from tandem.controller.coordination import agreement, heads, lost_objects
+from tandem.controller.coordination import agreement, heads
+from tandem.controller.coordination.heartbeat import Heartbeat, message_fields
 from tandem.controller.coordination.turn_request import Asking
 from tandem.controller.decision.decide import (
     Action,
@@ -48,7 +50,7 @@ from tandem.controller.instance.start import Parts
 from tandem.controller.instance.store_watch import StoreView, StoreWatch
 from tandem.controller.instance.wiring import opening_of, pipeline_policy_of, policy_of, workers_of
 from tandem.controller.metrics.instance_metrics import BackupPictures, Picture
-from tandem.controller.status.instance_state import InstanceState, heartbeat_details, pipeline_state
+from tandem.controller.status.instance_state import InstanceState, lost_covers, pipeline_part, pipeline_state
 from tandem.controller.status.instance_view import own_sight, stored_sight
 from tandem.controller.status.overview import PauseStatus, pause_status
 from tandem.controller.status.pair_view import Sight
@@ -531,10 +533,10 @@ class Instance:
 
     def _heartbeat(self, view: StoreView | None) -> None:
         self._heartbeat_mono = time.monotonic()
-        self._publish(Event.PROGRESS, **self._progress(view))
+        self._publish(Event.PROGRESS, **message_fields(self._says(view)))
 
-    def _progress(self, view: StoreView | None) -> dict[str, Any]:
-        """Return the fields of a PROGRESS message."""
+    def _says(self, view: StoreView | None) -> Heartbeat:
+        """Return what a heartbeat says now."""
         reports = self._runs.reports()
         newest = reports[-1] if reports else None
         state = None
@@ -546,36 +548,25 @@ class Instance:
                 Position(topic=state.topics[key.topic_id].name, partition=key.partition, offset=position.offset)
                 for key, position in sorted(state.positions.items())[:_POSITIONS_IN_HEARTBEAT]
             )
-        details = {"transcoder": self._transcoder.name}
-        if view is not None:
-            details |= agreement.details(self._terms(view))
-        if self._last is not None:
-            details["reason"] = self._last.why
-        if newest is not None:
-            details |= heartbeat_details(newest)
         # Of a generation that is built beside another one, too: what holds both back is told at once.
         held = sorted({tp for report in reports for tp in report.held})
-        if held:
-            details["held"] = " ".join(f"{tp.topic}-{tp.partition}" for tp in held[:_HELD_IN_HEARTBEAT])
-        if self._watch.trouble is not None:
-            details["store"] = self._watch.trouble
-        if state is not None:
-            details |= heads.details(state)
-        details |= heads.summary(self._heads.lost, self._published_under.values())
-        if self._surveyor.trouble is not None:
-            details["brokers"] = self._surveyor.trouble
-        details |= lost_objects.details(self._tasks.uncovered)
-        failing = self._failing()
-        if failing:
-            details["failing"] = "; ".join(failing)
-        return {
-            "state": self._machine.role.value,
-            "generation": None if newest is None else newest.generation,
-            "chain_seq": None if state is None else state.seq,
-            "lag_records": None if newest is None else newest.lag_records,
-            "positions": positions,
-            "details": details,
-        }
+        lost = self._tasks.uncovered
+        return replace(
+            Heartbeat() if newest is None else pipeline_part(newest),
+            role=self._machine.role.value,
+            reason=None if self._last is None else self._last.why,
+            positions=positions,
+            head=None if state is None else Head.of(state),
+            held=tuple(f"{tp.topic}-{tp.partition}" for tp in held[:_HELD_IN_HEARTBEAT]),
+            transcoder=self._transcoder.name,
+            terms=None if view is None else self._terms(view),
+            store=self._watch.trouble,
+            brokers=self._surveyor.trouble,
+            rolled_back=heads.summary(self._heads.lost, self._published_under.values()),
+            objects_lost="; ".join(lost_covers(lost)) or None,
+            objects_lost_of=frozenset(error.generation for error in lost.values()),
+            failing="; ".join(self._failing()) or None,
+        )
 
     @property
     def view(self) -> StoreView | None:
@@ -599,7 +590,7 @@ class Instance:
             cluster_id=identity.cluster_id,
             request_id="",
             at=at,
-            **self._progress(view),
+            **message_fields(self._says(view)),
         )
         topics = self._topics if self._surveyor.trouble is None else None
         return own_sight(
@@ -625,7 +616,7 @@ class Instance:
             store=self._watch.trouble,
             brokers=self._surveyor.trouble,
             rolled_back=tuple(map(str, self._heads.lost)),
-            lost_objects=lost_objects.sentences(self._tasks.uncovered),
+            lost_objects=lost_covers(self._tasks.uncovered),
             failing=self._failing(),
             disagrees=self._dispute,
             pause=self._pause(),

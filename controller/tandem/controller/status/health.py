@@ -11,8 +11,10 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.selection import coverage, newest_state
 from tandem.controller.cli.output.output import duration
-from tandem.controller.coordination import agreement, heads, lost_objects
+from tandem.controller.coordination import agreement, heads
+from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.status.pair_view import Sight, Voice, stands_at
+from tandem.sink.pipeline import Phase
 from tandem.sink.read.partition_progress import CONFIRM_CEILING_S
 
 _SHOWN = 3
@@ -130,17 +132,15 @@ def _rolled_back(seen: Sight) -> Iterator[Problem]:
 
 def _objects_lost(seen: Sight) -> Iterator[Problem]:
     for name in seen.instances:
-        voice = seen.voice(name)
-        if seen.alive(name) and voice is not None and voice.heartbeat is not None:
-            told = voice.heartbeat.details.get(lost_objects.LOST)
-            if told:
-                yield Problem(
-                    fault=Fault.OBJECTS_LOST,
-                    message=f"{name}: {told}",
-                    remedy="bring them back from the bucket's versions; else "
-                    + _unless_paused(seen, "wait for the next generation, or ask for it with `tandem failover`")
-                    + "; find out who changes the bucket, and take that credential away",
-                )
+        said = seen.heartbeat_of_living(name)
+        if said is not None and said.objects_lost is not None:
+            yield Problem(
+                fault=Fault.OBJECTS_LOST,
+                message=f"{name}: {said.objects_lost}",
+                remedy="bring them back from the bucket's versions; else "
+                + _unless_paused(seen, "wait for the next generation, or ask for it with `tandem failover`")
+                + "; find out who changes the bucket, and take that credential away",
+            )
 
 
 def _wrong_cluster(seen: Sight) -> Iterator[Problem]:
@@ -185,8 +185,8 @@ def _no_backup(seen: Sight) -> Iterator[Problem]:
 def _holder(seen: Sight) -> str | None:
     """Return an instance that is alive and says that it appends to a generation."""
     for name in seen.instances:
-        voice = seen.voice(name)
-        if seen.alive(name) and voice is not None and voice.heartbeat is not None and voice.heartbeat.generation:
+        said = seen.heartbeat_of_living(name)
+        if said is not None and said.generation:
             return name
     return None
 
@@ -363,10 +363,7 @@ def _disagreement(seen: Sight) -> Iterator[Problem]:
     said = {
         name: terms
         for name in seen.instances
-        if seen.alive(name)
-        and (voice := seen.voice(name)) is not None
-        and voice.heartbeat is not None
-        and (terms := agreement.terms_in(voice.heartbeat)) is not None
+        if (heartbeat := seen.heartbeat_of_living(name)) is not None and (terms := heartbeat.terms) is not None
     }
     if len(said) != len(seen.instances):
         return
@@ -417,28 +414,20 @@ def _troubles(seen: Sight, voice: Voice) -> Iterator[Problem]:
             message=f"two processes run under the name {name}",
             remedy="stop one of them: only the one that took over last can write",
         )
-    for trouble in troubles_of(voice):
+    for trouble in troubles_of(voice.heartbeat or Heartbeat()):
         yield Problem(
             fault=Fault.INSTANCE_TROUBLED, message=f"{name}: {trouble}", remedy=f"the log of {name} says more"
         )
 
 
-def troubles_of(voice: Voice) -> tuple[str, ...]:
+def troubles_of(said: Heartbeat) -> tuple[str, ...]:
     """Return what an instance complains about in its last heartbeat."""
-    if voice.heartbeat is None:
-        return ()
-    details = voice.heartbeat.details
-    found = []
-    if details.get("phase") == "failed":
-        why = details.get("error")
-        found.append("its pipeline has failed and is started again" + (f": {why}" if why else ""))
-    found += [
-        f"{what.replace('_', ' ')}: {details[what]}"
-        for what in ("store", "brokers", "rolled_back")
-        if details.get(what)
-    ]
-    found += [details[what] for what in ("failing", "trouble") if details.get(what)]
-    return tuple(found)
+    failed = None
+    if said.phase == Phase.FAILED.value:
+        failed = "its pipeline has failed and is started again" + ("" if said.error is None else f": {said.error}")
+    places = (("store", said.store), ("brokers", said.brokers), ("rolled back", said.rolled_back))
+    named = (None if what is None else f"{place}: {what}" for place, what in places)
+    return tuple(trouble for trouble in (failed, *named, said.failing, said.trouble) if trouble is not None)
 
 
 def _gaps(seen: Sight) -> Iterator[Problem]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.decision.observation import Role
 from tandem.controller.process import log
 from tandem.controller.status.overview import PauseStatus
 from tandem.sink.pipeline import Phase, PipelineReport
 from tandem.sink.resource_limits import scarcity
+from tandem.sink.write.confirm import CoverLostError
 
 _TROUBLES_IN_HEARTBEAT = 3
 
@@ -73,20 +76,23 @@ def pipeline_state(report: PipelineReport) -> PipelineState:
     )
 
 
-def heartbeat_details(report: PipelineReport) -> dict[str, str]:
-    """Return what a heartbeat says of a pipeline, beside its generation and lag."""
-    found = {
-        "phase": report.phase.value,
-        "partitions": str(report.partitions),
-        "base_remaining": str(report.base_remaining),
-        "records": str(report.records),
-    }
-    error = _error(report.error)
-    if error is not None:
-        found["error"] = error
-    if report.trouble:
-        found["trouble"] = "; ".join(report.trouble[:_TROUBLES_IN_HEARTBEAT])
-    return found
+def pipeline_part(report: PipelineReport) -> Heartbeat:
+    """Return what a heartbeat says of a pipeline."""
+    return Heartbeat(
+        generation=report.generation,
+        lag=report.lag_records,
+        phase=report.phase.value,
+        partitions=report.partitions,
+        base_remaining=report.base_remaining,
+        records=report.records,
+        error=_error(report.error),
+        trouble="; ".join(report.trouble[:_TROUBLES_IN_HEARTBEAT]) or None,
+    )
+
+
+def lost_covers(kept: Mapping[int, CoverLostError]) -> tuple[str, ...]:
+    """Return what is lost, a sentence without a remedy for each generation of mine that is kept because of it."""
+    return tuple(str(error.args[0]) for _, error in sorted(kept.items()))
 
 
 def _error(error: Exception | None) -> str | None:

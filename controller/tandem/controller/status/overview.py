@@ -14,13 +14,14 @@ from enum import StrEnum
 from tandem.backup_avro.chain.entries import Clearing, PartitionKey, iso
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head
-from tandem.backup_avro.chain.integers import FIRST_MOMENT, LAST_MOMENT, number_in
+from tandem.backup_avro.chain.integers import FIRST_MOMENT, LAST_MOMENT
 from tandem.backup_avro.chain.layout import pins_prefix
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage
 from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.selection import coverage, moments, newest_state
 from tandem.controller.cli.output.output import duration
+from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.status.health import Problem, chosen, paused, problems, progress, some, troubles_of
 from tandem.controller.status.pair_view import LogEnd, Sight, stands_at
 from tandem.sink.kafka.cluster.guarded_topics import tombstones_promised_s
@@ -248,25 +249,23 @@ def state_of(generation: Generation) -> State:
 
 def _instance(seen: Sight, name: str) -> InstanceStatus:
     voice = seen.voice(name)
-    heartbeat = None if voice is None else voice.heartbeat
-    details = {} if heartbeat is None else heartbeat.details
-    remaining = details.get("base_remaining", "")
+    said = (None if voice is None else voice.heartbeat) or Heartbeat()
     return InstanceStatus(
         instance=name,
         alive=seen.alive(name),
         left=voice is not None and voice.left,
-        role=None if heartbeat is None else heartbeat.state,
+        role=said.role,
         heard_at=None if voice is None else moment(voice.at),
         heard_age_s=None if voice is None else seen.since_s(voice.at),
         incarnation=None if voice is None else voice.incarnation,
-        generation=None if heartbeat is None else heartbeat.generation,
-        lag=None if heartbeat is None else heartbeat.lag_records,
-        phase=details.get("phase"),
-        base_remaining=number_in(remaining),
-        doing=details.get("reason"),
-        held=tuple(details.get("held", "").split()),
-        transcoder=details.get("transcoder"),
-        troubles=() if voice is None else troubles_of(voice),
+        generation=said.generation,
+        lag=said.lag,
+        phase=said.phase,
+        base_remaining=said.base_remaining,
+        doing=said.reason,
+        held=said.held,
+        transcoder=said.transcoder,
+        troubles=troubles_of(said),
     )
 
 

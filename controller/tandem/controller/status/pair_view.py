@@ -18,6 +18,7 @@ from tandem.backup_avro.selection import coverage
 from tandem.backup_avro.selection.coverage import Guarded
 from tandem.controller.coordination.bounded_memory import INCARNATIONS, STRANGERS, Remembered, lean
 from tandem.controller.coordination.heads import Published
+from tandem.controller.coordination.heartbeat import Heartbeat, heartbeat_in
 from tandem.controller.decision.observation import Policy
 from tandem.sink.store.chain.pins import Pin
 
@@ -35,7 +36,7 @@ class Voice:
     incarnation: str
     at: int
     left: bool = False
-    heartbeat: CoordinationMessage | None = None
+    heartbeat: Heartbeat | None = None
     twin_at: int | None = None
 
 
@@ -54,12 +55,13 @@ class Listener:
         """Note a message; whoever sent it. `appended_at` is when the brokers had it, None if they don't say."""
         at = message.at if appended_at is None else min(message.at, appended_at)
         message = lean(message, of_pair=message.instance in self._instances)
+        said = heartbeat_in(message)
         if message.event is Event.ACTIVATE:
             self._requests.note(message.instance, message)
         if message.instance in self._heads:
-            self._heads[message.instance].take(message)
+            self._heads[message.instance].note(said)
         before = self._voices.get(message.instance)
-        heartbeat = message if message.event is Event.PROGRESS else None
+        heartbeat = said if message.event is Event.PROGRESS else None
         twin_at = None
         if before is not None:
             twin_at = before.twin_at
@@ -195,10 +197,10 @@ class Sight:
         """Return what was heard of an instance; None if nothing was, or nobody listened."""
         return None if self.voices is None else self.voices.get(instance)
 
-    def silent_s(self, instance: str) -> float | None:
-        """Return for how long nothing was heard of an instance; None if nothing ever was, or nobody listened."""
+    def heartbeat_of_living(self, instance: str) -> Heartbeat | None:
+        """Return the last heartbeat of an instance that is alive; None if it is not, or has sent none."""
         voice = self.voice(instance)
-        return None if voice is None else self.since_s(voice.at)
+        return None if voice is None or not self.alive(instance) else voice.heartbeat
 
     def alive(self, instance: str) -> bool | None:
         """Whether an instance was heard within liveness.timeout and has not left; None if nobody listened."""

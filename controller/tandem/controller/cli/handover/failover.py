@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -280,14 +280,12 @@ def _at_work(asked: Plan, voice: Voice | None) -> str:
     heartbeat = None if voice is None else voice.heartbeat
     if heartbeat is None or heartbeat.generation != asked.generation:
         return ""
-    details: Mapping[str, str] = heartbeat.details
-    found = [details.get("phase", "")]
-    if details.get("base_remaining", "0") != "0":
-        found.append(f"{details['base_remaining']} offsets of the first reading to go")
-    if heartbeat.lag_records is not None:
-        found.append(f"lag {heartbeat.lag_records}")
-    if details.get("trouble"):
-        found.append(details["trouble"])
+    found = [
+        heartbeat.phase,
+        f"{heartbeat.base_remaining} offsets of the first reading to go" if heartbeat.base_remaining else None,
+        None if heartbeat.lag is None else f"lag {heartbeat.lag}",
+        heartbeat.trouble,
+    ]
     return ": " + ", ".join(filter(None, found))
 
 
