@@ -9,9 +9,10 @@ from build_backup import CLUSTER, PAIR, TopicSpec
 
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
 from tandem.backup_avro.selection.coverage import Guarded
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.decision.observation import Policy
 from tandem.controller.status.outside_view import read_chains
-from tandem.controller.status.pair_view import Brokers, Gap, Listener, LogEnd, Sight
+from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, Sight
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -52,12 +53,12 @@ def message(
     return replace(made, **fields)  # type: ignore[arg-type]  # the caller names fields of the message
 
 
-def listening(*messages: CoordinationMessage) -> Listener:
+def listening(*messages: CoordinationMessage) -> PeerState:
     """What was heard after these messages, in this order."""
-    listener = Listener(("a", "b"))
+    peers = PeerState(pair=PAIR, instances=("a", "b"))
     for one in messages:
-        listener.take(one)
-    return listener
+        peers.note(one)
+    return peers
 
 
 def sight(
@@ -65,7 +66,7 @@ def sight(
     *,
     later_s: float = 0.0,
     heard_s: Mapping[str, float] | None = None,
-    listener: Listener | None = None,
+    listener: PeerState | None = None,
     topics: Sequence[TopicSpec] | None = None,
     ends: Mapping[tuple[str, int], int | tuple[int, int]] | None = None,
     missing: Sequence[str] = (),
@@ -105,7 +106,7 @@ def sight(
         newest=chains.newest,
         damaged=chains.damaged,
         pins=pins.list_pins(store, PAIR),
-        voices=None if listener is None else listener.voices(),
+        heard=None if listener is None else listener.last_heard(),
         requests=() if listener is None else listener.requests(),
         brokers=brokers,
         gaps=gaps,

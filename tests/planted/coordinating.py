@@ -31,8 +31,8 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="a request for a turn that nobody signed counts",
-        file="controller/tandem/controller/coordination/topic.py",
-        old="if message.pair != self._pair or (message.event is Event.ACTIVATE and not self._counts(message)):",
+        file="controller/tandem/controller/coordination/peer_state.py",
+        old="if message.pair != self._pair or not self._counts(message):",
         new="if message.pair != self._pair:",
     ),
     Mistake(
@@ -49,7 +49,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="what a message says of its time counts for more than the brokers' word",
-        file="controller/tandem/controller/status/pair_view.py",
+        file="controller/tandem/controller/coordination/peer_state.py",
         old="        at = message.at if appended_at is None else min(message.at, appended_at)\n",
         new="        at = message.at\n",
     ),

@@ -24,6 +24,7 @@ from tandem.sink.write.merge_plan import MergeRules
 MODULES = (
     "tandem.controller.status.checkpoint_view",
     "tandem.controller.coordination.topic",
+    "tandem.controller.coordination.peer_state",
     "tandem.controller.process.timed_call",
     "tandem.controller.instance.loop",
     "tandem.controller.instance.checkpoint_keeper",

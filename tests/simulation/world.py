@@ -32,7 +32,7 @@ from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.selection import coverage
 from tandem.controller.config import Config
-from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.instance.guarded_cluster import as_guarded
 from tandem.controller.instance.loop import Instance
 from tandem.controller.instance.start import Parts
@@ -404,11 +404,11 @@ class World:
         )
         wake, stop = Event(), Event()
         store = Store(self.bucket, network)
-        bulletin = Bulletin(pair=PAIR, me=name, peer=config.peer_instance, incarnation=incarnation)
+        peers = PeerState(pair=PAIR, instances=config.instances, incarnation=incarnation)
         coordination = Coordination(
             self.board,
             network,
-            bulletin=bulletin,
+            peers=peers,
             identity=CoordinationMessage(
                 event=MessageKind.PROGRESS,
                 pair=PAIR,
@@ -432,7 +432,7 @@ class World:
                 store=store,
                 reader=ChainReader(store, PAIR),
                 cluster=cast("Any", Admin(self.cluster, network)),
-                bulletin=bulletin,
+                peers=peers,
                 coordination=cast("Any", coordination),
             )
             process.office = self.office

@@ -13,7 +13,7 @@ from tandem.backup_avro.documents.coordination_message import CoordinationMessag
 from tandem.backup_avro.errors import DamagedError
 from tandem.controller.coordination.agreement import Terms, dispute, topics_id
 from tandem.controller.coordination.heartbeat import Heartbeat, heartbeat_in, message_fields
-from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.status.check import Limits, Severity, check
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
@@ -84,27 +84,31 @@ def details(terms: Terms) -> dict[str, str]:
 
 def test_only_what_the_peer_says_now_counts() -> None:
     """Its last words before this process began may have been corrected since; one that left says nothing any more."""
-    bulletin = Bulletin(pair=PAIR, me="a", peer="b", incarnation="a-1")
+    peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1")
+
+    def terms() -> Terms | None:
+        heartbeat = peers.said_now("b")
+        return None if heartbeat is None else heartbeat.terms
 
     def said(event: Event = Event.PROGRESS, *, live: bool = True, **details: str) -> CoordinationMessage:
         return take(message(event, instance="b", incarnation="b-1", details=details), live=live)
 
     def take(one: CoordinationMessage, *, live: bool) -> CoordinationMessage:
-        bulletin.take(one, live=live, now_mono=1.0)
+        peers.note(one, heard_mono=1.0 if live else None)
         return one
 
-    assert bulletin.terms() is None
+    assert terms() is None
     said(live=False, **details(HERE))
-    assert bulletin.terms() is None
+    assert terms() is None
     said(**details(HERE))
-    assert bulletin.terms() == HERE
+    assert terms() == HERE
     said(Event.PASSIVATE)
-    assert bulletin.terms() == HERE
+    assert terms() == HERE
     take(message(instance="b", incarnation="b-2"), live=True)
-    assert bulletin.terms() is None
+    assert terms() is None
     said(**details(HERE))
     said(Event.LEAVING)
-    assert bulletin.terms() is None
+    assert terms() is None
 
 
 def test_the_first_claim_names_a_place() -> None:

@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.signatures import Signer
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, encode, message_key
-from tandem.controller.coordination.topic import Bulletin, CoordinationTopic, parse
+from tandem.controller.coordination.peer_state import PeerState
+from tandem.controller.coordination.topic import CoordinationTopic, parse
 from tandem.controller.http import health
 from tandem.controller.instance.checkpoint_keeper import Keeper
 from tandem.controller.instance.loop import Instance
@@ -85,9 +86,9 @@ def test_junk_on_the_topic_is_a_few_lines(key: bytes) -> None:
 
 def test_messages_wake_an_instance_at_a_rate() -> None:
     """It looks every second anyway; a thousand messages once had it look a thousand times."""
-    bulletin = Bulletin(pair="p", me="a", peer="b", incarnation="i")
+    peers = PeerState(pair="p", instances=("a", "b"), incarnation="i")
     nothing: Any = None
-    topic = CoordinationTopic({}, topic="_c", replication_factor=1, admin=nothing, bulletin=bulletin, identity=ME)
+    topic = CoordinationTopic({}, topic="_c", replication_factor=1, admin=nothing, peers=peers, identity=ME)
     wake: Any = Counter()
     topic._wake = wake
     for number in range(1000):
@@ -95,20 +96,20 @@ def test_messages_wake_an_instance_at_a_rate() -> None:
         topic._take(record(instance="b", incarnation="2"), live=True)
         topic._take(record(pair="other", event=Event.PAUSE), live=True)
     assert 1 <= wake.count <= 12
-    assert bulletin.peer().heard_mono is not None, "a heartbeat is heard in a flood as well"
+    assert peers.peer("b").heard_mono is not None, "a heartbeat is heard in a flood as well"
 
 
 def test_hints_have_the_store_looked_at_at_a_rate() -> None:
     """Each PAUSE once had all chains, pauses and releases asked for: twenty times the requests."""
-    bulletin, watch, now = Bulletin(pair="p", me="a", peer="b", incarnation="i"), Counter(), 0.0
+    peers, watch, now = PeerState(pair="p", instances=("a", "b"), incarnation="i"), Counter(), 0.0
     it: Any = SimpleNamespace(
-        _parts=SimpleNamespace(bulletin=bulletin), _watch=watch, _hints=frozenset(), _hurries=TokenBucket(3, 1e9)
+        _parts=SimpleNamespace(peers=peers), _watch=watch, _hints=frozenset(), _hurries=TokenBucket(3, 1e9)
     )
     it._hurry_for_a_hint = lambda: Instance._hurry_for_a_hint(it)
     for number in range(500):
         message = parse(record(instance=f"x{number}", event=Event.PAUSE, request_id=str(number)))
         assert message is not None
-        bulletin.take(message, live=True, now_mono=now)
+        peers.note(message, heard_mono=now)
         Instance._mind_hints(it)
     assert watch.count == 3
 

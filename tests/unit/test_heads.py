@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
-from sights import listening, message, sight
+from sights import message, sight
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.generation import Generation
@@ -22,7 +22,7 @@ from tandem.controller.cli.main import run
 from tandem.controller.coordination import agreement, heads
 from tandem.controller.coordination.bounded_memory import HEADS
 from tandem.controller.coordination.heartbeat import HEAD_SHA256, Heartbeat, head_fields, heartbeat_in, message_fields
-from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
 from tandem.sink.store import ObjectStore, StoreSettings, open_store
@@ -183,16 +183,15 @@ def test_messages_publish_heads_and_junk_is_none(store: MemoryStore) -> None:
         assert heartbeat_in(wrong).head is None
 
 
-def test_the_board_and_a_listener_remember_heads_of_the_pair(store: MemoryStore) -> None:
+def test_heads_of_the_pair_are_remembered(store: MemoryStore) -> None:
     """Of the two instances alone, and the longest one, whatever is heard later."""
     state = backup(store).writer.state
     newest, older = published(state), published(state, chain_seq=2)
-    board = Bulletin(pair=newest.pair, me="a", peer="b", incarnation="x")
+    board = PeerState(pair=newest.pair, instances=("a", "b"), incarnation="x")
     foreign = published(state, instance="somebody", chain_seq=99)
     for one in (newest, older, foreign):
-        board.take(one, live=True, now_mono=0.0)
+        board.note(one, heard_mono=0.0)
     assert board.heads() == (head_of(state),)
-    assert listening(newest, older, foreign).heads(["a", "b"]) == (head_of(state),)
 
 
 def test_what_the_store_lacks_of_what_was_published(store: MemoryStore) -> None:
@@ -206,8 +205,13 @@ def test_what_the_store_lacks_of_what_was_published(store: MemoryStore) -> None:
     assert heads.missing([unknown], [state], numbers=[1, 2]) == ()
 
 
+def root_of(peers: PeerState, head: Head) -> str | None:
+    """Under which root a head was published, as far as is known."""
+    return peers.roots([head]).get(head.generation)
+
+
 def test_what_was_published_under_another_root_names_both(store: MemoryStore) -> None:
-    """By the board and by a listener, whoever says the root first or last; also once the new place is further on."""
+    """Whoever says the root first or last; also once the new place is further on."""
     state = backup(store).writer.state
     head = head_of(state)
     old, new = (
@@ -216,21 +220,21 @@ def test_what_was_published_under_another_root_names_both(store: MemoryStore) ->
     )
     heard = [published(state, event=Event.COMPLETE), published(state, details={**head_details(state), **old})]
     for messages in (heard, heard[::-1]):
-        board = Bulletin(pair=PAIR, me="a", peer="b", incarnation="mine")
+        board = PeerState(pair=PAIR, instances=("a", "b"), incarnation="mine")
         for one in messages:
-            board.take(one, live=False, now_mono=0.0)
-        assert (board.heads(), board.root_of(head)) == ((head,), "s3://old/x")
-        assert board.root_of(replace(head, seq=head.seq - 1)) == "s3://old/x", "one that others followed"
-        assert board.root_of(replace(head, seq=head.seq + 1)) is None
-        assert listening(*messages).roots([head, replace(head, generation=9)]) == {1: "s3://old/x"}
+            board.note(one)
+        assert (board.heads(), root_of(board, head)) == ((head,), "s3://old/x")
+        assert root_of(board, replace(head, seq=head.seq - 1)) == "s3://old/x", "one that others followed"
+        assert root_of(board, replace(head, seq=head.seq + 1)) is None
+        assert board.roots([head, replace(head, generation=9)]) == {1: "s3://old/x"}
         # Another chain of that number, which is longer by now; what is missed is the head of before.
         for details in ({}, new):
             later = {"head_sha256": SHA, **details}
-            board.take(published(state, chain_seq=99, details=later), live=True, now_mono=1.0)
+            board.note(published(state, chain_seq=99, details=later), heard_mono=1.0)
         assert board.heads() == (Head(generation=1, seq=99, sha256=SHA),)
-        assert board.root_of(board.heads()[0]) == "s3://new/y"
-        assert board.root_of(head) == board.root_of(replace(head, seq=head.seq - 1)) == "s3://old/x"
-        assert board.root_of(replace(head, seq=98)) == "s3://new/y"
+        assert root_of(board, board.heads()[0]) == "s3://new/y"
+        assert root_of(board, head) == root_of(board, replace(head, seq=head.seq - 1)) == "s3://old/x"
+        assert root_of(board, replace(head, seq=98)) == "s3://new/y"
 
 
 def test_a_root_that_was_changed_for_both_is_told(store: MemoryStore) -> None:

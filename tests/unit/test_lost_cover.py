@@ -11,7 +11,7 @@ from sights import listening, message, sight
 from tandem.backup_avro.chain.entries import StoredObject
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
 from tandem.controller.coordination.heartbeat import Heartbeat, heartbeat_in, message_fields
-from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.status.check import Limits, Severity, check
 from tandem.controller.status.health import Fault
 from tandem.controller.status.instance_state import lost_covers
@@ -67,20 +67,24 @@ def test_whoever_can_write_to_the_topic_can_say_anything(text: str) -> None:
 
 def test_only_what_the_peers_living_process_says_counts() -> None:
     """Whoever was restarted or left looks again by itself."""
-    bulletin = Bulletin(pair="shop", me="a", peer="b", incarnation="a-1")
+    peers = PeerState(pair="shop", instances=("a", "b"), incarnation="a-1")
     told = details(lost(1, 2))
+
+    def losses() -> frozenset[int]:
+        said = peers.said_now("b")
+        return frozenset() if said is None else said.objects_lost_of
 
     def heard(event: Event = Event.PROGRESS, *, live: bool = True, name: str = "b") -> frozenset[int]:
         said: CoordinationMessage = message(event, instance=name, details=told if event is Event.PROGRESS else {})
-        bulletin.take(said, live=live, now_mono=1.0)
-        return bulletin.losses()
+        peers.note(said, heard_mono=1.0 if live else None)
+        return losses()
 
-    assert bulletin.losses() == frozenset()
+    assert losses() == frozenset()
     assert heard(live=False) == frozenset()
     assert heard(name="a") == frozenset()
     assert heard() == {2}
-    bulletin.take(message(instance="b"), live=True, now_mono=2.0)
-    assert bulletin.losses() == frozenset(), "it does not miss them any more"
+    peers.note(message(instance="b"), heard_mono=2.0)
+    assert losses() == frozenset(), "it does not miss them any more"
     heard()
     assert heard(Event.LEAVING) == frozenset()
 

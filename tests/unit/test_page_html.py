@@ -18,12 +18,13 @@ from sights import LIVENESS_S, listening, message, sight
 from tandem.backup_avro.chain.entries import Kind
 from tandem.backup_avro.documents.coordination_message import Event
 from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.history.turns import turn_of
 from tandem.controller.http.page.content import ROWS, Content, Freshness, content
 from tandem.controller.http.page.render import _marked, page, policy, report
 from tandem.controller.process import log
 from tandem.controller.status.overview import overview
-from tandem.controller.status.pair_view import Listener, Sight
+from tandem.controller.status.pair_view import Sight
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.pins import Pin
 
@@ -47,7 +48,7 @@ def built(
     return backup
 
 
-def heard(chains: MemoryStore, a: str = "Active", b: str | None = "Passive", **details: str) -> Listener:
+def heard(chains: MemoryStore, a: str = "Active", b: str | None = "Passive", **details: str) -> PeerState:
     """Both instances, or one, a second ago; `details` are a's."""
     at = now_ms(chains)
     said = [message(instance="a", at=at - 1000, state=a, generation=1, lag_records=3, details=details)]

@@ -20,6 +20,8 @@ from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.selection.coverage import Guarded
 from tandem.controller.cli.main import run
 from tandem.controller.config import Config, load
+from tandem.controller.coordination.heartbeat import Heartbeat
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.http.page import page_source
 from tandem.controller.http.page.page_source import PageSource
 from tandem.controller.instance.store_watch import StoreView
@@ -230,31 +232,31 @@ def test_what_an_instance_knows_of_its_pair(config: Config, store: ObjectStore, 
     at = now_ms(store)
     topic = ORDERS.topic()
     heard = [
-        message(instance="b", at=at - 2000, state="Passive"),
         message(instance="a", incarnation="before", at=at - 900_000, state="Active"),
         message(Event.LEAVING, instance="a", incarnation="before", at=at - 800_000),
+        message(instance="b", at=at - 2000, state="Passive"),
         message(Event.ACTIVATE, instance="operator", at=at, target="b", generation=2, reason="rotation"),
     ]
     stored = stored_sight(config, view, at=at, root=store.url, policy=POLICY)
-    seen = own_sight(
-        config,
-        stored,
-        heard=reversed(heard),
-        own=message(instance="a", incarnation="now", at=at, state="Active"),
-        guarded=Guarded(cluster_id=CLUSTER, topics={topic.topic_id: (topic.name, 2)}),
-    )
+    peers = PeerState(pair=config.pair, instances=config.instances, incarnation="now")
+    for one in heard:
+        peers.note(one)
+    own = peers.as_if_said("a", Heartbeat(role="Active"), at)
+    guarded = Guarded(cluster_id=CLUSTER, topics={topic.topic_id: (topic.name, 2)})
+    seen = own_sight(config, stored, peers=peers, own=own, guarded=guarded)
     assert seen.alive("a")
     assert seen.alive("b")
-    voice = seen.voice("a")
-    assert voice is not None
-    assert (voice.incarnation, voice.left, voice.twin_at) == ("now", False, None)
+    mine = seen.last_heard("a")
+    assert mine is not None
+    assert (mine.incarnation, mine.left, mine.twin_at) == ("now", False, None)
     assert [asked.target for asked in seen.pending] == ["b"]
     assert seen.brokers == Brokers(guarded=seen.brokers.guarded, missing=("missing",)) if seen.brokers else False
     assert dict(seen.damaged) == {7: "torn"}
+    alone = PeerState(pair=config.pair, instances=config.instances)
     denied = Guarded(cluster_id=CLUSTER, topics={topic.topic_id: (topic.name, 2)}, denied=frozenset({"missing"}))
-    refused = own_sight(config, stored, heard=[], own=message(instance="a", at=at), guarded=denied)
+    refused = own_sight(config, stored, peers=alone, own=own, guarded=denied)
     assert refused.brokers == Brokers(guarded=denied), "nobody may say that it does not exist"
-    unseen = own_sight(config, stored, heard=[], own=message(instance="a", at=at), guarded=None)
+    unseen = own_sight(config, stored, peers=alone, own=own, guarded=None)
     assert unseen.brokers is None
     assert unseen.alive("b") is False
 

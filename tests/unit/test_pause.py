@@ -20,7 +20,7 @@ from tandem.backup_avro.documents.pause import LONGEST_MS, Pause, decode_pause, 
 from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
 from tandem.controller.cli.handover.reinit import builder
 from tandem.controller.cli.main import run
-from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.decision.decide import (
     AskPeer,
     ClaimNext,
@@ -132,8 +132,8 @@ def test_a_person_may_insist() -> None:
 
 
 def test_requests_carry_their_time() -> None:
-    """The bulletin hands on when a request was made: that is what tells insisting from an old wish."""
-    bulletin = Bulletin(pair=PAIR, me="a", peer="b", incarnation="a-1")
+    """The peers hands on when a request was made: that is what tells insisting from an old wish."""
+    peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1")
     message = CoordinationMessage(
         event=Event.ACTIVATE,
         pair=PAIR,
@@ -145,8 +145,8 @@ def test_requests_carry_their_time() -> None:
         target="a",
         generation=2,
     )
-    bulletin.take(message, live=False, now_mono=0.0)
-    assert [(one.at, one.by_person) for one in bulletin.activations()] == [(4711, True)]
+    peers.note(message)
+    assert [(one.at, one.by_person) for one in peers.activations()] == [(4711, True)]
 
 
 # --- bytes and store --------------------------------------------------------------------------------------------------

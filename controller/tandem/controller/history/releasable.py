@@ -185,7 +185,7 @@ def _waits_for(seen: Sight, generation: Generation) -> str | None:
     owners = sorted({pin.owner for pin in seen.pins if pin.holds(generation.number, seen.at)})
     if owners:
         return ", ".join(owners)
-    if seen.voices is not None and not seen.alive(generation.instance):
+    if seen.heard is not None and not seen.alive(generation.instance):
         return f"{generation.instance} to run: only the owner clears a generation"
     return None
 

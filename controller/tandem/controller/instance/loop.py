@@ -15,7 +15,7 @@ import structlog
 from tandem.backup_avro.chain.entries import Clearing
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, Position
+from tandem.backup_avro.documents.coordination_message import Event, Position
 from tandem.backup_avro.documents.pause import in_force
 from tandem.backup_avro.errors import ExitCode, RefusedError, TransientError
 from tandem.backup_avro.selection.coverage import Guarded
@@ -71,7 +71,6 @@ _POSITIONS_IN_HEARTBEAT = 200
 _HELD_IN_HEARTBEAT = 20
 _LEAVE_S = 3.0
 _ALIVE_WITHIN_S = 60.0
-_ABOUT_PAUSES = frozenset({Event.PAUSE, Event.RESUME})
 _HURRIES = 3
 """Looks at the store that hints may ask for at once; one more a heartbeat, as it is looked at anyway."""
 _LOOK_AGAIN_S = 60.0
@@ -247,7 +246,7 @@ class Instance:
         return True
 
     def _observe(self, view: StoreView) -> Observation:
-        peer = self._parts.bulletin.peer()
+        peer = self._parts.peers.peer(self._config.peer_instance)
         identity = self._parts.identity
         known = [generation.number for generation in view.generations]
         self._runs.forget_drained(one.number for one in view.generations if one.sealed)
@@ -267,8 +266,8 @@ class Instance:
                 progressed_mono=view.grew_mono.get(peer.instance),
                 progressed_before_mono=view.grew_before_mono.get(peer.instance),
             ),
-            twin=self._parts.bulletin.twin(),
-            activations=self._parts.bulletin.activations(),
+            twin=self._parts.peers.twin(identity.instance),
+            activations=self._parts.peers.activations(),
             requested=view.requested,
             pipelines=self._runs.states(),
             tasks=self._board.under_way(view.began_mono),
@@ -306,7 +305,7 @@ class Instance:
             if decision.reason is Reason.TWIN_ALIVE:
                 _LOG.warning(
                     "another process runs under this instance name; waiting until it is gone",
-                    others=sorted(self._parts.bulletin.twin().incarnations),
+                    others=sorted(self._parts.peers.twin(self._parts.identity.instance).incarnations),
                     remedy="run one process per instance name: stop one of them",
                 )
         self._last = decision
@@ -381,8 +380,7 @@ class Instance:
 
     def _mind_hints(self) -> None:
         """Look at the store at once when somebody says that there is a pause, or no longer."""
-        latest = self._parts.bulletin.latest()
-        hints = frozenset(m.request_id for (_, event), m in latest.items() if event in _ABOUT_PAUSES)
+        hints = self._parts.peers.hints(Event.PAUSE, Event.RESUME)
         if hints - self._hints:
             self._hurry_for_a_hint()
         self._hints = hints
@@ -397,9 +395,9 @@ class Instance:
 
         Returns whether that is known by now.
         """
-        known, now = self._parts.bulletin.heads(), time.monotonic()
+        known, now = self._parts.peers.heads(), time.monotonic()
         for head in self._heads.look(known, view.generations, numbers=view.numbers, began=view.began_mono, now=now):
-            was, root = self._parts.bulletin.root_of(head), self._parts.store.url
+            was, root = self._parts.peers.roots([head]).get(head.generation), self._parts.store.url
             what: dict[str, Any] = {"generation": head.generation, "entry": head.seq, "sha256": head.sha256}
             if was is not None and was != root:
                 self._published_under[head.generation] = was
@@ -423,8 +421,8 @@ class Instance:
 
     def _mind_terms(self, view: StoreView) -> None:
         """Tell when the two instances store in two places, or guard different topics, and when they no longer do."""
-        theirs = self._parts.bulletin.terms()
         me, peer = self._parts.identity.instance, self._config.peer_instance
+        theirs = self._peer_terms()
         found = None if theirs is None else agreement.dispute(me, self._terms(view), peer, theirs)
         now = time.monotonic()
         if found is None:
@@ -438,6 +436,10 @@ class Instance:
             self._dispute = found
             _LOG.error("the instances do not agree", peer=peer, what=found, remedy=agreement.REMEDY)
 
+    def _peer_terms(self) -> agreement.Terms | None:
+        said = self._parts.peers.said_now(self._config.peer_instance)
+        return None if said is None else said.terms
+
     def _terms(self, view: StoreView) -> agreement.Terms:
         topics = self._config.topics
         return agreement.Terms(
@@ -447,9 +449,7 @@ class Instance:
         )
 
     def _mind_checkpoints(self, seen: Observation) -> None:
-        latest = self._parts.bulletin.latest()
-        hints = frozenset(m.request_id for (_, event), m in latest.items() if event is Event.CHECKPOINT)
-        if self._keeper.due(seen.now_mono, hints):
+        if self._keeper.due(seen.now_mono, self._parts.peers.hints(Event.CHECKPOINT)):
             self._board.submit(("Checkpoints", 0), self._keeper.look)
         if not self._keeper.open:
             return
@@ -483,9 +483,8 @@ class Instance:
         Merging reads what others only list: what it met that holds other bytes is lost as well.
         """
         met = self._runs.lost()
-        told = (
-            self._parts.bulletin.losses() | {error.generation for error in self._tasks.uncovered.values()} | met.keys()
-        )
+        said = self._parts.peers.said_now(self._config.peer_instance) or Heartbeat()
+        told = said.objects_lost_of | {error.generation for error in self._tasks.uncovered.values()} | met.keys()
         for state in seen.generations:
             held = state.instance == seen.me and state.holder == seen.incarnation and state.number in seen.pipelines
             taintable = state.complete and not state.sealed and not state.taints
@@ -581,23 +580,13 @@ class Instance:
         view = self._watch.view
         if view is None:
             return None
-        identity, at = self._parts.identity, now_ms(self._parts.store)
-        own = CoordinationMessage(
-            event=Event.PROGRESS,
-            pair=identity.pair,
-            instance=identity.instance,
-            incarnation=identity.incarnation,
-            cluster_id=identity.cluster_id,
-            request_id="",
-            at=at,
-            **message_fields(self._says(view)),
-        )
+        identity, at, peers = self._parts.identity, now_ms(self._parts.store), self._parts.peers
         topics = self._topics if self._surveyor.trouble is None else None
         return own_sight(
             self._config,
             self._stored_sight(view, at),
-            heard=self._parts.bulletin.latest().values(),
-            own=own,
+            peers=peers,
+            own=peers.as_if_said(identity.instance, self._says(view), at),
             guarded=None if topics is None else as_guarded(identity.cluster_id, topics, view.generations),
         )
 
@@ -632,7 +621,7 @@ class Instance:
     def picture(self) -> Picture:
         """Return what metrics show; for one thread at a time, any. Asks nobody."""
         seen, view, now = self._seen, self._watch.view, time.monotonic()
-        peer = self._parts.bulletin.peer()
+        peer = self._parts.peers.peer(self._config.peer_instance)
         heard_s = None if peer.heard_mono is None else now - peer.heard_mono
         return Picture(
             role=self._machine.role,
@@ -640,7 +629,7 @@ class Instance:
             tick_age_s=now - self._ticked,
             peer_alive=heard_s is not None and heard_s < self._policy.liveness_timeout_s and not peer.left,
             peer_heard_s=heard_s,
-            peer_agrees=None if self._parts.bulletin.terms() is None else self._dispute is None,
+            peer_agrees=None if self._peer_terms() is None else self._dispute is None,
             store_failing=self._watch.trouble is not None,
             brokers_failing=self._surveyor.trouble is not None,
             coordination_failing=self._parts.coordination.failing,

@@ -17,7 +17,8 @@ import structlog
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
 from tandem.backup_avro.errors import RefusedError, TransientError
 from tandem.controller.config import Config
-from tandem.controller.coordination.topic import Bulletin, CoordinationTopic
+from tandem.controller.coordination.peer_state import PeerState
+from tandem.controller.coordination.topic import CoordinationTopic, log_refused
 from tandem.controller.instance.guarded_cluster import GuardedCluster
 from tandem.controller.instance.wiring import trust_of
 from tandem.sink.encryption.key_ring import keys_of
@@ -44,7 +45,7 @@ class Parts:
     store: ObjectStore
     reader: ChainReader
     cluster: GuardedCluster
-    bulletin: Bulletin
+    peers: PeerState
     coordination: CoordinationTopic
 
 
@@ -80,15 +81,19 @@ def set_up(
     reader = ChainReader(store, config.pair)
     _persist(stop, "store", lambda: reader.refresh(tolerant=True))
     _check_same(config, reader, cluster_id)
-    bulletin = Bulletin(
-        pair=config.pair, me=me, peer=config.peer_instance, incarnation=incarnation, trust=trust_of(config)
+    peers = PeerState(
+        pair=config.pair,
+        instances=config.instances,
+        incarnation=incarnation,
+        trust=trust_of(config),
+        refused=log_refused,
     )
     coordination = CoordinationTopic(
         props,
         topic=config.coordination.topic,
         replication_factor=config.coordination.replication_factor,
         admin=admin,
-        bulletin=bulletin,
+        peers=peers,
         identity=CoordinationMessage(
             event=Event.PROGRESS,
             pair=config.pair,
@@ -107,7 +112,7 @@ def set_up(
         store=store,
         reader=reader,
         cluster=GuardedCluster(admin, config, partial(restore_targets.created, store, config.pair, cluster_id)),
-        bulletin=bulletin,
+        peers=peers,
         coordination=coordination,
     )
 

@@ -13,7 +13,8 @@ from tandem.backup_avro.selection import coverage, newest_state
 from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination import agreement, heads
 from tandem.controller.coordination.heartbeat import Heartbeat
-from tandem.controller.status.pair_view import Sight, Voice, stands_at
+from tandem.controller.coordination.peer_state import LastHeard
+from tandem.controller.status.pair_view import Sight, stands_at
 from tandem.sink.pipeline import Phase
 from tandem.sink.read.partition_progress import CONFIRM_CEILING_S
 
@@ -213,7 +214,7 @@ def _active(seen: Sight) -> Iterator[Problem]:
                 ),
             )
         return
-    if seen.voices is None or seen.alive(active.instance):
+    if seen.heard is None or seen.alive(active.instance):
         return
     grown_s = seen.since_s(active.at)
     if grown_s < seen.policy.liveness_timeout_s:
@@ -228,13 +229,13 @@ def _active(seen: Sight) -> Iterator[Problem]:
 
 def silence(seen: Sight, instance: str) -> str:
     """Return since when an instance was not heard, as the end of a sentence about it."""
-    voice = seen.voice(instance)
-    if voice is None:
+    heard = seen.last_heard(instance)
+    if heard is None:
         return "was never heard"
     ahead_s = seen.ahead_s(instance)
     if ahead_s is not None:
         return f"is not known to live: its last message is dated {duration(ahead_s)} in the future"
-    return f"{'was stopped' if voice.left else 'was last heard'} {duration(seen.since_s(voice.at))} ago"
+    return f"{'was stopped' if heard.left else 'was last heard'} {duration(seen.since_s(heard.at))} ago"
 
 
 def _cure(seen: Sight, instance: str) -> str:
@@ -277,7 +278,7 @@ def _tainted(seen: Sight) -> Iterator[Problem]:
 
 def _not_committing(seen: Sight) -> Iterator[Problem]:
     active = seen.active
-    if active is None or (seen.voices is not None and not seen.alive(active.instance)):
+    if active is None or (seen.heard is not None and not seen.alive(active.instance)):
         return
     last = stands_at(active)
     if last is None or seen.since_s(last) <= seen.policy.quiet_s:
@@ -378,16 +379,16 @@ def _disagreement(seen: Sight) -> Iterator[Problem]:
 
 
 def _instances(seen: Sight) -> Iterator[Problem]:
-    if seen.voices is None:
+    if seen.heard is None:
         return
     active = seen.active
     for name in seen.instances:
-        voice = seen.voices.get(name)
-        if voice is None or not seen.alive(name):
+        heard = seen.heard.get(name)
+        if heard is None or not seen.alive(name):
             is_active = active is not None and active.instance == name
-            quiet_s = None if voice is None else seen.since_s(voice.at)
+            quiet_s = None if heard is None else seen.since_s(heard.at)
             told = is_active and active is not None and seen.since_s(active.at) >= seen.policy.liveness_timeout_s
-            leaving = voice is not None and voice.left and (quiet_s or 0.0) < seen.policy.liveness_timeout_s
+            leaving = heard is not None and heard.left and (quiet_s or 0.0) < seen.policy.liveness_timeout_s
             if seen.ahead_s(name) is not None:
                 yield Problem(
                     fault=Fault.TIME_IN_THE_FUTURE,
@@ -403,18 +404,18 @@ def _instances(seen: Sight) -> Iterator[Problem]:
                     remedy=f"look at the process and the log of {name}, and start it again",
                 )
         else:
-            yield from _troubles(seen, voice)
+            yield from _troubles(seen, heard)
 
 
-def _troubles(seen: Sight, voice: Voice) -> Iterator[Problem]:
-    name = voice.instance
-    if voice.twin_at is not None and seen.lately(voice.twin_at):
+def _troubles(seen: Sight, heard: LastHeard) -> Iterator[Problem]:
+    name = heard.instance
+    if heard.twin_at is not None and seen.lately(heard.twin_at):
         yield Problem(
             fault=Fault.TWO_PROCESSES,
             message=f"two processes run under the name {name}",
             remedy="stop one of them: only the one that took over last can write",
         )
-    for trouble in troubles_of(voice.heartbeat or Heartbeat()):
+    for trouble in troubles_of(heard.heartbeat or Heartbeat()):
         yield Problem(
             fault=Fault.INSTANCE_TROUBLED, message=f"{name}: {trouble}", remedy=f"the log of {name} says more"
         )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage
 from tandem.backup_avro.documents.pause import in_force
 from tandem.backup_avro.selection.coverage import Guarded
 from tandem.controller.config import Config
+from tandem.controller.coordination.peer_state import LastHeard, PeerState
 from tandem.controller.decision.observation import Policy
 from tandem.controller.instance.store_watch import StoreView
-from tandem.controller.status.pair_view import Brokers, Listener, Sight
+from tandem.controller.status.pair_view import Brokers, Sight
 
 
 def stored_sight(config: Config, view: StoreView, *, at: int, root: str, policy: Policy) -> Sight:
@@ -30,26 +29,15 @@ def stored_sight(config: Config, view: StoreView, *, at: int, root: str, policy:
     )
 
 
-def own_sight(
-    config: Config,
-    stored: Sight,
-    *,
-    heard: Iterable[CoordinationMessage],
-    own: CoordinationMessage,
-    guarded: Guarded | None,
-) -> Sight:
+def own_sight(config: Config, stored: Sight, *, peers: PeerState, own: LastHeard, guarded: Guarded | None) -> Sight:
     """Return `stored` with what is known of instances and brokers.
 
-    `heard` are the last messages of each sender, `own` is what this instance would say of itself now. So it is told as
-    alive however long the coordination topic does not take its heartbeats. `guarded` is None while the brokers do not
-    answer.
+    `own` is what this instance would say of itself now. So it is told as alive however long the coordination topic does
+    not take its heartbeats. `guarded` is None while the brokers do not answer.
     """
-    listener = Listener(config.instances)
-    for message in sorted(heard, key=lambda message: message.at):
-        listener.take(message)
-    listener.take(own)
     brokers = None
     if guarded is not None:
         missing = frozenset(config.topics.include) - {name for name, _ in guarded.topics.values()} - guarded.denied
         brokers = Brokers(guarded=guarded, missing=tuple(sorted(missing)))
-    return replace(stored, voices=listener.voices(), requests=listener.requests(), brokers=brokers)
+    heard = peers.last_heard() | {own.instance: own}
+    return replace(stored, heard=heard, requests=peers.requests(), brokers=brokers)

@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.pause import in_force
-from tandem.backup_avro.documents.turn_request import counts
 from tandem.backup_avro.errors import ConfigError, TandemError
 from tandem.backup_avro.selection.coverage import Guarded
 from tandem.controller.config import Config
 from tandem.controller.coordination.heads import missing
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import partition_of
 from tandem.controller.coordination.topic_reader import Mailbox, NoTopicError, partition_count
 from tandem.controller.instance.guarded_cluster import is_restored
 from tandem.controller.instance.wiring import policy_of, store_settings, trust_of
 from tandem.controller.process.timed_call import Errand
-from tandem.controller.status.pair_view import Brokers, Gap, Listener, LogEnd, Sight
+from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, Sight
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
 from tandem.sink.kafka.cluster.unique_keys import unique
@@ -112,7 +112,8 @@ def look(
         newest_pause = PauseReader(store, config.pair).refresh()
     finally:
         answer = _Answer() if asked is None else _awaited(asked, brokers_s, time.monotonic() - began)
-    known = () if answer.listener is None else answer.listener.heads(config.instances)
+    peers = answer.peers
+    known = () if peers is None else peers.heads()
     if missing(known, chains.generations, numbers=chains.numbers):
         # They may have been published after the chains were read; an entry is stored before it is.
         chains = read_chains(reader)
@@ -130,19 +131,19 @@ def look(
         pins=held,
         releases=releases,
         pause=in_force(newest_pause, at),
-        voices=None if answer.listener is None else answer.listener.voices(),
-        requests=() if answer.listener is None else answer.listener.requests(),
+        heard=None if peers is None else peers.last_heard(),
+        requests=() if peers is None else peers.requests(),
         brokers=answer.brokers,
         gaps=answer.gaps,
         lost_heads=lost,
-        published_under={} if answer.listener is None else answer.listener.roots(lost),
+        published_under={} if peers is None else peers.roots(lost),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
     brokers: Brokers | None = None
-    listener: Listener | None = None
+    peers: PeerState | None = None
     gaps: tuple[Gap, ...] = ()
 
 
@@ -177,15 +178,15 @@ def _ask(config: Config, store: ObjectStore, props: dict[str, Value], admin: Clu
             gaps.append(_gap("the logs' ends", error))
     except TandemError as error:
         gaps.append(_gap("the guarded topics", error))
-    listener: Listener | None = None
+    peers: PeerState | None = None
     try:
-        listener = listen(config, props, partition_count(admin, config.coordination.topic))
+        peers = listen(config, props, partition_count(admin, config.coordination.topic))
     except NoTopicError as error:
-        listener = Listener(config.instances)
+        peers = PeerState(pair=config.pair, instances=config.instances)
         gaps.append(_gap("the instances", error))
     except TandemError as error:
         gaps.append(_gap("the instances", error))
-    return _Answer(brokers=brokers, listener=listener, gaps=tuple(gaps))
+    return _Answer(brokers=brokers, peers=peers, gaps=tuple(gaps))
 
 
 def _gap(what: str, error: TandemError) -> Gap:
@@ -231,16 +232,16 @@ def log_ends(config: Config, admin: ClusterAdmin, guarded: Guarded) -> dict[tupl
     }
 
 
-def listen(config: Config, props: dict[str, Value], partitions: int) -> Listener:
+def listen(config: Config, props: dict[str, Value], partitions: int) -> PeerState:
     """Return who was heard on the pair's partition, from its beginning to its end."""
-    listener, trust = Listener(config.instances), trust_of(config)
+    peers = PeerState(pair=config.pair, instances=config.instances, trust=trust_of(config))
     where = partition_of(config.pair, partitions)
     with Mailbox(props, topic=config.coordination.topic, partitions=[where]) as mailbox:
         mailbox.rewind(None, timeout_s=ANSWER_S)
         for letter in mailbox.read_to_end(timeout_s=_MESSAGES_S):
-            if letter.message is not None and letter.message.pair == config.pair and counts(letter.message, trust):
-                listener.take(letter.message, appended_at=letter.appended_at)
-    return listener
+            if letter.message is not None:
+                peers.note(letter.message, appended_at=letter.appended_at)
+    return peers
 
 
 def published_heads(config: Config) -> tuple[Head, ...]:
@@ -248,7 +249,7 @@ def published_heads(config: Config) -> tuple[Head, ...]:
     props: dict[str, Value] = dict(config.kafka.reveal())
     with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
         count = partition_count(admin, config.coordination.topic)
-    heads = listen(config, props, count).heads(config.instances)
+    heads = listen(config, props, count).heads()
     if not heads:
         raise ConfigError(
             f"no head of pair {config.pair} is on the topic {config.coordination.topic}",

@@ -248,16 +248,16 @@ def state_of(generation: Generation) -> State:
 
 
 def _instance(seen: Sight, name: str) -> InstanceStatus:
-    voice = seen.voice(name)
-    said = (None if voice is None else voice.heartbeat) or Heartbeat()
+    heard = seen.last_heard(name)
+    said = (None if heard is None else heard.heartbeat) or Heartbeat()
     return InstanceStatus(
         instance=name,
         alive=seen.alive(name),
-        left=voice is not None and voice.left,
+        left=heard is not None and heard.left,
         role=said.role,
-        heard_at=None if voice is None else moment(voice.at),
-        heard_age_s=None if voice is None else seen.since_s(voice.at),
-        incarnation=None if voice is None else voice.incarnation,
+        heard_at=None if heard is None else moment(heard.at),
+        heard_age_s=None if heard is None else seen.since_s(heard.at),
+        incarnation=None if heard is None else heard.incarnation,
         generation=said.generation,
         lag=said.lag,
         phase=said.phase,

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from tandem.backup_avro.documents.coordination_message import CoordinationMessage
     from tandem.controller.config import Config
     from tandem.controller.coordination.follow_handover import Following
+    from tandem.controller.coordination.peer_state import LastHeard
     from tandem.controller.history.handover_progress import Plan, Standing
-    from tandem.controller.status.pair_view import Sight, Voice
+    from tandem.controller.status.pair_view import Sight
     from tandem.sink.store import ObjectStore
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -119,7 +120,7 @@ def _look(settings: Config, store: ObjectStore) -> Sight:
 
     with patience("reading the chains and asking the brokers"):
         seen = look(settings, store)
-    if seen.voices is None or seen.brokers is None:
+    if seen.heard is None or seen.brokers is None:
         raise TransientError(
             f"nothing was asked: {'; '.join(gap.message for gap in seen.gaps)}",
             remedy=f"{seen.gaps[0].remedy or 'check the brokers'}; then ask again. What was backed up is safe in the "
@@ -238,7 +239,7 @@ def _follow(following: Following, asked: Plan, stands: Standing, wait_s: float) 
     told, told_at, stage, troubled = "", began, None, False
     while True:
         now = time.monotonic()
-        text = _progress(stands, asked, following.voice(stands.builder or asked.target))
+        text = _progress(stands, asked, following.last_heard(stands.builder or asked.target))
         if text != told and (stands.stage is not stage or now - told_at >= _TELL_S):
             output.note(f"{duration(round(now - began)):>7}  {text}")
             told, told_at, stage = text, now, stands.stage
@@ -255,14 +256,14 @@ def _follow(following: Following, asked: Plan, stands: Standing, wait_s: float) 
             troubled = True
 
 
-def _progress(stands: Standing, asked: Plan, voice: Voice | None) -> str:
+def _progress(stands: Standing, asked: Plan, heard: LastHeard | None) -> str:
     from tandem.controller.history.handover_progress import Stage  # noqa: PLC0415 - for the command, not for --help
 
     match stands.stage:
         case Stage.REQUESTED:
             return f"waiting for {asked.target} to claim generation {asked.generation}"
         case Stage.BUILDING:
-            return f"{stands.builder} builds generation {asked.generation}{_at_work(asked, voice)}"
+            return f"{stands.builder} builds generation {asked.generation}{_at_work(asked, heard)}"
         case Stage.COMPLETE:
             return (
                 f"generation {asked.generation} is complete; {asked.active} reads on until that covers its "
@@ -276,8 +277,8 @@ def _progress(stands: Standing, asked: Plan, voice: Voice | None) -> str:
             return f"{stands.builder} has given generation {asked.generation} up"
 
 
-def _at_work(asked: Plan, voice: Voice | None) -> str:
-    heartbeat = None if voice is None else voice.heartbeat
+def _at_work(asked: Plan, heard: LastHeard | None) -> str:
+    heartbeat = None if heard is None else heard.heartbeat
     if heartbeat is None or heartbeat.generation != asked.generation:
         return ""
     found = [
