@@ -8,7 +8,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a restart goes on with every build there is",
         file="controller/tandem/controller/decision/decide.py",
-        old="    if any(g.number > number and _wanted(g, seen) for g in held):\n",
+        old="    if any(g.number > number and _wanted(g, seen, policy) for g in held):\n",
         new="    if any(g.number > number and g.complete for g in held):\n",
     ),
     Mistake(
@@ -43,9 +43,9 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="a heartbeat from the future is a sign of life",
-        file="controller/tandem/controller/status/pair_view.py",
-        old="        return abs(self.at - at) < self.policy.liveness_timeout_s * 1000\n",
-        new="        return self.at - at < self.policy.liveness_timeout_s * 1000\n",
+        file="controller/tandem/controller/decision/pair_rules.py",
+        old="    return not left and abs(silent_s) < policy.liveness_timeout_s\n",
+        new="    return not left and silent_s < policy.liveness_timeout_s\n",
     ),
     Mistake(
         name="what a message says of its time counts for more than the brokers' word",

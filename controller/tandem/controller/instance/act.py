@@ -25,6 +25,7 @@ from tandem.backup_avro.errors import RefusedError, TandemError, TransientError,
 from tandem.backup_avro.selection import coverage
 from tandem.backup_avro.selection.coverage import Guarded, Shortfall
 from tandem.controller.coordination.heartbeat import head_fields
+from tandem.controller.decision.pair_rules import active_of
 from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
 from tandem.controller.instance.history_proof import NotProvenError, Prover
 from tandem.sink.encryption.key_ring import keys_of
@@ -324,7 +325,7 @@ class Tasks:
         writer.append(complete_entry(f"{len(mine.positions)} partitions read through, {count} objects confirmed"))
         _LOG.info("complete", generation=mine.number, partitions=len(mine.positions), objects=count)
         self._publish(Event.COMPLETE, **head_fields(Head.of(mine)))
-        former = max((g for g in others if g.complete and not g.sealed), key=lambda g: g.number, default=None)
+        former = active_of(others)
         if former is not None:
             self._publish(
                 Event.PASSIVATE, target=former.instance, generation=former.number, reason=f"{mine.number} is complete"

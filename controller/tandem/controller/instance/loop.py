@@ -39,6 +39,7 @@ from tandem.controller.decision.decide import (
     decide,
 )
 from tandem.controller.decision.observation import Observation, Peer, Role
+from tandem.controller.decision.pair_rules import is_heard
 from tandem.controller.decision.role_machine import RoleMachine
 from tandem.controller.http.health import Health
 from tandem.controller.instance.act import TaskBoard, Tasks
@@ -627,7 +628,7 @@ class Instance:
             role=self._machine.role,
             ready=self._decided and self._parts.coordination.caught_up,
             tick_age_s=now - self._ticked,
-            peer_alive=heard_s is not None and heard_s < self._policy.liveness_timeout_s and not peer.left,
+            peer_alive=heard_s is not None and is_heard(heard_s, left=peer.left, policy=self._policy),
             peer_heard_s=heard_s,
             peer_agrees=None if self._peer_terms() is None else self._dispute is None,
             store_failing=self._watch.trouble is not None,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
 from tandem.backup_avro.selection import coverage, moments, newest_state
 from tandem.controller.decision.observation import Role
+from tandem.controller.decision.pair_rules import rotation_due_at
 from tandem.controller.status.health import chosen, doubtful
 from tandem.controller.status.overview import State, state_of
 from tandem.controller.status.pair_view import Sight, stands_at
@@ -103,7 +104,7 @@ def backup_picture(seen: Sight, instance: str) -> BackupPicture:
         complete_bytes=None if base is None else sum(item.bytes for item in base.objects.values()),
         tainted=0 if spoilt is None else len(spoilt.taints),
         damaged=len(seen.damaged),
-        rotation_due=None if active is None else active.claim.at + round(seen.policy.rotation_interval_s * 1000),
+        rotation_due=None if active is None else rotation_due_at(active, seen.policy),
         handover_began=min(waiting, default=None),
         catch_up_ms=(
             None if complete is None or complete.completed_at is None else complete.completed_at - complete.claim.at

@@ -14,6 +14,7 @@ from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination import agreement, heads
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.coordination.peer_state import LastHeard
+from tandem.controller.decision.pair_rules import rotation_due_at
 from tandem.controller.status.pair_view import Sight, stands_at
 from tandem.sink.pipeline import Phase
 from tandem.sink.read.partition_progress import CONFIRM_CEILING_S
@@ -216,13 +217,14 @@ def _active(seen: Sight) -> Iterator[Problem]:
         return
     if seen.heard is None or seen.alive(active.instance):
         return
-    grown_s = seen.since_s(active.at)
-    if grown_s < seen.policy.liveness_timeout_s:
+    if seen.lately(active.at):
         return  # It writes: what is wrong with its messages is a smaller trouble, named below.
+    age_s = (seen.at - active.at) / 1000
+    dated = f"{duration(age_s)} old" if age_s > 0 else f"dated {duration(-age_s)} in the future"
     yield Problem(
         fault=Fault.ACTIVE_SILENT,
         message=f"{active.instance}, the Active, {silence(seen, active.instance)}; the last entry of generation "
-        f"{active.number} is {duration(grown_s)} old: new records are not backed up",
+        f"{active.number} is {dated}: new records are not backed up",
         remedy=_unless_paused(seen, _cure(seen, active.instance)),
     )
 
@@ -296,7 +298,7 @@ def _overdue(seen: Sight) -> Iterator[Problem]:
     if active is None or active.taints:
         return
     interval_s = seen.policy.rotation_interval_s
-    late_s = seen.since_s(active.claim.at) - interval_s
+    late_s = (seen.at - rotation_due_at(active, seen.policy)) / 1000
     if late_s <= max(_LATE * interval_s, _LATE_S):
         return
     newer = [g for g in seen.building if g.number > active.number]
@@ -386,9 +388,8 @@ def _instances(seen: Sight) -> Iterator[Problem]:
         heard = seen.heard.get(name)
         if heard is None or not seen.alive(name):
             is_active = active is not None and active.instance == name
-            quiet_s = None if heard is None else seen.since_s(heard.at)
-            told = is_active and active is not None and seen.since_s(active.at) >= seen.policy.liveness_timeout_s
-            leaving = heard is not None and heard.left and (quiet_s or 0.0) < seen.policy.liveness_timeout_s
+            told = is_active and active is not None and not seen.lately(active.at)
+            leaving = heard is not None and heard.left and seen.lately(heard.at)
             if seen.ahead_s(name) is not None:
                 yield Problem(
                     fault=Fault.TIME_IN_THE_FUTURE,

@@ -7,7 +7,7 @@ Times are UTC by the store's clock, names ending in `_s` are seconds, bytes are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
@@ -22,6 +22,7 @@ from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.selection import coverage, moments, newest_state
 from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination.heartbeat import Heartbeat
+from tandem.controller.decision.pair_rules import retained, rotation_due_at
 from tandem.controller.status.health import Problem, chosen, paused, problems, progress, some, troubles_of
 from tandem.controller.status.pair_view import LogEnd, Sight, stands_at
 from tandem.sink.kafka.cluster.guarded_topics import tombstones_promised_s
@@ -320,7 +321,7 @@ def generation_status(seen: Sight, generation: Generation) -> GenerationStatus:
 def _rotation_due_at(seen: Sight, generation: Generation) -> datetime | None:
     if state_of(generation) is not State.COMPLETE:
         return None
-    return moment(generation.claim.at + round(seen.policy.rotation_interval_s * 1000))
+    return moment(rotation_due_at(generation, seen.policy))
 
 
 def _by_name(generation: Generation) -> Callable[[PartitionKey], tuple[str, str, int]]:
@@ -458,9 +459,7 @@ def _settled(seen: Sight, generation: Generation) -> bool:
 
 def _retained(seen: Sight, generation: Generation) -> bool:
     """Whether a sealed generation is kept by the configuration or by a checkpoint."""
-    policy = seen.policy
-    count, age_ms = policy.retain_generations, round(policy.retain_age_s * 1000)
-    kept = coverage.retained(seen.generations, now=seen.at, count=count, age_ms=age_ms)
+    kept = retained(seen.generations, now=seen.at, policy=seen.policy)
     return generation.number in kept or any(pin.lasting for pin in _holding(seen, generation))
 
 
@@ -475,10 +474,9 @@ def _may_go(seen: Sight, generation: Generation) -> Clearing | None:
 
 def _clearing_waits_for(seen: Sight, generation: Generation) -> str:
     policy = seen.policy
-    count, age_ms = policy.retain_generations, round(policy.retain_age_s * 1000)
-    if generation.number in coverage.retained(seen.generations, now=seen.at, count=count, age_ms=0):
-        return f"nothing: retain.generations keeps {count} of them"
-    if generation.number in coverage.retained(seen.generations, now=seen.at, count=0, age_ms=age_ms):
+    if generation.number in retained(seen.generations, now=seen.at, policy=replace(policy, retain_age_s=0.0)):
+        return f"nothing: retain.generations keeps {policy.retain_generations} of them"
+    if generation.number in retained(seen.generations, now=seen.at, policy=policy):
         return f"its time: retain.age keeps it for {duration(policy.retain_age_s)} after it was sealed"
     keeping = sorted({pin.owner for pin in _holding(seen, generation) if pin.lasting})
     if keeping:

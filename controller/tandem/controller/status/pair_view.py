@@ -6,7 +6,7 @@ is None, never guessed. All times are ms by the store's clock: instances stamp t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tandem.backup_avro.chain.generation import Generation
@@ -14,10 +14,10 @@ from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage
 from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.documents.release import Release
-from tandem.backup_avro.selection import coverage
 from tandem.backup_avro.selection.coverage import Guarded
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.coordination.peer_state import LastHeard
+from tandem.controller.decision import pair_rules
 from tandem.controller.decision.observation import Policy
 from tandem.sink.store.chain.pins import Pin
 
@@ -82,19 +82,13 @@ class Sight:
     @property
     def active(self) -> Generation | None:
         """The newest generation that is COMPLETE and takes records; its owner is the Active."""
-        return active_of(self.generations)
+        return pair_rules.active_of(self.generations)
 
     @property
     def building(self) -> list[Generation]:
         """The generations that are being built, can still become COMPLETE, and that no newer one made needless."""
-        return [g for g in self.generations if self._wanted(g)]
-
-    def _wanted(self, generation: Generation) -> bool:
-        if generation.complete or generation.clearing is not None or generation.gone or coverage.spoilt(generation):
-            return False
-        if generation.seq == 0 and self.since_s(generation.claim.at) >= self.policy.liveness_timeout_s:
-            return False  # its claimer died before OPEN, and only that process could have opened it
-        return coverage.successor(generation, self.generations) is None
+        rest, policy = self.generations, self.policy
+        return [g for g in rest if pair_rules.is_wanted(g, rest, now=self.at, policy=policy)]
 
     def since_s(self, at: int) -> float:
         """Return the seconds since `at`, never less than 0: clocks are read to the second."""
@@ -114,11 +108,13 @@ class Sight:
         if self.heard is None:
             return None
         heard = self.heard.get(instance)
-        return heard is not None and not heard.left and self.lately(heard.at)
+        if heard is None:
+            return False
+        return pair_rules.is_heard((self.at - heard.at) / 1000, left=heard.left, policy=self.policy)
 
     def lately(self, at: int) -> bool:
         """Whether `at` is within liveness.timeout of now. A time further ahead is a wrong or a forged one."""
-        return abs(self.at - at) < self.policy.liveness_timeout_s * 1000
+        return pair_rules.is_recent(at, now=self.at, policy=self.policy)
 
     def ahead_s(self, instance: str) -> float | None:
         """Return how far in the future an instance was last heard, if that is too far for clocks that differ."""
@@ -139,12 +135,6 @@ class Sight:
             cluster_id=generation.claim.cluster_id,
             topics={t.topic_id: (t.name, t.partitions) for t in generation.topics.values() if not t.removed},
         )
-
-
-def active_of(generations: Iterable[Generation]) -> Generation | None:
-    """Return the newest generation that is COMPLETE and takes records; None if there is none."""
-    found = [g for g in generations if g.complete and not g.sealed]
-    return max(found, key=lambda g: g.number, default=None)
 
 
 def stands_at(generation: Generation) -> int | None:
