@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -9,14 +10,17 @@ from build_backup import CLUSTER, PAIR, TopicSpec
 
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
 from tandem.backup_avro.selection.coverage import Guarded
+from tandem.controller.config import Config
 from tandem.controller.coordination.peer_state import PeerState
-from tandem.controller.decision.observation import Policy
+from tandem.controller.decision.observation import Policy, Role
+from tandem.controller.instance.store_watch import StoreView
+from tandem.controller.status.instance_view import InstanceView
 from tandem.controller.status.outside_view import read_chains
 from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, Sight
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.sink.store.chain.chain_writer import Identity, now_ms
 
 LIVENESS_S = 60
 POLICY = Policy(
@@ -59,6 +63,33 @@ def listening(*messages: CoordinationMessage) -> PeerState:
     for one in messages:
         peers.note(one)
     return peers
+
+
+def stored(store: ObjectStore) -> StoreView:
+    """What a look at a store shows an instance."""
+    reader = ChainReader(store, PAIR)
+    return StoreView(
+        began_mono=time.monotonic(),
+        generations=tuple(reader.refresh()),
+        numbers=tuple(reader.numbers),
+        grew_mono={},
+    )
+
+
+def known(config: Config, place: ObjectStore, /, **fields: object) -> InstanceView:
+    """What instance a knows that has read a store and heard nobody; `fields` are those of `InstanceView`."""
+    view = InstanceView(
+        config=config,
+        policy=POLICY,
+        identity=Identity(pair=PAIR, instance="a", incarnation="now", cluster_id=CLUSTER),
+        root=place.url,
+        peers=PeerState(pair=PAIR, instances=("a", "b"), incarnation="now"),
+        at=now_ms(place),
+        now_mono=time.monotonic(),
+        role=Role.ACTIVE,
+        store=stored(place),
+    )
+    return replace(view, **fields)  # type: ignore[arg-type]  # the caller names fields of the view
 
 
 def sight(

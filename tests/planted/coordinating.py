@@ -85,7 +85,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="each hint has the store looked at",
-        file="controller/tandem/controller/instance/loop.py",
+        file="controller/tandem/controller/instance/message_watch.py",
         old="        if self._hurries.take(time.monotonic()):\n            self._watch.hurry()\n",
         new="        self._watch.hurry()\n",
     ),
@@ -110,7 +110,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="heads that never were keep an instance from its first decision",
         file="controller/tandem/controller/instance/loop.py",
-        old="        return self._mind_heads(view) or self._decided or waited_s >= self._policy.liveness_timeout_s\n",
-        new="        return self._mind_heads(view) or self._decided\n",
+        old="self._last is not None or waited_s >= self._policy.liveness_timeout_s\n",
+        new="self._last is not None\n",
     ),
 )

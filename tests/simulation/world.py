@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, cast
 
 import tandem.controller.coordination.store_hints as telling_module
-import tandem.controller.instance.loop as instance_module
+import tandem.controller.instance.execute as execute_module
 import tandem.controller.status.checkpoint_view as checkpoints_module
 import tandem.controller.status.outside_view as lookout_module
 from simulation import client, janitor, patching, runtime
@@ -897,6 +897,6 @@ def wire() -> None:
     telling_module.send = cast("Any", client.send)
     lookout_module.ClusterAdmin = cast("Any", client.Client)
     lookout_module.partition_count = cast("Any", client.no_messages)
-    instance_module.RawFetcher = cast("Any", open_source)
-    instance_module.best_transcoder = cast("Any", lambda **_: Transcoder())
-    instance_module.Workers = cast("Any", Workers)
+    execute_module.RawFetcher = cast("Any", open_source)
+    execute_module.best_transcoder = cast("Any", lambda **_: Transcoder())
+    execute_module.Workers = cast("Any", Workers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import urllib.error
 import urllib.request
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,8 @@ from tandem.controller.coordination.topic import CoordinationTopic, parse
 from tandem.controller.http import health
 from tandem.controller.instance.checkpoint_keeper import Keeper
 from tandem.controller.instance.loop import Instance
-from tandem.sink.rates import LINES, TokenBucket
+from tandem.controller.instance.message_watch import MessageWatch
+from tandem.sink.rates import LINES
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.signed_store import SignedStore
 from tandem.sink.store.store_settings import StoreSettings
@@ -102,29 +104,29 @@ def test_messages_wake_an_instance_at_a_rate() -> None:
 def test_hints_have_the_store_looked_at_at_a_rate() -> None:
     """Each PAUSE once had all chains, pauses and releases asked for: twenty times the requests."""
     peers, watch, now = PeerState(pair="p", instances=("a", "b"), incarnation="i"), Counter(), 0.0
-    it: Any = SimpleNamespace(
-        _parts=SimpleNamespace(peers=peers), _watch=watch, _hints=frozenset(), _hurries=TokenBucket(3, 1e9)
-    )
-    it._hurry_for_a_hint = lambda: Instance._hurry_for_a_hint(it)
+    never: Any = SimpleNamespace(coordination=SimpleNamespace(heartbeat_interval=timedelta(days=1)))
+    parts: Any = SimpleNamespace(peers=peers)
+    store: Any = watch
+    it = MessageWatch(never, parts, store)
     for number in range(500):
         message = parse(record(instance=f"x{number}", event=Event.PAUSE, request_id=str(number)))
         assert message is not None
         peers.note(message, heard_mono=now)
-        Instance._mind_hints(it)
+        it.mind_hints()
     assert watch.count == 3
 
 
 def test_heads_that_never_were_hold_nobody_up() -> None:
     """One at each look, under the peer's name, kept an instance from its first decision for 256 looks at the store."""
     it: Any = SimpleNamespace(
-        _mind_heads=lambda _: False,
-        _decided=False,
-        _started=time.monotonic(),
+        _messages=SimpleNamespace(mind_heads=lambda _: False),
+        _last=None,
+        _observer=SimpleNamespace(started_mono=time.monotonic()),
         _policy=SimpleNamespace(liveness_timeout_s=60),
     )
     view: Any = None
     assert not Instance._knows_heads(it, view)
-    it._started -= 60
+    it._observer.started_mono -= 60
     assert Instance._knows_heads(it, view)
 
 

@@ -81,6 +81,11 @@ class Runs:
         self._runs[writer.state.number] = _Run(pipeline=pipeline, started_mono=time.monotonic(), resumed=resumed)
         pipeline.start()
 
+    @property
+    def transcoder(self) -> str:
+        """The name of what makes blocks of batches."""
+        return self._transcoder.name
+
     def has(self, generation: int) -> bool:
         """Whether a pipeline was started for the generation and not forgotten."""
         return generation in self._runs

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -26,7 +26,7 @@ from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store.chain import restore_targets
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.chain.chain_writer import Identity
+from tandem.sink.store.chain.chain_writer import Identity, now_ms
 from tandem.sink.store.object_store import ObjectStore
 from tandem.sink.store.signed_store import signer_of
 
@@ -47,6 +47,10 @@ class Parts:
     cluster: GuardedCluster
     peers: PeerState
     coordination: CoordinationTopic
+
+    def publish(self, event: Event, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
+        """Send a message, dated by the store's clock. A failure is logged and forgotten: messages are hints."""
+        self.coordination.publish(event, at=now_ms(self.store), **fields)
 
 
 class StoppedEarlyError(Exception):
