@@ -16,7 +16,7 @@ from tandem.controller.decision.observation import Policy, Role
 from tandem.controller.instance.store_watch import StoreView
 from tandem.controller.status.instance_view import InstanceView
 from tandem.controller.status.outside_view import read_chains
-from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, Sight
+from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, PairView
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -105,7 +105,7 @@ def sight(
     retain: int = 0,
     retain_age_s: float = 0.0,
     gaps: tuple[Gap, ...] = (),
-) -> Sight:
+) -> PairView:
     """Look at a store `later_s` after now. `heard_s`: how long ago each instance sent its last heartbeat.
 
     With `topics` the brokers were asked too; `ends` are (last stable offset, high watermark) or both in one.
@@ -127,7 +127,7 @@ def sight(
             ends={key: LogEnd(stable=stable, high=high) for key, (stable, high) in pairs.items()},
             missing=tuple(missing),
         )
-    return Sight(
+    return PairView(
         at=at,
         pair=PAIR,
         root=store.url,

@@ -45,7 +45,7 @@ from tandem.controller.metrics.wiring import page_of
 from tandem.controller.status import check as checks
 from tandem.controller.status.outside_view import look
 from tandem.controller.status.overview import Overview, overview
-from tandem.controller.status.pair_view import Sight
+from tandem.controller.status.pair_view import PairView
 from tandem.sink.store.chain import outcomes
 from tandem.sink.store.chain.chain_reader import ChainReader
 
@@ -258,7 +258,7 @@ def _shown(job: Job) -> object:
     return out.getvalue()
 
 
-def _sight(config: Config, store: MemoryStore, letters: list[Letter]) -> Sight:
+def _sight(config: Config, store: MemoryStore, letters: list[Letter]) -> PairView:
     reader = ChainReader(store, PAIR)
     seen = look(config, store, s3_only=True, reader=reader)
     listener = PeerState(pair=PAIR, instances=config.instances)
@@ -291,7 +291,7 @@ def _history(store: MemoryStore) -> None:
         json.dumps(document("History", {"events": annals.happenings}), allow_nan=False)
 
 
-def _page(seen: Sight, found: Overview, ran: Any) -> None:
+def _page(seen: PairView, found: Overview, ran: Any) -> None:
     shown = content(found, me="a", turns=[turn_of(g) for g in seen.generations if g.seq], ran=ran)
     drawn = page(shown)
     for text in (drawn, report(shown)):

@@ -24,7 +24,7 @@ from tandem.controller.http.page.content import ROWS, Content, Freshness, conten
 from tandem.controller.http.page.render import _marked, page, policy, report
 from tandem.controller.process import log
 from tandem.controller.status.overview import overview
-from tandem.controller.status.pair_view import Sight
+from tandem.controller.status.pair_view import PairView
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.pins import Pin
 
@@ -57,14 +57,14 @@ def heard(chains: MemoryStore, a: str = "Active", b: str | None = "Passive", **d
     return listening(*said)
 
 
-def shown(seen: Sight, **more: object) -> Content:
+def shown(seen: PairView, **more: object) -> Content:
     """The content as an instance puts it together."""
     turns = [turn_of(generation) for generation in seen.generations if generation.seq]
     fields: dict[str, object] = {"me": "a", "turns": turns, "ran": dict.fromkeys(OutcomeKind), **more}
     return content(overview(seen), **fields)  # type: ignore[arg-type]  # names of its arguments
 
 
-def drawn(seen: Sight, **more: object) -> Page:
+def drawn(seen: PairView, **more: object) -> Page:
     return checked(page(shown(seen, **more)))
 
 

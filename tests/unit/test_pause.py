@@ -37,7 +37,7 @@ from tandem.controller.history.handover_progress import plan
 from tandem.controller.status.check import Limits, Severity, check
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
-from tandem.controller.status.pair_view import Sight
+from tandem.controller.status.pair_view import PairView
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.pauses import PauseReader
 
@@ -240,7 +240,7 @@ def completed(store: ObjectStore, number: int = 1, instance: str = "a") -> Backu
     return backup
 
 
-def seen_paused(store: ObjectStore, **how: object) -> Sight:
+def seen_paused(store: ObjectStore, **how: object) -> PairView:
     """A look at a pair that was paused a second ago, for an hour."""
     seen = sight(store, **how)  # type: ignore[arg-type]  # as `sight` has it
     return replace(seen, pause=pause(at=seen.at - 1000, until=seen.at + HOUR_MS))

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import structlog
 
@@ -147,7 +146,7 @@ class Executor:
             case AskPeer(generation=number, reason=reason):
                 self._ask(number, reason.value)
 
-    def _task(self, action: Action, work: Any) -> None:  # noqa: ANN401 (a callable without arguments)
+    def _task(self, action: Action, work: Callable[[], None]) -> None:
         assert not isinstance(action, Halt)
 
         def done() -> None:
@@ -176,17 +175,14 @@ class Executor:
         except TransientError as error:
             _LOG.warning("cannot look whether all is covered, trying again", generation=number, error=str(error))
             return
-        done = threading.Event()
 
-        def between_commits(writer: Any) -> None:  # noqa: ANN401 (a ChainWriter)
+        def complete(writer: ChainWriter) -> None:
             try:
                 self.tasks.complete(writer, cut)
             except TransientError as error:  # no reason to stop reading; the next tick asks again
                 _LOG.warning("cannot look whether all is covered, trying again", generation=number, error=str(error))
-            finally:
-                done.set()
 
-        self.runs.between_commits(number, between_commits, done=done, abort=self._abort)
+        self.runs.between_commits(number, complete)
         writer = self.tasks.writers.get(number)
         if writer is not None and writer.state.complete:  # else it is tried again, every second maybe
             self._give_back()
@@ -207,16 +203,8 @@ class Executor:
 
     def _checkpoint(self, state: Generation, guarded: Guarded | None) -> None:
         self.keeper.prove(state, guarded)
-        done = threading.Event()
-
-        def between_commits(writer: ChainWriter) -> None:
-            try:
-                self.keeper.finish(writer, guarded)
-            finally:
-                done.set()
-
         try:
-            self.runs.between_commits(state.number, between_commits, done=done, abort=self._abort)
+            self.runs.between_commits(state.number, lambda writer: self.keeper.finish(writer, guarded))
         finally:
             self._watch.hurry()
 
@@ -242,16 +230,8 @@ class Executor:
         if not taints:
             _LOG.info("objects are said to be lost, and all are there", generation=number)
             return
-        done = threading.Event()
-
-        def between_commits(writer: ChainWriter) -> None:
-            try:
-                self.tasks.taint(writer, taints)
-            finally:
-                done.set()
-
         try:
-            self.runs.between_commits(number, between_commits, done=done, abort=self._abort)
+            self.runs.between_commits(number, lambda writer: self.tasks.taint(writer, taints))
         finally:
             self._watch.hurry()
 

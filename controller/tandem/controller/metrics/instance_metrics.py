@@ -13,7 +13,7 @@ from tandem.controller.decision.pair_rules import is_heard, rotation_due_at
 from tandem.controller.status.health import chosen, doubtful
 from tandem.controller.status.instance_view import InstanceView, stored_view
 from tandem.controller.status.overview import State, state_of
-from tandem.controller.status.pair_view import Sight, stands_at
+from tandem.controller.status.pair_view import PairView, stands_at
 from tandem.sink.pipeline import PipelineReport
 from tandem.sink.read.reading_progress import PartitionReading
 
@@ -76,7 +76,7 @@ class Picture:
     handover_ms: int | None = None
 
 
-def backup_picture(seen: Sight, instance: str) -> BackupPicture:
+def backup_picture(seen: PairView, instance: str) -> BackupPicture:
     """Return what one look at the chains comes to, for the instance called `instance`."""
     base = chosen(seen)
     active = seen.active
@@ -124,7 +124,7 @@ class BackupPictures:
         self._seen: tuple[object, ...] | None = None
         self._made: BackupPicture | None = None
 
-    def of(self, seen: Sight) -> BackupPicture:
+    def of(self, seen: PairView) -> BackupPicture:
         """Return the picture of what is seen."""
         key = (seen.newest, len(seen.damaged), *((g.number, g.seq, g.holder) for g in seen.generations))
         if self._made is None or key != self._seen:

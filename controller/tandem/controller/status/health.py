@@ -15,7 +15,7 @@ from tandem.controller.coordination import agreement, heads
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.coordination.peer_state import LastHeard
 from tandem.controller.decision.pair_rules import rotation_due_at
-from tandem.controller.status.pair_view import Sight, stands_at
+from tandem.controller.status.pair_view import PairView, stands_at
 from tandem.sink.pipeline import Phase
 from tandem.sink.read.partition_progress import CONFIRM_CEILING_S
 
@@ -56,7 +56,7 @@ class Problem:
     remedy: str
 
 
-def chosen(seen: Sight) -> Generation | None:
+def chosen(seen: PairView) -> Generation | None:
     """Return the generation that a restore would rest on; None if there is none."""
     try:
         return newest_state.choose(seen.generations)
@@ -64,7 +64,7 @@ def chosen(seen: Sight) -> Generation | None:
         return None
 
 
-def problems(seen: Sight) -> tuple[Problem, ...]:
+def problems(seen: PairView) -> tuple[Problem, ...]:
     """Return what is wrong, worst first; nothing means that all is well as far as it was looked at."""
     rules = (
         _damaged,
@@ -92,7 +92,7 @@ def some(names: Iterable[str], shown: int = _SHOWN) -> str:
     return ", ".join(all_names[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
-def paused(seen: Sight) -> str | None:
+def paused(seen: PairView) -> str | None:
     """Return since when, until when and by whom the pair is paused, for people; None if it is not."""
     pause = seen.pause
     if pause is None or pause.until is None:
@@ -101,13 +101,13 @@ def paused(seen: Sight) -> str | None:
     return f"the pair is paused by {pause.by} until {iso(pause.until)}{why}"
 
 
-def _unless_paused(seen: Sight, remedy: str) -> str:
+def _unless_paused(seen: PairView, remedy: str) -> str:
     """Return what to do, if it is one of the instances that would do it."""
     pause = paused(seen)
     return remedy if pause is None else f"{pause}: `tandem resume`, or `tandem failover --force`; then {remedy}"
 
 
-def _damaged(seen: Sight) -> Iterator[Problem]:
+def _damaged(seen: PairView) -> Iterator[Problem]:
     for number, why in sorted(seen.damaged.items()):
         yield Problem(
             fault=Fault.CHAIN_DAMAGED,
@@ -117,7 +117,7 @@ def _damaged(seen: Sight) -> Iterator[Problem]:
         )
 
 
-def _rolled_back(seen: Sight) -> Iterator[Problem]:
+def _rolled_back(seen: PairView) -> Iterator[Problem]:
     for head in seen.lost_heads:
         was = seen.published_under.get(head.generation)
         if was is not None and was != seen.root:
@@ -132,7 +132,7 @@ def _rolled_back(seen: Sight) -> Iterator[Problem]:
         )
 
 
-def _objects_lost(seen: Sight) -> Iterator[Problem]:
+def _objects_lost(seen: PairView) -> Iterator[Problem]:
     for name in seen.instances:
         said = seen.heartbeat_of_living(name)
         if said is not None and said.objects_lost is not None:
@@ -145,7 +145,7 @@ def _objects_lost(seen: Sight) -> Iterator[Problem]:
             )
 
 
-def _wrong_cluster(seen: Sight) -> Iterator[Problem]:
+def _wrong_cluster(seen: PairView) -> Iterator[Problem]:
     if seen.brokers is None:
         return
     here = seen.brokers.guarded.cluster_id
@@ -157,7 +157,7 @@ def _wrong_cluster(seen: Sight) -> Iterator[Problem]:
         )
 
 
-def _no_backup(seen: Sight) -> Iterator[Problem]:
+def _no_backup(seen: PairView) -> Iterator[Problem]:
     if chosen(seen) is not None:
         return
     building = seen.building
@@ -184,7 +184,7 @@ def _no_backup(seen: Sight) -> Iterator[Problem]:
     yield Problem(fault=Fault.NO_COMPLETE_BACKUP, message=f"there is no complete backup: {message}", remedy=remedy)
 
 
-def _holder(seen: Sight) -> str | None:
+def _holder(seen: PairView) -> str | None:
     """Return an instance that is alive and says that it appends to a generation."""
     for name in seen.instances:
         said = seen.heartbeat_of_living(name)
@@ -193,7 +193,7 @@ def _holder(seen: Sight) -> str | None:
     return None
 
 
-def progress(seen: Sight, generation: Generation) -> tuple[int, int]:
+def progress(seen: PairView, generation: Generation) -> tuple[int, int]:
     """Return how many guarded partitions a generation holds from the log's start on without doubt, and of how many.
 
     What takes no more records is measured by what it has: topics that came later are not its concern.
@@ -203,7 +203,7 @@ def progress(seen: Sight, generation: Generation) -> tuple[int, int]:
     return sum(generation.read_through(key) and key not in generation.taints for key in keys), len(keys)
 
 
-def _active(seen: Sight) -> Iterator[Problem]:
+def _active(seen: PairView) -> Iterator[Problem]:
     active = seen.active
     if active is None:
         if chosen(seen) is not None:
@@ -229,7 +229,7 @@ def _active(seen: Sight) -> Iterator[Problem]:
     )
 
 
-def silence(seen: Sight, instance: str) -> str:
+def silence(seen: PairView, instance: str) -> str:
     """Return since when an instance was not heard, as the end of a sentence about it."""
     heard = seen.last_heard(instance)
     if heard is None:
@@ -240,7 +240,7 @@ def silence(seen: Sight, instance: str) -> str:
     return f"{'was stopped' if heard.left else 'was last heard'} {duration(seen.since_s(heard.at))} ago"
 
 
-def _cure(seen: Sight, instance: str) -> str:
+def _cure(seen: PairView, instance: str) -> str:
     cure = f"look at the process and the log of {instance}, and start it again"
     others = [name for name in seen.instances if name != instance and seen.alive(name)]
     if not others:
@@ -248,7 +248,7 @@ def _cure(seen: Sight, instance: str) -> str:
     return f"{cure}; {others[0]} is alive and takes over by itself"
 
 
-def doubtful(seen: Sight) -> Generation | None:
+def doubtful(seen: PairView) -> Generation | None:
     """Return the Active's generation, or what a restore would rest on, if it is tainted and nothing replaces it yet."""
     found = seen.active or chosen(seen)
     if found is None or not found.taints or coverage.successor(found, seen.generations) is not None:
@@ -256,7 +256,7 @@ def doubtful(seen: Sight) -> Generation | None:
     return found
 
 
-def _tainted(seen: Sight) -> Iterator[Problem]:
+def _tainted(seen: PairView) -> Iterator[Problem]:
     found = doubtful(seen)
     if found is None:
         return
@@ -278,7 +278,7 @@ def _tainted(seen: Sight) -> Iterator[Problem]:
     )
 
 
-def _not_committing(seen: Sight) -> Iterator[Problem]:
+def _not_committing(seen: PairView) -> Iterator[Problem]:
     active = seen.active
     if active is None or (seen.heard is not None and not seen.alive(active.instance)):
         return
@@ -293,7 +293,7 @@ def _not_committing(seen: Sight) -> Iterator[Problem]:
     )
 
 
-def _overdue(seen: Sight) -> Iterator[Problem]:
+def _overdue(seen: PairView) -> Iterator[Problem]:
     active = seen.active
     if active is None or active.taints:
         return
@@ -324,7 +324,7 @@ def _overdue(seen: Sight) -> Iterator[Problem]:
     )
 
 
-def _missing_topics(seen: Sight) -> Iterator[Problem]:
+def _missing_topics(seen: PairView) -> Iterator[Problem]:
     if seen.brokers is None:
         return
     if seen.brokers.missing:
@@ -341,7 +341,7 @@ def _missing_topics(seen: Sight) -> Iterator[Problem]:
         )
 
 
-def _incomplete(seen: Sight) -> Iterator[Problem]:
+def _incomplete(seen: PairView) -> Iterator[Problem]:
     base = chosen(seen)
     if base is None:
         return
@@ -357,12 +357,12 @@ def _incomplete(seen: Sight) -> Iterator[Problem]:
         )
 
 
-def _name(seen: Sight, generation: Generation, key: PartitionKey) -> str:
+def _name(seen: PairView, generation: Generation, key: PartitionKey) -> str:
     topic = seen.guarded_of(generation).topics.get(key.topic_id)
     return f"{topic[0]}-{key.partition}" if topic is not None else generation.name_of(key)
 
 
-def _disagreement(seen: Sight) -> Iterator[Problem]:
+def _disagreement(seen: PairView) -> Iterator[Problem]:
     said = {
         name: terms
         for name in seen.instances
@@ -380,7 +380,7 @@ def _disagreement(seen: Sight) -> Iterator[Problem]:
         )
 
 
-def _instances(seen: Sight) -> Iterator[Problem]:
+def _instances(seen: PairView) -> Iterator[Problem]:
     if seen.heard is None:
         return
     active = seen.active
@@ -408,7 +408,7 @@ def _instances(seen: Sight) -> Iterator[Problem]:
             yield from _troubles(seen, heard)
 
 
-def _troubles(seen: Sight, heard: LastHeard) -> Iterator[Problem]:
+def _troubles(seen: PairView, heard: LastHeard) -> Iterator[Problem]:
     name = heard.instance
     if heard.twin_at is not None and seen.lately(heard.twin_at):
         yield Problem(
@@ -432,7 +432,7 @@ def troubles_of(said: Heartbeat) -> tuple[str, ...]:
     return tuple(trouble for trouble in (failed, *named, said.failing, said.trouble) if trouble is not None)
 
 
-def _gaps(seen: Sight) -> Iterator[Problem]:
+def _gaps(seen: PairView) -> Iterator[Problem]:
     for gap in seen.gaps:
         yield Problem(
             fault=Fault.NOT_KNOWN,

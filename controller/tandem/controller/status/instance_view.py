@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import Position
-from tandem.backup_avro.documents.pause import in_force
 from tandem.controller.config import Config
 from tandem.controller.coordination import heads
 from tandem.controller.coordination.agreement import Terms
@@ -21,7 +20,7 @@ from tandem.controller.decision.observation import Policy, Role
 from tandem.controller.instance.guarded_cluster import as_guarded
 from tandem.controller.instance.store_watch import StoreView
 from tandem.controller.process import log
-from tandem.controller.status.pair_view import Brokers, Sight
+from tandem.controller.status.pair_view import Brokers, PairView, view_of_store
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
 from tandem.sink.pipeline import PipelineReport
 from tandem.sink.resource_limits import scarcity
@@ -143,28 +142,18 @@ def error_text(error: Exception | None) -> str | None:
     return log.redact(" ".join(why.split()))
 
 
-def stored_view(known: InstanceView) -> Sight | None:
+def stored_view(known: InstanceView) -> PairView | None:
     """Return what the last look at the store has shown, and nothing of instances and brokers; None before the first."""
-    view = known.store
-    if view is None:
+    if known.store is None:
         return None
-    return Sight(
-        at=known.at,
-        pair=known.identity.pair,
-        root=known.root,
-        instances=known.config.instances,
-        policy=known.policy,
-        generations=view.generations,
-        newest=view.newest,
-        damaged=view.damaged,
-        releases=view.releases,
-        pause=in_force(view.pause, known.at),
+    return replace(
+        view_of_store(known.store, config=known.config, policy=known.policy, root=known.root, at=known.at),
         lost_heads=known.lost_heads,
         published_under=known.published_under,
     )
 
 
-def pair_view(known: InstanceView) -> Sight | None:
+def pair_view(known: InstanceView) -> PairView | None:
     """Return what is known of the pair; None before the first look at the store.
 
     It is as what a command sees, but for pins and the logs' ends, and with what this instance would say of itself now:

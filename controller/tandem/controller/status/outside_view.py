@@ -1,6 +1,6 @@
 """Looking at a pair from outside, for commands: store and brokers are asked, each with a bound on time.
 
-Only the store is needed. What is seen goes into a `Sight`; what to make of it is `verdict`'s and `overview`'s.
+Only the store is needed. What is seen goes into a `PairView`; what to make of it is `verdict`'s and `overview`'s.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ import logging
 import time
 from dataclasses import dataclass, replace
 
-from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head
-from tandem.backup_avro.documents.pause import in_force
 from tandem.backup_avro.errors import ConfigError, TandemError
 from tandem.backup_avro.selection.coverage import Guarded
 from tandem.controller.config import Config
@@ -20,9 +18,10 @@ from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import partition_of
 from tandem.controller.coordination.topic_reader import Mailbox, NoTopicError, partition_count
 from tandem.controller.instance.guarded_cluster import is_restored
+from tandem.controller.instance.store_watch import StoreView
 from tandem.controller.instance.wiring import policy_of, store_settings, trust_of
 from tandem.controller.process.timed_call import Errand
-from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, Sight
+from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, PairView, view_of_store
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
 from tandem.sink.kafka.cluster.unique_keys import unique
@@ -41,23 +40,6 @@ _STORE_CONNECT_S = 3.0
 _STORE_READ_S = 10.0
 _STORE_ATTEMPTS = 2
 _EVERYTHING = "the instances and of the logs' ends"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chains:
-    """What the store has. `numbers` are those of all generations of which there is anything, ascending.
-
-    `generations` are the readable ones that are not wholly cleared; `damaged` says why others are not readable.
-    """
-
-    generations: tuple[Generation, ...]
-    numbers: tuple[int, ...]
-    damaged: dict[int, str]
-
-    @property
-    def newest(self) -> int:
-        """The highest number that was claimed, 0 if none."""
-        return self.numbers[-1] if self.numbers else 0
 
 
 def store_for_looking(config: Config, *, place: str = "store.root") -> ObjectStore:
@@ -82,11 +64,12 @@ def impatient_store(config: Config, *, place: str = "store.root") -> ObjectStore
     )
 
 
-def read_chains(reader: ChainReader) -> Chains:
+def read_chains(reader: ChainReader) -> StoreView:
     """Read on to the heads of all chains; one that is damaged costs no other. Raises the store's errors."""
+    began = time.monotonic()
     found = tuple(reader.refresh(tolerant=True))
     damaged = {number: str(error) for number, error in reader.damaged.items()}
-    return Chains(generations=found, numbers=tuple(reader.numbers), damaged=damaged)
+    return StoreView(began_mono=began, generations=found, numbers=tuple(reader.numbers), damaged=damaged)
 
 
 def look(
@@ -96,7 +79,7 @@ def look(
     s3_only: bool = False,
     reader: ChainReader | None = None,
     brokers_s: float | None = None,
-) -> Sight:
+) -> PairView:
     """Look once. Raises the store's errors; brokers that do not answer are named in the result instead.
 
     Who looks again and again hands over a `reader` that keeps what it read, so that only what is new is read. Brokers
@@ -109,7 +92,7 @@ def look(
         chains = read_chains(reader)
         held = pins.list_pins(store, config.pair) if chains.generations else []
         releases = ReleaseReader(store, config.pair).refresh(tolerant=True) if chains.generations else ()
-        newest_pause = PauseReader(store, config.pair).refresh()
+        pause = PauseReader(store, config.pair).refresh()
     finally:
         answer = _Answer() if asked is None else _awaited(asked, brokers_s, time.monotonic() - began)
     peers = answer.peers
@@ -117,20 +100,11 @@ def look(
     if missing(known, chains.generations, numbers=chains.numbers):
         # They may have been published after the chains were read; an entry is stored before it is.
         chains = read_chains(reader)
-    at = now_ms(store)
     lost = missing(known, chains.generations, numbers=chains.numbers)
-    return Sight(
-        at=at,
-        pair=config.pair,
-        root=store.url,
-        instances=config.instances,
-        policy=policy_of(config),
-        generations=chains.generations,
-        newest=chains.newest,
-        damaged=chains.damaged,
+    found = replace(chains, releases=releases, pause=pause)
+    return replace(
+        view_of_store(found, config=config, policy=policy_of(config), root=store.url, at=now_ms(store)),
         pins=held,
-        releases=releases,
-        pause=in_force(newest_pause, at),
         heard=None if peers is None else peers.last_heard(),
         requests=() if peers is None else peers.requests(),
         brokers=answer.brokers,

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage
-from tandem.backup_avro.documents.pause import Pause
+from tandem.backup_avro.documents.pause import Pause, in_force
 from tandem.backup_avro.documents.release import Release
 from tandem.backup_avro.selection.coverage import Guarded
+from tandem.controller.config import Config
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.coordination.peer_state import LastHeard
 from tandem.controller.decision import pair_rules
 from tandem.controller.decision.observation import Policy
+from tandem.controller.instance.store_watch import StoreView
 from tandem.sink.store.chain.pins import Pin
 
 
@@ -52,7 +54,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class PairView:
     """One look. `generations` are those that are readable and not wholly cleared, ascending; `newest` counts all.
 
     `damaged` says of the other ones why they can't be read. `heard` and `brokers` are None if not asked or not
@@ -135,6 +137,22 @@ class Sight:
             cluster_id=generation.claim.cluster_id,
             topics={t.topic_id: (t.name, t.partitions) for t in generation.topics.values() if not t.removed},
         )
+
+
+def view_of_store(store: StoreView, *, config: Config, policy: Policy, root: str, at: int) -> PairView:
+    """Return what one look at the store has shown, and nothing of instances and brokers."""
+    return PairView(
+        at=at,
+        pair=config.pair,
+        root=root,
+        instances=config.instances,
+        policy=policy,
+        generations=store.generations,
+        newest=store.newest,
+        damaged=store.damaged,
+        releases=store.releases,
+        pause=in_force(store.pause, at),
+    )
 
 
 def stands_at(generation: Generation) -> int | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tandem.controller.coordination.follow_handover import Following
     from tandem.controller.coordination.peer_state import LastHeard
     from tandem.controller.history.handover_progress import Plan, Standing
-    from tandem.controller.status.pair_view import Sight
+    from tandem.controller.status.pair_view import PairView
     from tandem.sink.store import ObjectStore
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -80,7 +80,7 @@ def failover(
 
 def take_turn(
     settings: Config,
-    whom: Callable[[Sight], str | None],
+    whom: Callable[[PairView], str | None],
     *,
     reason: str,
     force: bool,
@@ -114,7 +114,7 @@ def take_turn(
         store.close()
 
 
-def _look(settings: Config, store: ObjectStore) -> Sight:
+def _look(settings: Config, store: ObjectStore) -> PairView:
     """Return what is seen, if the brokers answer: without them nobody can be asked."""
     from tandem.controller.status.outside_view import look  # noqa: PLC0415 - Kafka and S3 are slow to import
 
@@ -159,7 +159,7 @@ def _question(asked: Plan) -> str:
 def _carry_out(
     settings: Config,
     store: ObjectStore,
-    seen: Sight,
+    seen: PairView,
     asked: Plan,
     *,
     reason: str,
