@@ -113,4 +113,22 @@ MISTAKES: tuple[Mistake, ...] = (
         old="self._last is not None or waited_s >= self._policy.liveness_timeout_s\n",
         new="self._last is not None\n",
     ),
+    Mistake(
+        name="a claim from before the clock was set back is still a build",
+        file="controller/tandem/controller/decision/pair_rules.py",
+        old="    if over or (generation.seq == 0 and not is_recent(generation.claim.at, now=now, policy=policy)):\n",
+        new="    if over or (generation.seq == 0 and now - generation.claim.at >= policy.liveness_timeout_s * 1000):\n",
+    ),
+    Mistake(
+        name="the last message of a former process ends its successor",
+        file="controller/tandem/controller/coordination/peer_state.py",
+        old="        if not leaves or known is None or known is newest:\n",
+        new="        if leaves or known is None or known is not None:\n",
+    ),
+    Mistake(
+        name="a number in a heartbeat may be anything",
+        file="controller/tandem/controller/coordination/heartbeat.py",
+        old="(number_in(text, most=LAST_GENERATION) for text in",
+        new="(int(text or 0) for text in",
+    ),
 )

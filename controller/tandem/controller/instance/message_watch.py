@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import Event
 from tandem.controller.config import Config
 from tandem.controller.coordination import agreement, heads
@@ -40,7 +41,7 @@ class MessageWatch:
         self.dispute: str | None = None
 
     @property
-    def lost_heads(self) -> tuple[heads.Head, ...]:
+    def lost_heads(self) -> tuple[Head, ...]:
         """The heads that were published and are not in the store."""
         return self._heads.lost
 
