@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.selection.coverage import Guarded
 from tandem.controller.config import Config
 from tandem.controller.decision.decide import Decision
-from tandem.controller.decision.observation import Observation, Peer, Role
+from tandem.controller.decision.observation import Observation, Role
 from tandem.controller.instance.execute import Executor
 from tandem.controller.instance.guarded_cluster import as_guarded
 from tandem.controller.instance.message_watch import MessageWatch
@@ -85,10 +86,8 @@ class Observer:
             generations=view.generations,
             newest=view.newest,
             guarded=self._guarded(view),
-            peer=Peer(
-                instance=peer.instance,
-                heard_mono=peer.heard_mono,
-                left=peer.left,
+            peer=replace(
+                peer,
                 progressed_mono=view.grew_mono.get(peer.instance),
                 progressed_before_mono=view.grew_before_mono.get(peer.instance),
             ),
@@ -136,7 +135,7 @@ class Observer:
             coordination_failing=parts.coordination.failing,
             reports=self._executor.runs.reports(),
             failing=self._executor.board.failing(),
-            uncovered=self._executor.tasks.uncovered,
+            uncovered=dict(self._executor.tasks.uncovered),  # tasks add to it meanwhile
             lost_heads=messages.lost_heads,
             published_under=dict(messages.published_under),
             terms=None if store is None else messages.terms(store),
