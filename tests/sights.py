@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -9,13 +10,17 @@ from build_backup import CLUSTER, PAIR, TopicSpec
 
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
 from tandem.backup_avro.selection.coverage import Guarded
-from tandem.controller.decision.observation import Policy
+from tandem.controller.config import Config
+from tandem.controller.coordination.peer_state import PeerState
+from tandem.controller.decision.observation import Policy, Role
+from tandem.controller.instance.store_watch import StoreView
+from tandem.controller.status.instance_view import InstanceView
 from tandem.controller.status.outside_view import read_chains
-from tandem.controller.status.pair_view import Brokers, Gap, Listener, LogEnd, Sight
+from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, PairView
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.chain.chain_writer import now_ms
+from tandem.sink.store.chain.chain_writer import Identity, now_ms
 
 LIVENESS_S = 60
 POLICY = Policy(
@@ -52,12 +57,39 @@ def message(
     return replace(made, **fields)  # type: ignore[arg-type]  # the caller names fields of the message
 
 
-def listening(*messages: CoordinationMessage) -> Listener:
+def listening(*messages: CoordinationMessage) -> PeerState:
     """What was heard after these messages, in this order."""
-    listener = Listener(("a", "b"))
+    peers = PeerState(pair=PAIR, instances=("a", "b"))
     for one in messages:
-        listener.take(one)
-    return listener
+        peers.note(one)
+    return peers
+
+
+def stored(store: ObjectStore) -> StoreView:
+    """What a look at a store shows an instance."""
+    reader = ChainReader(store, PAIR)
+    return StoreView(
+        began_mono=time.monotonic(),
+        generations=tuple(reader.refresh()),
+        numbers=tuple(reader.numbers),
+        grew_mono={},
+    )
+
+
+def known(config: Config, place: ObjectStore, /, **fields: object) -> InstanceView:
+    """What instance a knows that has read a store and heard nobody; `fields` are those of `InstanceView`."""
+    view = InstanceView(
+        config=config,
+        policy=POLICY,
+        identity=Identity(pair=PAIR, instance="a", incarnation="now", cluster_id=CLUSTER),
+        root=place.url,
+        peers=PeerState(pair=PAIR, instances=("a", "b"), incarnation="now"),
+        at=now_ms(place),
+        now_mono=time.monotonic(),
+        role=Role.ACTIVE,
+        store=stored(place),
+    )
+    return replace(view, **fields)  # type: ignore[arg-type]  # the caller names fields of the view
 
 
 def sight(
@@ -65,7 +97,7 @@ def sight(
     *,
     later_s: float = 0.0,
     heard_s: Mapping[str, float] | None = None,
-    listener: Listener | None = None,
+    listener: PeerState | None = None,
     topics: Sequence[TopicSpec] | None = None,
     ends: Mapping[tuple[str, int], int | tuple[int, int]] | None = None,
     missing: Sequence[str] = (),
@@ -73,7 +105,7 @@ def sight(
     retain: int = 0,
     retain_age_s: float = 0.0,
     gaps: tuple[Gap, ...] = (),
-) -> Sight:
+) -> PairView:
     """Look at a store `later_s` after now. `heard_s`: how long ago each instance sent its last heartbeat.
 
     With `topics` the brokers were asked too; `ends` are (last stable offset, high watermark) or both in one.
@@ -95,7 +127,7 @@ def sight(
             ends={key: LogEnd(stable=stable, high=high) for key, (stable, high) in pairs.items()},
             missing=tuple(missing),
         )
-    return Sight(
+    return PairView(
         at=at,
         pair=PAIR,
         root=store.url,
@@ -105,7 +137,7 @@ def sight(
         newest=chains.newest,
         damaged=chains.damaged,
         pins=pins.list_pins(store, PAIR),
-        voices=None if listener is None else listener.voices(),
+        heard=None if listener is None else listener.last_heard(),
         requests=() if listener is None else listener.requests(),
         brokers=brokers,
         gaps=gaps,

@@ -31,6 +31,7 @@ from tandem.backup_avro.errors import TandemError
 from tandem.controller.cli.inspect import coordination, describe, history, status
 from tandem.controller.cli.output.output import OutputFormat, document
 from tandem.controller.config import Config, loading
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic_reader import Letter, open_letter
 from tandem.controller.decision.observation import Role
 from tandem.controller.history.handover_progress import plan
@@ -44,7 +45,7 @@ from tandem.controller.metrics.wiring import page_of
 from tandem.controller.status import check as checks
 from tandem.controller.status.outside_view import look
 from tandem.controller.status.overview import Overview, overview
-from tandem.controller.status.pair_view import Listener, Sight
+from tandem.controller.status.pair_view import PairView
 from tandem.sink.store.chain import outcomes
 from tandem.sink.store.chain.chain_reader import ChainReader
 
@@ -257,17 +258,17 @@ def _shown(job: Job) -> object:
     return out.getvalue()
 
 
-def _sight(config: Config, store: MemoryStore, letters: list[Letter]) -> Sight:
+def _sight(config: Config, store: MemoryStore, letters: list[Letter]) -> PairView:
     reader = ChainReader(store, PAIR)
     seen = look(config, store, s3_only=True, reader=reader)
-    listener = Listener(config.instances)
+    listener = PeerState(pair=PAIR, instances=config.instances)
     for letter in letters:
         if letter.message is not None and letter.message.pair == PAIR:
-            listener.take(letter.message, appended_at=letter.appended_at)
-    heads = listener.heads(config.instances)
+            listener.note(letter.message, appended_at=letter.appended_at)
+    heads = listener.heads()
     return replace(
         seen,
-        voices=listener.voices(),
+        heard=listener.last_heard(),
         requests=listener.requests(),
         lost_heads=heads,
         published_under=listener.roots(heads),
@@ -290,7 +291,7 @@ def _history(store: MemoryStore) -> None:
         json.dumps(document("History", {"events": annals.happenings}), allow_nan=False)
 
 
-def _page(seen: Sight, found: Overview, ran: Any) -> None:
+def _page(seen: PairView, found: Overview, ran: Any) -> None:
     shown = content(found, me="a", turns=[turn_of(g) for g in seen.generations if g.seq], ran=ran)
     drawn = page(shown)
     for text in (drawn, report(shown)):

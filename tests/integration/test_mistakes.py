@@ -33,12 +33,12 @@ DAY_S = 86_400
 # Generation 2 is built, and stays incomplete until there is such a file.
 HELD = """
 import os
-from tandem.controller.instance.loop import Instance
-complete = Instance._complete
+from tandem.controller.instance.execute import Executor
+complete = Executor._complete
 def held(self, number, **how):
     if number == 1 or os.path.exists({file!r}):
         complete(self, number, **how)
-Instance._complete = held
+Executor._complete = held
 """
 
 

@@ -8,7 +8,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a restart goes on with every build there is",
         file="controller/tandem/controller/decision/decide.py",
-        old="    if any(g.number > number and _wanted(g, seen) for g in held):\n",
+        old="    if any(g.number > number and _wanted(g, seen, policy) for g in held):\n",
         new="    if any(g.number > number and g.complete for g in held):\n",
     ),
     Mistake(
@@ -31,8 +31,8 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="a request for a turn that nobody signed counts",
-        file="controller/tandem/controller/coordination/topic.py",
-        old="if message.pair != self._pair or (message.event is Event.ACTIVATE and not self._counts(message)):",
+        file="controller/tandem/controller/coordination/peer_state.py",
+        old="if message.pair != self._pair or not self._counts(message):",
         new="if message.pair != self._pair:",
     ),
     Mistake(
@@ -43,13 +43,13 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="a heartbeat from the future is a sign of life",
-        file="controller/tandem/controller/status/pair_view.py",
-        old="        return abs(self.at - at) < self.policy.liveness_timeout_s * 1000\n",
-        new="        return self.at - at < self.policy.liveness_timeout_s * 1000\n",
+        file="controller/tandem/controller/decision/pair_rules.py",
+        old="    return not left and abs(silent_s) < policy.liveness_timeout_s\n",
+        new="    return not left and silent_s < policy.liveness_timeout_s\n",
     ),
     Mistake(
         name="what a message says of its time counts for more than the brokers' word",
-        file="controller/tandem/controller/status/pair_view.py",
+        file="controller/tandem/controller/coordination/peer_state.py",
         old="        at = message.at if appended_at is None else min(message.at, appended_at)\n",
         new="        at = message.at\n",
     ),
@@ -85,7 +85,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="each hint has the store looked at",
-        file="controller/tandem/controller/instance/loop.py",
+        file="controller/tandem/controller/instance/message_watch.py",
         old="        if self._hurries.take(time.monotonic()):\n            self._watch.hurry()\n",
         new="        self._watch.hurry()\n",
     ),
@@ -110,8 +110,26 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="heads that never were keep an instance from its first decision",
         file="controller/tandem/controller/instance/loop.py",
-        old="        return self._mind_heads(view) or self._decided or waited_s >= self._policy.liveness_timeout_s\n",
-        new="        return self._mind_heads(view) or self._decided\n",
+        old="self._last is not None or waited_s >= self._policy.liveness_timeout_s\n",
+        new="self._last is not None\n",
+    ),
+    Mistake(
+        name="a claim from before the clock was set back is still a build",
+        file="controller/tandem/controller/decision/pair_rules.py",
+        old="    if over or (generation.seq == 0 and not is_recent(generation.claim.at, now=now, policy=policy)):\n",
+        new="    if over or (generation.seq == 0 and now - generation.claim.at >= policy.liveness_timeout_s * 1000):\n",
+    ),
+    Mistake(
+        name="the last message of a former process ends its successor",
+        file="controller/tandem/controller/coordination/peer_state.py",
+        old="        if not leaves or known is None or known is newest:\n",
+        new="        if leaves or known is None or known is not None:\n",
+    ),
+    Mistake(
+        name="a number in a heartbeat may be anything",
+        file="controller/tandem/controller/coordination/heartbeat.py",
+        old="(number_in(text, most=LAST_GENERATION) for text in",
+        new="(int(text or 0) for text in",
     ),
     Mistake(
         name="a page is read under a stranger's name",

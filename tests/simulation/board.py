@@ -9,7 +9,7 @@ from typing import Any
 from simulation import runtime
 from simulation.network import Network
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, decode, encode
-from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.coordination.peer_state import PeerState
 
 
 @dataclass(slots=True)
@@ -29,15 +29,15 @@ class Board:
 class Coordination:
     """Stands for `controller.coordination.topic.CoordinationTopic` in one process.
 
-    The bulletin behind it is the real one.
+    The fold behind it is the real one.
     """
 
     def __init__(
-        self, board: Board, network: Network, *, bulletin: Bulletin, identity: CoordinationMessage, wake: runtime.Event
+        self, board: Board, network: Network, *, peers: PeerState, identity: CoordinationMessage, wake: runtime.Event
     ) -> None:
         self._board = board
         self._network = network
-        self._bulletin = bulletin
+        self._peers = peers
         self._identity = identity
         self._wake = wake
         self.caught_up = False
@@ -86,7 +86,7 @@ class Coordination:
                 self.caught_up = True
             data, live = self._inbox.get()
             message = decode(data)
-            self._bulletin.take(message, live=live, now_mono=self._network.now)
+            self._peers.note(message, heard_mono=self._network.now if live else None)
             if live and message.event is not Event.PROGRESS:
                 self._wake.set()
 

@@ -24,8 +24,12 @@ from tandem.sink.write.merge_plan import MergeRules
 MODULES = (
     "tandem.controller.status.checkpoint_view",
     "tandem.controller.coordination.topic",
+    "tandem.controller.coordination.peer_state",
     "tandem.controller.process.timed_call",
     "tandem.controller.instance.loop",
+    "tandem.controller.instance.execute",
+    "tandem.controller.instance.message_watch",
+    "tandem.controller.instance.observe",
     "tandem.controller.instance.checkpoint_keeper",
     "tandem.controller.status.outside_view",
     "tandem.controller.coordination.pause_request",

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from unittest.mock import patch
 
 from alerting import History, Moments
@@ -21,8 +22,9 @@ from simulation.world import PAIR, wire
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.controller.instance.loop import Instance
 from tandem.controller.metrics.collector import Detail, Page
-from tandem.controller.metrics.instance_metrics import Results
+from tandem.controller.metrics.instance_metrics import BackupPictures, Picture, Results, picture_of
 
 _NAMES = ("a", "b")
 _WELL = Outcome(
@@ -39,6 +41,10 @@ _WELL = Outcome(
 )
 _AGE_S = 8.0
 """By then a trouble has been there for long enough; the rules of the test wait for 2 s."""
+
+
+def _picture(instance: Instance, backups: BackupPictures) -> Picture:
+    return picture_of(instance.look(), backups, instance.readings())
 
 
 class Scene(Stage):
@@ -61,6 +67,7 @@ class Scene(Stage):
             for name in _NAMES
         }
 
+        self._backups = {name: BackupPictures(name) for name in _NAMES}
         self.world.meters = lambda name: self._pages[name].tally.meters
 
     @property
@@ -83,7 +90,7 @@ class Scene(Stage):
         alive = []
         for name, life in self.world.alive.items():
             if life.instance is not None and life.ended is None:
-                self._pages[name].look = life.instance.picture
+                self._pages[name].look = partial(_picture, life.instance, self._backups[name])
                 alive.append(self._pages[name])
         self.history.scrape(alive)
 

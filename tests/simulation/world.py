@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, cast
 
 import tandem.controller.coordination.store_hints as telling_module
-import tandem.controller.instance.loop as instance_module
+import tandem.controller.instance.execute as execute_module
 import tandem.controller.status.checkpoint_view as checkpoints_module
 import tandem.controller.status.outside_view as lookout_module
 from simulation import client, janitor, patching, runtime
@@ -32,7 +32,7 @@ from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.selection import coverage
 from tandem.controller.config import Config
-from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.instance.guarded_cluster import as_guarded
 from tandem.controller.instance.loop import Instance
 from tandem.controller.instance.start import Parts
@@ -404,11 +404,11 @@ class World:
         )
         wake, stop = Event(), Event()
         store = Store(self.bucket, network)
-        bulletin = Bulletin(pair=PAIR, me=name, peer=config.peer_instance, incarnation=incarnation)
+        peers = PeerState(pair=PAIR, instances=config.instances, incarnation=incarnation)
         coordination = Coordination(
             self.board,
             network,
-            bulletin=bulletin,
+            peers=peers,
             identity=CoordinationMessage(
                 event=MessageKind.PROGRESS,
                 pair=PAIR,
@@ -432,7 +432,7 @@ class World:
                 store=store,
                 reader=ChainReader(store, PAIR),
                 cluster=cast("Any", Admin(self.cluster, network)),
-                bulletin=bulletin,
+                peers=peers,
                 coordination=cast("Any", coordination),
             )
             process.office = self.office
@@ -897,6 +897,6 @@ def wire() -> None:
     telling_module.send = cast("Any", client.send)
     lookout_module.ClusterAdmin = cast("Any", client.Client)
     lookout_module.partition_count = cast("Any", client.no_messages)
-    instance_module.RawFetcher = cast("Any", open_source)
-    instance_module.best_transcoder = cast("Any", lambda **_: Transcoder())
-    instance_module.Workers = cast("Any", Workers)
+    execute_module.RawFetcher = cast("Any", open_source)
+    execute_module.best_transcoder = cast("Any", lambda **_: Transcoder())
+    execute_module.Workers = cast("Any", Workers)

@@ -11,8 +11,9 @@ from sights import listening, message, sight
 
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
 from tandem.backup_avro.errors import DamagedError
-from tandem.controller.coordination.agreement import Terms, details, dispute, terms_in, topics_id
-from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.coordination.agreement import Terms, dispute, topics_id
+from tandem.controller.coordination.heartbeat import Heartbeat, heartbeat_in, message_fields
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.status.check import Limits, Severity, check
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
@@ -71,34 +72,43 @@ def test_the_order_in_the_file_is_no_difference() -> None:
 def test_what_is_said_is_understood(origin: str | None) -> None:
     """Both ways; an older release says nothing."""
     terms = replace(HERE, origin=origin)
-    assert terms_in(message(details=details(terms))) == terms
-    assert terms_in(message(details={"root": HERE.root})) is None
-    assert terms_in(message()) is None
+    assert heartbeat_in(message(details=details(terms))).terms == terms
+    assert heartbeat_in(message(details={"root": HERE.root})).terms is None
+    assert heartbeat_in(message()).terms is None
+
+
+def details(terms: Terms) -> dict[str, str]:
+    """What a heartbeat with these terms stores."""
+    return dict(message_fields(Heartbeat(terms=terms))["details"])
 
 
 def test_only_what_the_peer_says_now_counts() -> None:
     """Its last words before this process began may have been corrected since; one that left says nothing any more."""
-    bulletin = Bulletin(pair=PAIR, me="a", peer="b", incarnation="a-1")
+    peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1")
+
+    def terms() -> Terms | None:
+        heartbeat = peers.said_now("b")
+        return None if heartbeat is None else heartbeat.terms
 
     def said(event: Event = Event.PROGRESS, *, live: bool = True, **details: str) -> CoordinationMessage:
         return take(message(event, instance="b", incarnation="b-1", details=details), live=live)
 
     def take(one: CoordinationMessage, *, live: bool) -> CoordinationMessage:
-        bulletin.take(one, live=live, now_mono=1.0)
+        peers.note(one, heard_mono=1.0 if live else None)
         return one
 
-    assert bulletin.terms() is None
+    assert terms() is None
     said(live=False, **details(HERE))
-    assert bulletin.terms() is None
+    assert terms() is None
     said(**details(HERE))
-    assert bulletin.terms() == HERE
+    assert terms() == HERE
     said(Event.PASSIVATE)
-    assert bulletin.terms() == HERE
+    assert terms() == HERE
     take(message(instance="b", incarnation="b-2"), live=True)
-    assert bulletin.terms() is None
+    assert terms() is None
     said(**details(HERE))
     said(Event.LEAVING)
-    assert bulletin.terms() is None
+    assert terms() is None
 
 
 def test_the_first_claim_names_a_place() -> None:

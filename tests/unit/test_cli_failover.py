@@ -76,15 +76,15 @@ def test_what_it_costs_in_other_situations() -> None:
 def test_progress_in_words(stage: Stage, text: str) -> None:
     """One line a stage; while it is built, what the builder's heartbeat says of this generation."""
     beat = message(instance="b", generation=2, lag_records=7, details={"phase": "scanning", "base_remaining": "500"})
-    voice = listening(beat).voices()["b"]
+    voice = listening(beat).last_heard()["b"]
     assert failover._progress(at(stage), plan(), voice) == text
 
 
 def test_heartbeats_about_another_generation_are_not_progress() -> None:
     """A builder may still read an older generation: its figures are not those of the new one."""
-    voice = listening(message(instance="b", generation=1, lag_records=7)).voices()["b"]
+    voice = listening(message(instance="b", generation=1, lag_records=7)).last_heard()["b"]
     assert failover._progress(at(Stage.BUILDING), plan(), voice) == "b builds generation 2"
-    silent = listening(message(Event.CATCHING_UP, instance="b", generation=2)).voices()["b"]
+    silent = listening(message(Event.CATCHING_UP, instance="b", generation=2)).last_heard()["b"]
     assert failover._progress(at(Stage.BUILDING), plan(), silent) == "b builds generation 2"
 
 

@@ -13,7 +13,8 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
 from tandem.controller.coordination import topic as coordination
-from tandem.controller.coordination.topic import Bulletin, CoordinationTopic
+from tandem.controller.coordination.peer_state import PeerState
+from tandem.controller.coordination.topic import CoordinationTopic
 from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
 
 ME = CoordinationMessage(
@@ -80,7 +81,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Iterator[CoordinationTopic]:
         topic="_c",
         replication_factor=1,
         admin=admin,
-        bulletin=Bulletin(pair="p", me="a", peer="b", incarnation="i"),
+        peers=PeerState(pair="p", instances=("a", "b"), incarnation="i"),
         identity=ME,
     )
     yield made

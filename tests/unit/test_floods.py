@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import urllib.error
 import urllib.request
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +16,13 @@ from structlog.testing import capture_logs
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.signatures import Signer
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, encode, message_key
-from tandem.controller.coordination.topic import Bulletin, CoordinationTopic, parse
+from tandem.controller.coordination.peer_state import PeerState
+from tandem.controller.coordination.topic import CoordinationTopic, parse
 from tandem.controller.http import health
 from tandem.controller.instance.checkpoint_keeper import Keeper
 from tandem.controller.instance.loop import Instance
-from tandem.sink.rates import LINES, TokenBucket
+from tandem.controller.instance.message_watch import MessageWatch
+from tandem.sink.rates import LINES
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.signed_store import SignedStore
 from tandem.sink.store.store_settings import StoreSettings
@@ -85,9 +88,9 @@ def test_junk_on_the_topic_is_a_few_lines(key: bytes) -> None:
 
 def test_messages_wake_an_instance_at_a_rate() -> None:
     """It looks every second anyway; a thousand messages once had it look a thousand times."""
-    bulletin = Bulletin(pair="p", me="a", peer="b", incarnation="i")
+    peers = PeerState(pair="p", instances=("a", "b"), incarnation="i")
     nothing: Any = None
-    topic = CoordinationTopic({}, topic="_c", replication_factor=1, admin=nothing, bulletin=bulletin, identity=ME)
+    topic = CoordinationTopic({}, topic="_c", replication_factor=1, admin=nothing, peers=peers, identity=ME)
     wake: Any = Counter()
     topic._wake = wake
     for number in range(1000):
@@ -95,35 +98,35 @@ def test_messages_wake_an_instance_at_a_rate() -> None:
         topic._take(record(instance="b", incarnation="2"), live=True)
         topic._take(record(pair="other", event=Event.PAUSE), live=True)
     assert 1 <= wake.count <= 12
-    assert bulletin.peer().heard_mono is not None, "a heartbeat is heard in a flood as well"
+    assert peers.peer("b").heard_mono is not None, "a heartbeat is heard in a flood as well"
 
 
 def test_hints_have_the_store_looked_at_at_a_rate() -> None:
     """Each PAUSE once had all chains, pauses and releases asked for: twenty times the requests."""
-    bulletin, watch, now = Bulletin(pair="p", me="a", peer="b", incarnation="i"), Counter(), 0.0
-    it: Any = SimpleNamespace(
-        _parts=SimpleNamespace(bulletin=bulletin), _watch=watch, _hints=frozenset(), _hurries=TokenBucket(3, 1e9)
-    )
-    it._hurry_for_a_hint = lambda: Instance._hurry_for_a_hint(it)
+    peers, watch, now = PeerState(pair="p", instances=("a", "b"), incarnation="i"), Counter(), 0.0
+    never: Any = SimpleNamespace(coordination=SimpleNamespace(heartbeat_interval=timedelta(days=1)))
+    parts: Any = SimpleNamespace(peers=peers)
+    store: Any = watch
+    it = MessageWatch(never, parts, store)
     for number in range(500):
         message = parse(record(instance=f"x{number}", event=Event.PAUSE, request_id=str(number)))
         assert message is not None
-        bulletin.take(message, live=True, now_mono=now)
-        Instance._mind_hints(it)
+        peers.note(message, heard_mono=now)
+        it.mind_hints()
     assert watch.count == 3
 
 
 def test_heads_that_never_were_hold_nobody_up() -> None:
     """One at each look, under the peer's name, kept an instance from its first decision for 256 looks at the store."""
     it: Any = SimpleNamespace(
-        _mind_heads=lambda _: False,
-        _decided=False,
-        _started=time.monotonic(),
+        _messages=SimpleNamespace(mind_heads=lambda _: False),
+        _last=None,
+        _observer=SimpleNamespace(started_mono=time.monotonic()),
         _policy=SimpleNamespace(liveness_timeout_s=60),
     )
     view: Any = None
     assert not Instance._knows_heads(it, view)
-    it._started -= 60
+    it._observer.started_mono -= 60
     assert Instance._knows_heads(it, view)
 
 

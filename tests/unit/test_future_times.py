@@ -8,10 +8,9 @@ from doubles import MemoryStore
 from sights import LIVENESS_S, listening, message, sight
 
 from tandem.backup_avro.documents.coordination_message import Event
-from tandem.controller.coordination.topic import Bulletin, appended_at
+from tandem.controller.coordination.topic import appended_at
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import Overview, overview
-from tandem.controller.status.pair_view import Listener
 from tandem.sink.store.chain.chain_writer import now_ms
 
 YEAR_S = 365 * 86_400
@@ -79,17 +78,14 @@ def test_two_processes_are_not_seen_for_ever(store: MemoryStore) -> None:
 
 def test_the_brokers_time_counts_where_they_say_it() -> None:
     """What was appended an hour ago is an hour old, whatever it says; one that came late is as old as it says."""
-    listener = Listener(("a", "b"))
-    listener.take(message(instance="a", at=9_000), appended_at=4_000)
-    listener.take(message(instance="b", at=3_000), appended_at=4_000)
-    assert {name: voice.at for name, voice in listener.voices().items()} == {"a": 4_000, "b": 3_000}
-    bulletin = Bulletin(pair=message().pair, me="a", peer="b", incarnation="x")
-    bulletin.take(message(instance="b", at=9_000), live=True, now_mono=1.0, appended_at=4_000)
-    bulletin.take(message(Event.COMPLETE, instance="b", at=9_000), live=True, now_mono=1.0)
-    assert {key[1]: said.at for key, said in bulletin.latest().items()} == {
-        Event.PROGRESS: 4_000,
-        Event.COMPLETE: 9_000,
-    }
+    peers = listening()
+    peers.note(message(instance="a", at=9_000), appended_at=4_000)
+    peers.note(message(instance="b", at=3_000), appended_at=4_000)
+    assert {name: one.at for name, one in peers.last_heard().items()} == {"a": 4_000, "b": 3_000}
+    asked = message(Event.ACTIVATE, instance="cli", at=9_000, target="a", generation=2)
+    peers.note(asked, appended_at=4_000)
+    assert [one.at for one in peers.requests()] == [4_000]
+    assert [one.at for one in peers.activations()] == [9_000], "it is what was signed, and compared with a pause"
 
 
 class _Record:

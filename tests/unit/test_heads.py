@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
-from sights import listening, message, sight
+from sights import message, sight
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.generation import Generation
@@ -21,7 +21,8 @@ from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.controller.cli.main import run
 from tandem.controller.coordination import agreement, heads
 from tandem.controller.coordination.bounded_memory import HEADS
-from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.coordination.heartbeat import HEAD_SHA256, Heartbeat, head_fields, heartbeat_in, message_fields
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
 from tandem.sink.store import ObjectStore, StoreSettings, open_store
@@ -156,37 +157,41 @@ def test_a_chain_that_was_written_anew_is_another_one(store: MemoryStore) -> Non
     assert 1 in reader.damaged
 
 
+def head_details(state: Generation) -> dict[str, str]:
+    """What a message with a head stores."""
+    return dict(head_fields(Head.of(state))["details"])
+
+
 def published(state: Generation, **fields: object) -> CoordinationMessage:
     """A heartbeat with a head."""
-    found = message(instance="a", at=1, generation=state.number, chain_seq=state.seq, details=heads.details(state))
+    found = message(instance="a", at=1, generation=state.number, chain_seq=state.seq, details=head_details(state))
     return replace(found, **fields)  # type: ignore[arg-type]  # the caller names fields
 
 
 def test_messages_publish_heads_and_junk_is_none(store: MemoryStore) -> None:
     """The topic is open to whoever may write to it, and to older releases."""
     state = backup(store).writer.state
-    assert heads.head_in(published(state)) == head_of(state)
+    assert heartbeat_in(published(state)).head == head_of(state)
     for wrong in (
         published(state, details={}),
-        published(state, details={heads.DETAIL: "no hash"}),
+        published(state, details={HEAD_SHA256: "no hash"}),
         published(state, generation=None),
         published(state, chain_seq=None),
         published(state, generation=0),
         published(state, chain_seq=-1),
     ):
-        assert heads.head_in(wrong) is None
+        assert heartbeat_in(wrong).head is None
 
 
-def test_the_board_and_a_listener_remember_heads_of_the_pair(store: MemoryStore) -> None:
+def test_heads_of_the_pair_are_remembered(store: MemoryStore) -> None:
     """Of the two instances alone, and the longest one, whatever is heard later."""
     state = backup(store).writer.state
     newest, older = published(state), published(state, chain_seq=2)
-    board = Bulletin(pair=newest.pair, me="a", peer="b", incarnation="x")
+    board = PeerState(pair=newest.pair, instances=("a", "b"), incarnation="x")
     foreign = published(state, instance="somebody", chain_seq=99)
     for one in (newest, older, foreign):
-        board.take(one, live=True, now_mono=0.0)
+        board.note(one, heard_mono=0.0)
     assert board.heads() == (head_of(state),)
-    assert listening(newest, older, foreign).heads(["a", "b"]) == (head_of(state),)
 
 
 def test_what_the_store_lacks_of_what_was_published(store: MemoryStore) -> None:
@@ -200,30 +205,36 @@ def test_what_the_store_lacks_of_what_was_published(store: MemoryStore) -> None:
     assert heads.missing([unknown], [state], numbers=[1, 2]) == ()
 
 
+def root_of(peers: PeerState, head: Head) -> str | None:
+    """Under which root a head was published, as far as is known."""
+    return peers.roots([head]).get(head.generation)
+
+
 def test_what_was_published_under_another_root_names_both(store: MemoryStore) -> None:
-    """By the board and by a listener, whoever says the root first or last; also once the new place is further on."""
+    """Whoever says the root first or last; also once the new place is further on."""
     state = backup(store).writer.state
     head = head_of(state)
     old, new = (
-        agreement.details(agreement.Terms(root=root, origin=None, topics="t")) for root in ("s3://old/x", "s3://new/y")
+        message_fields(Heartbeat(terms=agreement.Terms(root=root, origin=None, topics="t")))["details"]
+        for root in ("s3://old/x", "s3://new/y")
     )
-    heard = [published(state, event=Event.COMPLETE), published(state, details={**heads.details(state), **old})]
+    heard = [published(state, event=Event.COMPLETE), published(state, details={**head_details(state), **old})]
     for messages in (heard, heard[::-1]):
-        board = Bulletin(pair=PAIR, me="a", peer="b", incarnation="mine")
+        board = PeerState(pair=PAIR, instances=("a", "b"), incarnation="mine")
         for one in messages:
-            board.take(one, live=False, now_mono=0.0)
-        assert (board.heads(), board.root_of(head)) == ((head,), "s3://old/x")
-        assert board.root_of(replace(head, seq=head.seq - 1)) == "s3://old/x", "one that others followed"
-        assert board.root_of(replace(head, seq=head.seq + 1)) is None
-        assert listening(*messages).roots([head, replace(head, generation=9)]) == {1: "s3://old/x"}
+            board.note(one)
+        assert (board.heads(), root_of(board, head)) == ((head,), "s3://old/x")
+        assert root_of(board, replace(head, seq=head.seq - 1)) == "s3://old/x", "one that others followed"
+        assert root_of(board, replace(head, seq=head.seq + 1)) is None
+        assert board.roots([head, replace(head, generation=9)]) == {1: "s3://old/x"}
         # Another chain of that number, which is longer by now; what is missed is the head of before.
         for details in ({}, new):
             later = {"head_sha256": SHA, **details}
-            board.take(published(state, chain_seq=99, details=later), live=True, now_mono=1.0)
+            board.note(published(state, chain_seq=99, details=later), heard_mono=1.0)
         assert board.heads() == (Head(generation=1, seq=99, sha256=SHA),)
-        assert board.root_of(board.heads()[0]) == "s3://new/y"
-        assert board.root_of(head) == board.root_of(replace(head, seq=head.seq - 1)) == "s3://old/x"
-        assert board.root_of(replace(head, seq=98)) == "s3://new/y"
+        assert root_of(board, board.heads()[0]) == "s3://new/y"
+        assert root_of(board, head) == root_of(board, replace(head, seq=head.seq - 1)) == "s3://old/x"
+        assert root_of(board, replace(head, seq=98)) == "s3://new/y"
 
 
 def test_a_root_that_was_changed_for_both_is_told(store: MemoryStore) -> None:
@@ -249,12 +260,10 @@ def test_what_a_heartbeat_says_of_lost_heads() -> None:
     """Nothing without any; roots that are not this one, once each, a few at most."""
     lost = [Head(generation=number, seq=5, sha256=SHA) for number in (1, 2)]
     said = "entries that were published are not in the store: 5 of generation 1, 5 of generation 2"
-    assert heads.summary([], ["s3://x"]) == {}
-    assert heads.summary(lost, []) == {"rolled_back": said}
+    assert heads.summary([], ["s3://x"]) is None
+    assert heads.summary(lost, []) == said
     roots = ["s3://b", "s3://a", "s3://b", "s3://d", "s3://c"]
-    assert heads.summary(lost, roots) == {
-        "rolled_back": f"{said}; they were published by who stored under s3://a, s3://b, s3://c"
-    }
+    assert heads.summary(lost, roots) == f"{said}; they were published by who stored under s3://a, s3://b, s3://c"
 
 
 def test_status_names_a_bucket_that_was_put_back(store: MemoryStore) -> None:

@@ -10,8 +10,8 @@ from sights import listening, message, sight
 
 from tandem.backup_avro.chain.entries import StoredObject
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
-from tandem.controller.coordination import lost_objects
-from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.coordination.heartbeat import Heartbeat, heartbeat_in, message_fields
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.status.check import Limits, Severity, check
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
@@ -40,37 +40,49 @@ def test_the_error_names_what_is_lost_and_what_to_do() -> None:
     assert lost(1, 2).args[0].endswith("has lost objects: object-0 is missing")
 
 
+def details(*errors: CoverLostError) -> dict[str, str]:
+    """What a heartbeat stores while generations, by number, are kept because of these."""
+    said = Heartbeat(
+        objects_lost="; ".join(sorted(str(error.args[0]) for error in errors)),
+        objects_lost_of=frozenset(error.generation for error in errors),
+    )
+    return dict(message_fields(said)["details"])
+
+
 def test_a_heartbeat_says_whose_objects_are_lost() -> None:
     """For people in sentences, for the other instance in numbers."""
-    assert lost_objects.details({}) == {}
-    said = lost_objects.details({3: lost(3, 4), 1: lost(1, 4), 2: lost(2, 9)})
-    assert lost_objects.generations_in(message(details=said)) == {4, 9}
-    assert said[lost_objects.LOST].startswith("generation 1 is kept")
-    assert lost_objects.sentences({1: lost(1, 2)}) == (str(lost(1, 2).args[0]),)
+    assert message_fields(Heartbeat())["details"] == {}
+    said = heartbeat_in(message(details=details(lost(3, 4), lost(1, 4), lost(2, 9))))
+    assert said.objects_lost_of == {4, 9}
+    assert str(said.objects_lost).startswith("generation 1 is kept")
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "2.5", "²", "1" * 100_000])
 def test_whoever_can_write_to_the_topic_can_say_anything(text: str) -> None:
     """It is no number of a generation, and nothing breaks."""
-    assert lost_objects.generations_in(message(details={"objects_lost_of": text})) == frozenset()
+    assert heartbeat_in(message(details={"objects_lost_of": text})).objects_lost_of == frozenset()
 
 
 def test_only_what_the_peers_living_process_says_counts() -> None:
     """Whoever was restarted or left looks again by itself."""
-    bulletin = Bulletin(pair="shop", me="a", peer="b", incarnation="a-1")
-    told = lost_objects.details({1: lost(1, 2)})
+    peers = PeerState(pair="shop", instances=("a", "b"), incarnation="a-1")
+    told = details(lost(1, 2))
+
+    def losses() -> frozenset[int]:
+        said = peers.said_now("b")
+        return frozenset() if said is None else said.objects_lost_of
 
     def heard(event: Event = Event.PROGRESS, *, live: bool = True, name: str = "b") -> frozenset[int]:
         said: CoordinationMessage = message(event, instance=name, details=told if event is Event.PROGRESS else {})
-        bulletin.take(said, live=live, now_mono=1.0)
-        return bulletin.losses()
+        peers.note(said, heard_mono=1.0 if live else None)
+        return losses()
 
-    assert bulletin.losses() == frozenset()
+    assert losses() == frozenset()
     assert heard(live=False) == frozenset()
     assert heard(name="a") == frozenset()
     assert heard() == {2}
-    bulletin.take(message(instance="b"), live=True, now_mono=2.0)
-    assert bulletin.losses() == frozenset(), "it does not miss them any more"
+    peers.note(message(instance="b"), heard_mono=2.0)
+    assert losses() == frozenset(), "it does not miss them any more"
     heard()
     assert heard(Event.LEAVING) == frozenset()
 
@@ -82,7 +94,7 @@ def test_status_and_check_tell_people() -> None:
     backup.commit(records("t", 0, range(3)))
     backup.complete()
     at = now_ms(store)
-    voices = [message(instance="a", at=at, details=lost_objects.details({1: lost(1, 2)})), message(instance="b", at=at)]
+    voices = [message(instance="a", at=at, details=details(lost(1, 2))), message(instance="b", at=at)]
     found = overview(sight(store, listener=listening(*voices)))
     problem = next(one for one in found.problems if one.fault is Fault.OBJECTS_LOST)
     assert problem.message == f"a: {lost(1, 2).args[0]}"

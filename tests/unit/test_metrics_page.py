@@ -19,7 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from sights import message, sight
 
 from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind, Scope, Unsettled
-from tandem.controller.coordination.topic import Bulletin, CoordinationTopic
+from tandem.controller.coordination.peer_state import PeerState
+from tandem.controller.coordination.topic import CoordinationTopic
 from tandem.controller.decision.observation import Role
 from tandem.controller.instance.store_watch import last_handover_ms
 from tandem.controller.metrics.catalogue import COMMON, METRICS
@@ -314,7 +315,7 @@ def test_the_coordination_topic_fails_until_it_was_read_and_takes_messages() -> 
         topic="coordination",
         replication_factor=1,
         admin=cast("ClusterAdmin", None),
-        bulletin=Bulletin(pair=PAIR, me="a", peer="b", incarnation="a-1"),
+        peers=PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1"),
         identity=identity,
     )
     assert topic.failing

@@ -202,6 +202,22 @@ def test_silent_active(store: ObjectStore) -> None:
     assert "b is alive and takes over by itself" in found.problems[0].remedy
 
 
+def test_a_silent_active_of_a_store_whose_clock_was_set_back(store: ObjectStore) -> None:
+    """An entry that is dated tomorrow says no more of life than one of yesterday; its age once counted as none."""
+    completed(store)
+    found = overview(sight(store, later_s=-86_400, heard_s={"a": 190, "b": 1}))
+    assert faults(found) == [Fault.ACTIVE_SILENT]
+    assert "the last entry of generation 1 is dated 1d in the future" in found.problems[0].message
+
+
+def test_a_claim_from_before_the_clock_was_set_back_is_nobody_s_build(store: ObjectStore) -> None:
+    """An instance claims the next number at once, so status must not say for a day that this one is being built."""
+    Backup.claim(store, topics=[ORDERS])
+    store.delete([layout.entry_key(PAIR, 1, 1)])
+    found = overview(sight(store, later_s=-86_400))
+    assert "none is being built" in found.problems[0].message
+
+
 def test_silent_active_with_a_silent_peer(store: ObjectStore) -> None:
     """Nobody is promised to take over: the process is to be started again."""
     completed(store)

@@ -18,12 +18,12 @@ from sights import LIVENESS_S, listening, message, sight
 from tandem.backup_avro.chain.entries import Kind
 from tandem.backup_avro.documents.coordination_message import Event
 from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.history.turns import turn_of
 from tandem.controller.http.page.content import ROWS, Content, Freshness, content
 from tandem.controller.http.page.render import _marked, page, policy, report
 from tandem.controller.status.overview import overview
-from tandem.controller.status.pair_view import Listener, Sight
-from tandem.sink.process import log
+from tandem.controller.status.pair_view import PairView
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.pins import Pin
 
@@ -47,7 +47,7 @@ def built(
     return backup
 
 
-def heard(chains: MemoryStore, a: str = "Active", b: str | None = "Passive", **details: str) -> Listener:
+def heard(chains: MemoryStore, a: str = "Active", b: str | None = "Passive", **details: str) -> PeerState:
     """Both instances, or one, a second ago; `details` are a's."""
     at = now_ms(chains)
     said = [message(instance="a", at=at - 1000, state=a, generation=1, lag_records=3, details=details)]
@@ -56,14 +56,14 @@ def heard(chains: MemoryStore, a: str = "Active", b: str | None = "Passive", **d
     return listening(*said)
 
 
-def shown(seen: Sight, **more: object) -> Content:
+def shown(seen: PairView, **more: object) -> Content:
     """The content as an instance puts it together."""
     turns = [turn_of(generation) for generation in seen.generations if generation.seq]
     fields: dict[str, object] = {"me": "a", "turns": turns, "ran": dict.fromkeys(OutcomeKind), **more}
     return content(overview(seen), **fields)  # type: ignore[arg-type]  # names of its arguments
 
 
-def drawn(seen: Sight, **more: object) -> Page:
+def drawn(seen: PairView, **more: object) -> Page:
     return checked(page(shown(seen, **more)))
 
 

@@ -13,44 +13,26 @@ from typing import Any
 import pytest
 from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from html_check import checked
-from sights import POLICY, message, sight
+from sights import known, message, stored
 
 from tandem.backup_avro.documents.coordination_message import Event
 from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.selection.coverage import Guarded
 from tandem.controller.cli.main import run
 from tandem.controller.config import Config, load
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.http.page import page_source
 from tandem.controller.http.page.page_source import PageSource
-from tandem.controller.instance.store_watch import StoreView
-from tandem.controller.status.instance_view import own_sight, stored_sight
-from tandem.controller.status.overview import overview
-from tandem.controller.status.pair_view import Brokers, LogEnd, Sight
+from tandem.controller.status.instance_view import InstanceView, pair_view
+from tandem.controller.status.pair_view import Brokers, LogEnd
+from tandem.sink.kafka.cluster.guarded_topics import Denied, GuardedTopics
 from tandem.sink.store import ObjectStore, StoreTransientError, open_store
 from tandem.sink.store.chain import pins
-from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 
 ORDERS = TopicSpec("orders", partitions=2)
+Look = Callable[[], InstanceView]
 SOON_S = 20.0
-
-
-class Watched:
-    """What an instance knows, from a store that was read once."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        reader = ChainReader(store, PAIR)
-        self.view = StoreView(
-            began_mono=time.monotonic(),
-            generations=tuple(reader.refresh()),
-            numbers=tuple(reader.numbers),
-            grew_mono={},
-        )
-        self.seen: Sight | None = sight(store, heard_s={"a": 1, "b": 1}, topics=[ORDERS])
-
-    def sight(self) -> Sight | None:
-        """What it knows."""
-        return self.seen
 
 
 @pytest.fixture
@@ -64,8 +46,12 @@ def store(tmp_path: Path) -> ObjectStore:
 
 
 @pytest.fixture
-def watched(store: ObjectStore) -> Watched:
-    return Watched(store)
+def watched(config: Config, store: ObjectStore) -> Look:
+    """What an instance knows that has read its store once and has heard its peer."""
+    peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="now")
+    peers.note(message(instance="b", at=now_ms(store) - 1000, state="Passive"))
+    view = known(config, store, peers=peers, topics=GuardedTopics(topics=(ORDERS.topic(),)))
+    return lambda: view
 
 
 @pytest.fixture
@@ -84,7 +70,7 @@ def config(file: Path) -> Config:
 
 
 @pytest.fixture
-def asked(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def asked(watched: Look, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """Stands in for the brokers, and for what is asked of the store: counts, and hangs while `hang` is set."""
     del watched  # made before: its own looks are not counted
     told: dict[str, Any] = {"brokers": 0, "store": 0, "gate": threading.Event(), "error": None}
@@ -116,7 +102,7 @@ def test_it_starts_with_a_page_and_an_empty_history(config: Config) -> None:
     site.close()
 
 
-def test_the_page_has_what_was_looked_up(config: Config, watched: Watched, asked: dict[str, Any]) -> None:
+def test_the_page_has_what_was_looked_up(config: Config, watched: Look, asked: dict[str, Any]) -> None:
     """Ends of logs, the last runs, the turns; and its policy is its own."""
     site = PageSource(config)
     site.show(watched)
@@ -130,7 +116,7 @@ def test_the_page_has_what_was_looked_up(config: Config, watched: Watched, asked
     site.close()
 
 
-def test_a_crowd_draws_one_page(config: Config, watched: Watched, asked: dict[str, Any]) -> None:
+def test_a_crowd_draws_one_page(config: Config, watched: Look, asked: dict[str, Any]) -> None:
     """Twenty at once get the same one, for one look at store and brokers."""
     site = PageSource(config)
     site.show(watched)
@@ -147,7 +133,7 @@ def test_a_crowd_draws_one_page(config: Config, watched: Watched, asked: dict[st
 
 
 def test_while_a_page_is_drawn_the_last_one_will_do(
-    config: Config, watched: Watched, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    config: Config, watched: Look, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Connections are few, and probes need one: nobody waits for a page that is being drawn, unless the last is old."""
     del asked
@@ -169,7 +155,7 @@ def test_while_a_page_is_drawn_the_last_one_will_do(
 
 
 def test_store_and_brokers_hang_and_the_page_comes(
-    config: Config, watched: Watched, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    config: Config, watched: Look, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within seconds, with what the instance knows by itself; what is not known is said."""
     monkeypatch.setattr(page_source, "_PAGE_S", 0.0)
@@ -191,7 +177,7 @@ def test_store_and_brokers_hang_and_the_page_comes(
 
 
 def test_trouble_is_said_beside_what_was_known(
-    config: Config, watched: Watched, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    config: Config, watched: Look, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last answer stays, with its age and why there is no newer one."""
     monkeypatch.setattr(page_source, "_PAGE_S", 0.0)
@@ -208,7 +194,11 @@ def test_trouble_is_said_beside_what_was_known(
 
 
 def test_the_history_is_that_of_the_command(
-    config: Config, watched: Watched, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    config: Config,
+    watched: Look,
+    file: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The same document, with what is still unread beside it."""
     for name in ("TANDEM_CONFIG", "TANDEM_DEBUG"):
@@ -225,50 +215,46 @@ def test_the_history_is_that_of_the_command(
     assert told.keys() - by_command.keys() == {"unread", "trouble"}
 
 
-def test_what_an_instance_knows_of_its_pair(config: Config, store: ObjectStore, watched: Watched) -> None:
+def test_what_an_instance_knows_of_its_pair(config: Config, store: ObjectStore) -> None:
     """It is alive whatever the topic says; the peer is as heard; topics that do not exist are named."""
-    view = replace(watched.view, damaged={7: "torn"})
     at = now_ms(store)
-    topic = ORDERS.topic()
-    heard = [
-        message(instance="b", at=at - 2000, state="Passive"),
+    orders = ORDERS.topic()
+    here = known(config, store, store=replace(stored(store), damaged={7: "torn"}))
+    here = replace(here, topics=GuardedTopics(topics=(orders,)))
+    for one in (
         message(instance="a", incarnation="before", at=at - 900_000, state="Active"),
         message(Event.LEAVING, instance="a", incarnation="before", at=at - 800_000),
+        message(instance="b", at=at - 2000, state="Passive"),
         message(Event.ACTIVATE, instance="operator", at=at, target="b", generation=2, reason="rotation"),
-    ]
-    stored = stored_sight(config, view, at=at, root=store.url, policy=POLICY)
-    seen = own_sight(
-        config,
-        stored,
-        heard=reversed(heard),
-        own=message(instance="a", incarnation="now", at=at, state="Active"),
-        guarded=Guarded(cluster_id=CLUSTER, topics={topic.topic_id: (topic.name, 2)}),
-        restored=("orders.restored",),
-    )
-    assert any(note.startswith("restores created orders.restored: not backed up") for note in overview(seen).notes)
+    ):
+        here.peers.note(one)
+    seen = pair_view(here)
+    assert seen is not None
     assert seen.alive("a")
     assert seen.alive("b")
-    voice = seen.voice("a")
-    assert voice is not None
-    assert (voice.incarnation, voice.left, voice.twin_at) == ("now", False, None)
+    mine = seen.last_heard("a")
+    assert mine is not None
+    assert (mine.incarnation, mine.left, mine.twin_at) == ("now", False, None)
     assert [asked.target for asked in seen.pending] == ["b"]
-    assert (
-        seen.brokers == Brokers(guarded=seen.brokers.guarded, missing=("missing",), restored=("orders.restored",))
-        if seen.brokers
-        else False
-    )
+    guarded = Guarded(cluster_id=CLUSTER, topics={orders.topic_id: (orders.name, 2)})
+    assert seen.brokers == Brokers(guarded=guarded, missing=("missing",))
     assert dict(seen.damaged) == {7: "torn"}
-    denied = Guarded(cluster_id=CLUSTER, topics={topic.topic_id: (topic.name, 2)}, denied=frozenset({"missing"}))
-    refused = own_sight(config, stored, heard=[], own=message(instance="a", at=at), guarded=denied)
-    assert refused.brokers == Brokers(guarded=denied), "nobody may say that it does not exist"
-    unseen = own_sight(config, stored, heard=[], own=message(instance="a", at=at), guarded=None)
+    denied = GuardedTopics(topics=(orders,), denied=(Denied(name="missing", why="grant it"),))
+    refused = pair_view(replace(here, topics=denied))
+    assert refused is not None
+    assert refused.brokers == Brokers(guarded=replace(guarded, denied=frozenset({"missing"}))), "it may exist"
+    unseen = pair_view(replace(here, brokers_trouble="no answer", peers=known(config, store).peers))
+    assert unseen is not None
     assert unseen.brokers is None
     assert unseen.alive("b") is False
+    assert pair_view(replace(here, store=None)) is None
 
 
-def test_a_pause_is_seen_as_long_as_it_lasts(config: Config, store: ObjectStore, watched: Watched) -> None:
+def test_a_pause_is_seen_as_long_as_it_lasts(config: Config, store: ObjectStore) -> None:
     """As a command sees it: the page says it too."""
     pause = Pause(number=1, pair=config.pair, at=1000, until=5000, by="me", reason="upgrade")
-    view = replace(watched.view, pause=pause)
-    for at, seen in ((4999, pause), (5000, None)):
-        assert stored_sight(config, view, at=at, root=store.url, policy=POLICY).pause == seen
+    here = known(config, store, store=replace(stored(store), pause=pause))
+    for at, expected in ((4999, pause), (5000, None)):
+        seen = pair_view(replace(here, at=at))
+        assert seen is not None
+        assert seen.pause == expected

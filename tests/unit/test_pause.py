@@ -20,7 +20,7 @@ from tandem.backup_avro.documents.pause import LONGEST_MS, Pause, decode_pause, 
 from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
 from tandem.controller.cli.handover.reinit import builder
 from tandem.controller.cli.main import run
-from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.decision.decide import (
     AskPeer,
     ClaimNext,
@@ -37,7 +37,7 @@ from tandem.controller.history.handover_progress import plan
 from tandem.controller.status.check import Limits, Severity, check
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
-from tandem.controller.status.pair_view import Sight
+from tandem.controller.status.pair_view import PairView
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.pauses import PauseReader
 
@@ -132,8 +132,8 @@ def test_a_person_may_insist() -> None:
 
 
 def test_requests_carry_their_time() -> None:
-    """The bulletin hands on when a request was made: that is what tells insisting from an old wish."""
-    bulletin = Bulletin(pair=PAIR, me="a", peer="b", incarnation="a-1")
+    """The peers hands on when a request was made: that is what tells insisting from an old wish."""
+    peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1")
     message = CoordinationMessage(
         event=Event.ACTIVATE,
         pair=PAIR,
@@ -145,8 +145,8 @@ def test_requests_carry_their_time() -> None:
         target="a",
         generation=2,
     )
-    bulletin.take(message, live=False, now_mono=0.0)
-    assert [(one.at, one.by_person) for one in bulletin.activations()] == [(4711, True)]
+    peers.note(message)
+    assert [(one.at, one.by_person) for one in peers.activations()] == [(4711, True)]
 
 
 # --- bytes and store --------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def completed(store: ObjectStore, number: int = 1, instance: str = "a") -> Backu
     return backup
 
 
-def seen_paused(store: ObjectStore, **how: object) -> Sight:
+def seen_paused(store: ObjectStore, **how: object) -> PairView:
     """A look at a pair that was paused a second ago, for an hour."""
     seen = sight(store, **how)  # type: ignore[arg-type]  # as `sight` has it
     return replace(seen, pause=pause(at=seen.at - 1000, until=seen.at + HOUR_MS))

@@ -24,7 +24,7 @@ from tandem.controller.decision.decide import Clear, Reason, TakeOver, decide
 from tandem.controller.decision.observation import Role
 from tandem.controller.history.releasable import Parting, parting
 from tandem.controller.status.overview import State, overview
-from tandem.controller.status.pair_view import Sight
+from tandem.controller.status.pair_view import PairView
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.releases import ReleaseReader
 
@@ -195,7 +195,7 @@ def store() -> MemoryStore:
 
 
 def let_go(
-    seen: Sight,
+    seen: PairView,
     name: str = "old",
     *,
     topic_id: str | None = None,

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_bulletin_board import bulletin, message
+from test_peer_state import message, peers
 
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, Position
-from tandem.controller.coordination.bounded_memory import HEADS, INCARNATIONS, STRANGERS, Remembered, lean
-from tandem.controller.coordination.heads import DETAIL
+from tandem.controller.coordination.bounded_memory import HEADS, INCARNATIONS, LONGEST, STRANGERS, Remembered, lean
+from tandem.controller.coordination.heartbeat import HEAD_SHA256, Heartbeat
 from tandem.controller.decision.observation import Peer
-from tandem.controller.status.pair_view import Listener
 
 BULK = tuple(Position(topic="orders", partition=number, offset=1) for number in range(1000))
 
@@ -22,15 +21,16 @@ BULK = tuple(Position(topic="orders", partition=number, offset=1) for number in 
 def of_the_pair() -> Iterator[CoordinationMessage]:
     """What is to be known at the end, whatever else is said."""
     yield message("b", Event.ACTIVATE, target="a", generation=3, reason="due")
-    yield message("b", generation=2, chain_seq=7, details={DETAIL: "0" * 64})
+    yield message("b", generation=2, chain_seq=7, details={HEAD_SHA256: "0" * 64})
     yield message("a", Event.LEAVING, life="0")
 
 
 def flood(count: int) -> Iterator[CoordinationMessage]:
     """Others, each by another name, with all that a message can hold."""
     for number in range(count):
+        yield message(f"x{number}", Event.PAUSE, request_id=f"pause-{number}")
         for event in (Event.PROGRESS, Event.ACTIVATE):
-            details = {DETAIL: f"{number:064x}", "more": "x" * 5000}
+            details = {HEAD_SHA256: f"{number:064x}", "more": "x" * 5000}
             yield message(
                 f"x{number}",
                 event,
@@ -45,57 +45,54 @@ def flood(count: int) -> Iterator[CoordinationMessage]:
 
 def test_a_flood_of_strangers_is_forgotten_and_the_pair_is_not() -> None:
     """As many as stay are the newest; what the two have said is there, and no bulk of anybody."""
-    board, listener = bulletin(), Listener(("a", "b"))
+    board = peers()
     for one in (*of_the_pair(), *flood(500)):
-        board.take(one, live=True, now_mono=1.0)
-        listener.take(one)
-    assert board.peer() == Peer(instance="b", heard_mono=1.0)
-    assert board.twin().left
+        board.note(one, heard_mono=1.0)
+    assert board.peer("b") == Peer(instance="b", heard_mono=1.0)
+    assert board.twin("a").left
     assert [one.by_person for one in board.activations()] == [False] + [True] * STRANGERS
     assert board.activations()[-1].generation == 500
-    assert board.heads() == listener.heads(("a", "b")) == (Head(generation=2, seq=7, sha256="0" * 64),)
-    assert {("b", Event.ACTIVATE), ("b", Event.PROGRESS), ("a", Event.LEAVING)} <= board.latest().keys()
-    assert len(board.latest()) == 3 + STRANGERS
-    assert {"a", "b", "x499"} <= listener.voices().keys()
-    assert len(listener.voices()) == 2 + STRANGERS
-    assert [one.instance for one in listener.requests()][::STRANGERS] == ["b", "x499"]
-    kept = (*board.latest().values(), *listener.requests())
-    assert not any(one.positions for one in kept)
-    assert max(len(one.reason or "") + sum(map(len, one.details.values())) for one in kept) < 2000
+    assert board.heads() == (Head(generation=2, seq=7, sha256="0" * 64),)
+    assert {"a", "b", "x499"} <= board.last_heard().keys()
+    assert len(board.last_heard()) == 2 + STRANGERS
+    assert [one.instance for one in board.requests()][::STRANGERS] == ["b", "x499"]
+    assert board.hints(Event.PAUSE) == {f"pause-{number}" for number in range(500 - STRANGERS, 500)}
+    assert not any(one.positions or one.details for one in board.requests())
+    assert max(len(one.reason or "") for one in board.requests()) <= LONGEST
+    assert board.last_heard()["x499"].heartbeat == Heartbeat(generation=500)
 
 
 def test_a_flood_under_the_pairs_own_names_is_bounded_too() -> None:
     """Incarnations and heads without end; who is alive now, and the newest heads, are still told."""
-    board, listener = bulletin(), Listener(("a", "b"))
+    board = peers()
     for number in range(1000):
         for name in ("a", "b"):
-            details = {DETAIL: f"{number:064x}"}
+            details = {HEAD_SHA256: f"{number:064x}"}
             one = message(name, life=f"f{number}", generation=number + 1, chain_seq=1, details=details)
-            board.take(one, live=True, now_mono=float(number))
-            listener.take(one)
-    assert board.peer().heard_mono == 999.0
-    assert len(board.twin().incarnations) == INCARNATIONS
-    assert board.twin().heard_mono == 999.0
-    assert len(board.heads()) == len(listener.heads(("a", "b"))) == HEADS
+            board.note(one, heard_mono=float(number))
+    assert board.peer("b").heard_mono == 999.0
+    assert len(board.twin("a").incarnations) == INCARNATIONS
+    assert board.twin("a").heard_mono == 999.0
+    assert len(board.heads()) == HEADS
     assert board.heads()[-1].generation == 1000
 
 
 def test_who_has_left_is_forgotten_before_who_may_be_alive() -> None:
     """A process that died without a word is not forgotten for a hundred that ended well."""
-    board = bulletin()
-    board.take(message("a", life="dead"), live=False, now_mono=0.0)
+    board = peers()
+    board.note(message("a", life="dead"))
     for number in range(100):
-        board.take(message("a", Event.LEAVING, life=f"f{number}"), live=False, now_mono=1.0)
-    assert not board.twin().left
+        board.note(message("a", Event.LEAVING, life=f"f{number}"))
+    assert not board.twin("a").left
 
 
 def test_a_twin_is_seen_among_many_restarts() -> None:
     """By a look from outside: a process that speaks after another one had spoken."""
-    listener = Listener(("a", "b"))
+    board = peers()
     for number in range(100):
-        listener.take(message("a", life=f"f{number}", at=number))
-    listener.take(message("a", life="f98", at=200))
-    assert listener.voices()["a"].twin_at == 200
+        board.note(message("a", life=f"f{number}", at=number))
+    board.note(message("a", life="f98", at=200))
+    assert board.last_heard()["a"].twin_at == 200
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans())), st.integers(1, 4))

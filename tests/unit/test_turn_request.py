@@ -9,8 +9,9 @@ from structlog.testing import capture_logs
 
 from tandem.backup_avro.chain.signatures import SignatureError, Signer, Trust
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
-from tandem.backup_avro.documents.turn_request import DETAIL, check_request, counts, sign_request
-from tandem.controller.coordination.topic import Bulletin
+from tandem.backup_avro.documents.turn_request import DETAIL, check_request, sign_request
+from tandem.controller.coordination.peer_state import PeerState
+from tandem.controller.coordination.topic import log_refused
 
 SIGNER = Signer.generate()
 STRICT = Trust.of([SIGNER.public], require=True)
@@ -27,6 +28,13 @@ ASKED = CoordinationMessage(
     generation=3,
     reason="größer",
 )
+
+
+def counts(message: CoordinationMessage, trust: Trust) -> bool:
+    """Whether a message is noted by who goes by such a trust."""
+    peers = PeerState(pair="shop", instances=("a", "b"), trust=trust)
+    peers.note(message)
+    return bool(peers.last_heard())
 
 
 def test_a_signed_request_counts() -> None:
@@ -64,14 +72,14 @@ def test_where_signatures_are_required_nothing_else_counts(token: str | None) ->
 
 def test_an_instance_remembers_signed_requests_alone() -> None:
     """A dozen unsigned ones once had a dozen generations built at the same time; now they are a few log lines."""
-    bulletin = Bulletin(pair="shop", me="a", peer="b", incarnation="a-1", trust=STRICT)
+    peers = PeerState(pair="shop", instances=("a", "b"), incarnation="a-1", trust=STRICT, refused=log_refused)
     with capture_logs() as lines:
         for number in range(500):
             for sender in ("b", f"stranger{number}"):
-                bulletin.take(replace(ASKED, instance=sender), live=True, now_mono=1.0)
-    assert bulletin.activations() == ()
-    assert bulletin.latest() == {}
+                peers.note(replace(ASKED, instance=sender), heard_mono=1.0)
+    assert peers.activations() == ()
+    assert peers.last_heard() == {}
     assert 0 < len(lines) <= 5
-    bulletin.take(sign_request(ASKED, SIGNER), live=True, now_mono=1.0)
-    bulletin.take(sign_request(replace(ASKED, instance="b"), SIGNER), live=True, now_mono=1.0)
-    assert [(one.generation, one.by_person) for one in bulletin.activations()] == [(3, True), (3, False)]
+    peers.note(sign_request(ASKED, SIGNER), heard_mono=1.0)
+    peers.note(sign_request(replace(ASKED, instance="b"), SIGNER), heard_mono=1.0)
+    assert [(one.generation, one.by_person) for one in peers.activations()] == [(3, True), (3, False)]

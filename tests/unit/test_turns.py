@@ -14,7 +14,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Base, Claim
 from tandem.backup_avro.chain.json_codec import encode_claim
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
-from tandem.controller.coordination.topic import Bulletin
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.decision.decide import (
     AskPeer,
     ClaimNext,
@@ -123,7 +123,7 @@ def test_the_build_that_was_passed_over_is_given_up() -> None:
 
 def test_requests_of_persons_and_instances_are_told_apart() -> None:
     """By who sent them: an instance sends under its own name."""
-    bulletin = Bulletin(pair=PAIR, me="a", peer="b", incarnation="a-1")
+    peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1")
     for sender in ("a", "b", "cli"):
         message = CoordinationMessage(
             event=Event.ACTIVATE,
@@ -136,8 +136,8 @@ def test_requests_of_persons_and_instances_are_told_apart() -> None:
             target="a",
             generation=3,
         )
-        bulletin.take(message, live=True, now_mono=1.0)
-    assert {one.request_id: one.by_person for one in bulletin.activations()} == {"a": False, "b": False, "cli": True}
+        peers.note(message, heard_mono=1.0)
+    assert {one.request_id: one.by_person for one in peers.activations()} == {"a": False, "b": False, "cli": True}
 
 
 # --- a flood of requests ----------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def test_who_holds_something_takes_the_rest_over() -> None:
 
 def test_who_is_heard_is_told_by_incarnation() -> None:
     """Those that left, and those only known from before, are not among them."""
-    bulletin = Bulletin(pair=PAIR, me="a", peer="b", incarnation="a-1")
+    peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1")
 
     def say(incarnation: str, event: Event, now: float, *, live: bool = True) -> None:
         message = CoordinationMessage(
@@ -300,13 +300,13 @@ def test_who_is_heard_is_told_by_incarnation() -> None:
             request_id="r",
             at=1,
         )
-        bulletin.take(message, live=live, now_mono=now)
+        peers.note(message, heard_mono=now if live else None)
 
     say("a-0", Event.PROGRESS, 1.0, live=False)
     say("a-2", Event.PROGRESS, 5.0)
     say("a-3", Event.PROGRESS, 6.0)
     say("a-3", Event.LEAVING, 7.0)
-    assert bulletin.twin().incarnations == {"a-2": 5.0}
+    assert peers.twin("a").incarnations == {"a-2": 5.0}
 
 
 # --- claims that were never opened ------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from tandem.backup_avro.chain.json_codec import canonical
-from tandem.backup_avro.chain.signatures import SignatureError, Signer, Trust, unseal
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.chain.signatures import Signer, Trust, unseal
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage
 
 #: Under this name the details of an ACTIVATE hold its signature. Older releases pass it by.
 DETAIL: Final = "signature"
@@ -30,16 +30,6 @@ def check_request(message: CoordinationMessage, trust: Trust) -> None:
     body, token = _body(message), message.details.get(DETAIL)
     signed = body if token is None else b"".join((b'{"_sig":"', token.encode(errors="replace"), b'",', body[1:]))
     trust.open(_place(message), signed)
-
-
-def counts(message: CoordinationMessage, trust: Trust) -> bool:
-    """Whether a message counts: all do that are no request for a turn, and of those what `check_request` lets pass."""
-    try:
-        if message.event is Event.ACTIVATE:
-            check_request(message, trust)
-    except SignatureError:
-        return False
-    return True
 
 
 def _place(message: CoordinationMessage) -> str:

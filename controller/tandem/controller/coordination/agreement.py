@@ -12,11 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage
-
-_ROOT: Final = "root"
-_ORIGIN: Final = "origin"
-_TOPICS: Final = "topics_id"
 _SHOWN: Final = 16
 
 REMEDY: Final = (
@@ -42,20 +37,6 @@ def topics_id(include: Iterable[str], expressions: Iterable[str], exclude: Itera
     """Return a hash of which topics are guarded, whatever their order in the file."""
     whole = json.dumps([sorted(set(names)) for names in (include, expressions, exclude)])
     return hashlib.sha256(whole.encode()).hexdigest()[:_SHOWN]
-
-
-def details(terms: Terms) -> dict[str, str]:
-    """Return what goes into the details of a heartbeat. Older releases pass it by."""
-    origin = {} if terms.origin is None else {_ORIGIN: terms.origin}
-    return {_ROOT: terms.root, _TOPICS: terms.topics} | origin
-
-
-def terms_in(message: CoordinationMessage) -> Terms | None:
-    """Return what a heartbeat says, None if it says nothing: an older release has sent it."""
-    root, topics = message.details.get(_ROOT), message.details.get(_TOPICS)
-    if not root or not topics:
-        return None
-    return Terms(root=root, origin=message.details.get(_ORIGIN) or None, topics=topics)
 
 
 def dispute(one: str, terms: Terms, other: str, others: Terms) -> str | None:

@@ -10,11 +10,11 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage
 from tandem.backup_avro.selection.coverage import Guarded
 from tandem.controller.config import Config
+from tandem.controller.coordination.peer_state import LastHeard, PeerState
 from tandem.controller.coordination.topic import partition_of
 from tandem.controller.coordination.topic_reader import Mailbox, partition_count, send
 from tandem.controller.history.handover_progress import Plan, Standing, standing
 from tandem.controller.status.outside_view import ANSWER_S
-from tandem.controller.status.pair_view import Listener, Voice
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store import ObjectStore
@@ -38,7 +38,7 @@ class Following:
         self._store = store
         self._known_pins: pins.KnownPins = {}
         self._reader = ChainReader(store, config.pair, ended=True)
-        self._listener = Listener(config.instances)
+        self._peers = PeerState(pair=config.pair, instances=config.instances)
         with ClusterAdmin(self._props, timeout_s=ANSWER_S) as admin:
             self._partitions = partition_count(admin, self._topic)
         self._mailbox = Mailbox(self._props, topic=self._topic, partitions=[partition_of(self._pair, self._partitions)])
@@ -77,9 +77,9 @@ class Following:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             letter = self._mailbox.poll(min(left, 0.2))
-            if letter is not None and letter.message is not None and letter.message.pair == self._pair:
-                self._listener.take(letter.message, appended_at=letter.appended_at)
+            if letter is not None and letter.message is not None:
+                self._peers.note(letter.message, appended_at=letter.appended_at)
 
-    def voice(self, instance: str) -> Voice | None:
+    def last_heard(self, instance: str) -> LastHeard | None:
         """Return the last that was heard of an instance since the request."""
-        return self._listener.voices().get(instance)
+        return self._peers.last_heard().get(instance)

@@ -10,34 +10,15 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
-from tandem.backup_avro.chain.entries import is_sha256_hex
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head, later
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage
-from tandem.controller.coordination.agreement import terms_in
 from tandem.controller.coordination.bounded_memory import HEADS, Remembered
+from tandem.controller.coordination.heartbeat import Heartbeat
 
-#: Under this name the details of a message hold the SHA-256 of chain entry `chain_seq`. Older releases pass it by.
-DETAIL: Final = "head_sha256"
 _LONGEST_ROOT: Final = 1000
 """Characters of a root that are remembered."""
 _SHOWN: Final = 3
 """Roots that a heartbeat names."""
-
-
-def details(state: Generation) -> dict[str, str]:
-    """Return what goes with `generation` and `chain_seq` of a message."""
-    return {DETAIL: state.head_sha256}
-
-
-def head_in(message: CoordinationMessage) -> Head | None:
-    """Return the head that a message publishes, None if there is none."""
-    sha256 = message.details.get(DETAIL, "")
-    if message.generation is None or message.chain_seq is None or not is_sha256_hex(sha256):
-        return None
-    if message.generation < 1 or message.chain_seq < 0:
-        return None
-    return Head(generation=message.generation, seq=message.chain_seq, sha256=sha256)
 
 
 def missing(known: Iterable[Head], generations: Iterable[Generation], *, numbers: Collection[int]) -> tuple[Head, ...]:
@@ -73,13 +54,13 @@ class Published:
         self._said: Remembered[int, _Said] = Remembered(HEADS)
         self._elsewhere: Remembered[int, _Said] = Remembered(HEADS)
 
-    def take(self, message: CoordinationMessage) -> None:
-        """Note a message of the pair."""
-        head = head_in(message)
+    def note(self, message: Heartbeat) -> None:
+        """Note what a message of the pair says of its sender."""
+        head = message.head
         if head is None:
             return
-        terms, said = terms_in(message), self._said.get(head.generation)
-        root = None if terms is None else terms.root[:_LONGEST_ROOT]
+        said = self._said.get(head.generation)
+        root = None if message.terms is None else message.terms.root[:_LONGEST_ROOT]
         if said is None or later(said.head, head) is head:
             if said is not None and said.root not in {None, root}:
                 self._elsewhere.note(head.generation, said)
@@ -112,14 +93,14 @@ def moved(head: Head, was: str, root: str) -> str:
     )
 
 
-def summary(lost: Iterable[Head], roots: Iterable[str]) -> dict[str, str]:
-    """Return what goes into the details of a heartbeat while heads are lost; `roots` are others they came from."""
+def summary(lost: Iterable[Head], roots: Iterable[str]) -> str | None:
+    """Return which heads are lost, in one sentence; `roots` are others they came from. None if none is."""
     named = ", ".join(f"{head.seq} of generation {head.generation}" for head in lost)
     if not named:
-        return {}
+        return None
     under = ", ".join(islice(sorted(set(roots)), _SHOWN))
     moved_from = f"; they were published by who stored under {under}" if under else ""
-    return {"rolled_back": f"entries that were published are not in the store: {named}{moved_from}"}
+    return f"entries that were published are not in the store: {named}{moved_from}"
 
 
 MOVED_REMEDY: Final = (

@@ -1,7 +1,7 @@
-"""The coordination topic: requests and hints between the two instances, and what an instance remembers of them.
+"""The coordination topic: requests and hints between the two instances, written and read by a running instance.
 
-Nothing here is authority. All of a pair's messages go to one partition, so every reader sees one order. `Bulletin` is
-pure; `CoordinationTopic` holds the clients and a reading thread.
+Nothing here is authority. All of a pair's messages go to one partition, so every reader sees one order.
+`CoordinationTopic` holds the clients and a reading thread; what it reads comes to is `peer_state`'s.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import uuid
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
@@ -27,9 +27,8 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as ConfluentPartition
 
-from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.chain.integers import is_moment
-from tandem.backup_avro.chain.signatures import SignatureError, Signer, Trust
+from tandem.backup_avro.chain.signatures import SignatureError, Signer
 from tandem.backup_avro.documents.coordination_message import (
     CoordinationMessage,
     Event,
@@ -38,13 +37,10 @@ from tandem.backup_avro.documents.coordination_message import (
     message_key,
     parse_message_key,
 )
-from tandem.backup_avro.documents.turn_request import check_request, sign_request
+from tandem.backup_avro.documents.turn_request import sign_request
 from tandem.backup_avro.errors import DamagedError, PermanentError, TandemError, TransientError
-from tandem.controller.coordination import lost_objects as losses
-from tandem.controller.coordination.agreement import Terms, terms_in
-from tandem.controller.coordination.bounded_memory import INCARNATIONS, LONGEST, STRANGERS, Remembered, lean
-from tandem.controller.coordination.heads import Published
-from tandem.controller.decision.observation import Activation, Peer, Twin
+from tandem.controller.coordination.bounded_memory import LONGEST
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.sink.kafka.auth import client_config
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.errors import admin_errors
@@ -76,158 +72,19 @@ def partition_of(pair: str, partitions: int) -> int:
     return zlib.crc32(pair.encode()) % partitions
 
 
-@dataclass(slots=True, kw_only=True)
-class _Voice:
-    """What one incarnation was last heard to say. `heard_mono` is None as long as only old messages were read."""
-
-    incarnation: str
-    heard_mono: float | None = None
-    left: bool = False
-    terms: Terms | None = None
-    losses: frozenset[int] = frozenset()
-
-
-class Bulletin:
-    """What was read, folded, within bounds. `take` is called by one thread; the questions may come from another."""
-
-    def __init__(self, *, pair: str, me: str, peer: str, incarnation: str, trust: Trust | None = None) -> None:
-        self._pair = pair
-        self._trust = trust or Trust()
-        self._me = me
-        self._peer = peer
-        self._incarnation = incarnation
-        self._lock = threading.Lock()
-        self._pair_of_two = frozenset({me, peer})
-        # Who has left goes first: what is asked is who stays.
-        self._voices: dict[str, Remembered[str, _Voice]] = {
-            name: Remembered(INCARNATIONS, gone=lambda voice: voice.left) for name in (me, peer)
-        }
-        self._newest: dict[str, str] = {}
-        self._activations: Remembered[str, Activation] = Remembered(STRANGERS, kept=self._pair_of_two.__contains__)
-        self._latest: Remembered[tuple[str, Event], CoordinationMessage] = Remembered(
-            STRANGERS, kept=lambda key: key[0] in self._pair_of_two
-        )
-        self._heads = Published()
-
-    def take(
-        self, message: CoordinationMessage, *, live: bool, now_mono: float, appended_at: int | None = None
-    ) -> None:
-        """Note a message; `live` if it was written after this process began to read.
-
-        `appended_at` is when the brokers had it, None if they don't say.
-        """
-        if message.pair != self._pair or (message.event is Event.ACTIVATE and not self._counts(message)):
-            return
-        of_pair = message.instance in self._pair_of_two
-        message = lean(message, of_pair=of_pair)
-        with self._lock:
-            at = message.at if appended_at is None else min(message.at, appended_at)
-            self._latest.note((message.instance, message.event), replace(message, at=at))
-            if of_pair:
-                self._heads.take(message)
-            if message.event is Event.ACTIVATE and message.target is not None and message.generation is not None:
-                activation = Activation(
-                    request_id=message.request_id,
-                    target=message.target,
-                    generation=message.generation,
-                    reason=message.reason or "",
-                    by_person=not of_pair,
-                    at=message.at,
-                )
-                self._activations.note(message.instance, activation)
-            if of_pair and message.incarnation != self._incarnation:
-                voices = self._voices[message.instance]
-                voice = voices.get(message.incarnation) or _Voice(incarnation=message.incarnation)
-                voices.note(message.incarnation, voice)
-                voice.left = message.event is Event.LEAVING
-                if live:
-                    voice.heard_mono = now_mono
-                    if message.event is Event.PROGRESS:
-                        voice.terms = terms_in(message)
-                        voice.losses = losses.generations_in(message)
-                self._newest[message.instance] = message.incarnation
-
-    def _counts(self, message: CoordinationMessage) -> bool:
-        """Whether a request for a turn counts for anything."""
-        try:
-            check_request(message, self._trust)
-        except SignatureError as error:
-            _RATED.warning(
-                "a request for a turn counts for nothing",
-                sender=message.instance[:_SHOWN],
-                target=(message.target or "")[:_SHOWN],
-                generation=message.generation,
-                error=str(error)[:LONGEST],
-            )
-            return False
-        return True
-
-    def peer(self) -> Peer:
-        """Return what is known of the peer from messages."""
-        with self._lock:
-            voices = self._voices[self._peer]
-            heard = [voice.heard_mono for voice in voices if voice.heard_mono is not None]
-            newest = voices.get(self._newest.get(self._peer, ""))
-            return Peer(
-                instance=self._peer,
-                heard_mono=max(heard, default=None),
-                left=newest is not None and newest.left,
-            )
-
-    def terms(self) -> Terms | None:
-        """Return what the peer goes by, as its newest process said while this one ran; None if it said nothing.
-
-        What an earlier process said is no news, nor what one said that has left: somebody may correct it meanwhile.
-        """
-        with self._lock:
-            newest = self._staying_peer()
-            return None if newest is None else newest.terms
-
-    def losses(self) -> frozenset[int]:
-        """Return the generations of which the peer misses objects, as its newest process said while this one ran."""
-        with self._lock:
-            newest = self._staying_peer()
-            return frozenset() if newest is None else newest.losses
-
-    def _staying_peer(self) -> _Voice | None:
-        newest = self._voices[self._peer].get(self._newest.get(self._peer, ""))
-        return None if newest is None or newest.left else newest
-
-    def twin(self) -> Twin:
-        """Return what is known of other processes under my own name: the liveliest of them."""
-        with self._lock:
-            twins = list(self._voices[self._me])
-            if not twins:
-                return Twin()
-            staying = [v for v in twins if not v.left]
-            heard = {v.incarnation: v.heard_mono for v in staying if v.heard_mono is not None}
-            newest = self._voices[self._me].get(self._newest.get(self._me, ""))
-            known = newest is not None and not newest.left
-            return Twin(known=known, heard_mono=max(heard.values(), default=None), left=not staying, incarnations=heard)
-
-    def activations(self) -> tuple[Activation, ...]:
-        """Return the last ACTIVATE of each sender that is remembered."""
-        with self._lock:
-            return tuple(self._activations)
-
-    def heads(self) -> tuple[Head, ...]:
-        """Return the last head of each generation that one of the two has published."""
-        with self._lock:
-            return tuple(self._heads)
-
-    def root_of(self, head: Head) -> str | None:
-        """Return the root under which whoever published this head stored, or what followed it; None if nobody said."""
-        with self._lock:
-            return self._heads.root_with(head)
-
-    def latest(self) -> dict[tuple[str, Event], CoordinationMessage]:
-        """Return the last message of each sender that is remembered and event, without positions."""
-        with self._lock:
-            return self._latest.as_dict()
+def log_refused(message: CoordinationMessage, error: SignatureError) -> None:
+    """Log a request for a turn that counts for nothing, at a rate."""
+    _RATED.warning(
+        "a request for a turn counts for nothing",
+        sender=message.instance[:_SHOWN],
+        target=(message.target or "")[:_SHOWN],
+        generation=message.generation,
+        error=str(error)[:LONGEST],
+    )
 
 
 class CoordinationTopic:
-    """Reads the pair's partition from the beginning, in a thread, into a bulletin; publishes without waiting.
+    """Reads the pair's partition from the beginning, in a thread, into `peers`; publishes without waiting.
 
     If somebody deletes the topic while it is in use, it is created again, as at the start. No backup depends on what
     was in it.
@@ -240,7 +97,7 @@ class CoordinationTopic:
         topic: str,
         replication_factor: int,
         admin: ClusterAdmin,
-        bulletin: Bulletin,
+        peers: PeerState,
         identity: CoordinationMessage,
         signer: Signer | None = None,
     ) -> None:
@@ -250,7 +107,7 @@ class CoordinationTopic:
         self._topic = topic
         self._replication_factor = replication_factor
         self._admin = admin
-        self._bulletin = bulletin
+        self._peers = peers
         self._identity = identity
         self._producer: Any = None
         self._partition = 0
@@ -428,7 +285,7 @@ class CoordinationTopic:
         if parsed is None:
             return
         now = time.monotonic()
-        self._bulletin.take(parsed, live=live, now_mono=now, appended_at=appended_at(message))
+        self._peers.note(parsed, heard_mono=now if live else None, appended_at=appended_at(message))
         wakes = live and parsed.event is not Event.PROGRESS and parsed.pair == self._identity.pair
         if self._wake is not None and wakes and self._wakes.take(now):
             self._wake.set()

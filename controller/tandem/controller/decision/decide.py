@@ -14,6 +14,7 @@ from tandem.backup_avro.documents.pause import Pause, in_force
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.selection import coverage
 from tandem.backup_avro.selection.coverage import Shortfall
+from tandem.controller.decision import pair_rules
 from tandem.controller.decision.observation import Activation, Observation, PipelineState, Policy, Role
 
 _TURNS_AT_ONCE = 3
@@ -170,7 +171,9 @@ def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
     claims, reason = _turn(held, seen, policy)
     actions.extend(claims)
     detail = str(seen.spoilt) if reason is Reason.RESTING else ""
-    return Decision(role=_role(held, seen), actions=_not_under_way(tuple(actions), seen), reason=reason, detail=detail)
+    return Decision(
+        role=_role(held, seen, policy), actions=_not_under_way(tuple(actions), seen), reason=reason, detail=detail
+    )
 
 
 def _fenced(mine: list[Generation], seen: Observation) -> bool:
@@ -228,19 +231,16 @@ def _twin_first(foreign: list[Generation], held: list[Generation], seen: Observa
     return young or (not held and min(heard) < seen.incarnation)
 
 
-def _role(held: list[Generation], seen: Observation) -> Role:
+def _role(held: list[Generation], seen: Observation, policy: Policy) -> Role:
     if any(g.complete and not g.sealed for g in held):
         return Role.ACTIVE
-    if any(_wanted(g, seen) and not g.gone for g in held):
+    if any(_wanted(g, seen, policy) for g in held):
         return Role.CATCH_UP
     return Role.PASSIVE
 
 
-def _wanted(generation: Generation, seen: Observation) -> bool:
-    """Whether it is being built and can still become COMPLETE, and no newer one made it needless."""
-    if generation.complete or generation.clearing is not None or coverage.spoilt(generation):
-        return False
-    return coverage.successor(generation, seen.generations) is None
+def _wanted(generation: Generation, seen: Observation, policy: Policy) -> bool:
+    return pair_rules.is_wanted(generation, seen.generations, now=seen.at, policy=policy)
 
 
 # --- duties: what a generation of mine asks for -----------------------------------------------------------------------
@@ -266,7 +266,7 @@ def _duty_of_open(generation: Generation, held: list[Generation], seen: Observat
             return [] if pipeline.draining else [Drain(generation=number, reason=reason)]
         goes = Clearing(goes=tuple(sorted(generation.positions)), stays={})
         return [Clear(generation=number, clearing=goes, reason=reason)]
-    if any(g.number > number and _wanted(g, seen) for g in held):
+    if any(g.number > number and _wanted(g, seen, policy) for g in held):
         # One build per instance takes memory at a time. What this one has stays until the newer one is COMPLETE.
         running = pipeline is not None and pipeline.drained_mono is None and not pipeline.draining
         return [Drain(generation=number, reason=Reason.ONE_AT_A_TIME)] if running else []
@@ -337,12 +337,7 @@ def _duty_of_sealed(generation: Generation, seen: Observation, policy: Policy) -
     if generation.clearing is not None:
         reason = Reason.COVERED if generation.complete else Reason.SPOILT
         return [Clear(generation=generation.number, clearing=generation.clearing, reason=reason)]
-    kept = coverage.retained(
-        seen.generations,
-        now=seen.at,
-        count=policy.retain_generations,
-        age_ms=round(policy.retain_age_s * 1000),
-    )
+    kept = pair_rules.retained(seen.generations, now=seen.at, policy=policy)
     if generation.number in seen.held or generation.number in kept:
         return []
     goes = _may_go(generation, seen)
@@ -396,7 +391,7 @@ def _own_turn(
     if seen.spoilt.rests(seen.at):
         return [], Reason.RESTING
     number = seen.newest + 1
-    active = max((g for g in seen.generations if g.complete and not g.sealed), key=lambda g: g.number, default=None)
+    active = pair_rules.active_of(seen.generations)
     if active is None:
         return _first_turn(number, seen, policy)
     if active not in held:
@@ -450,7 +445,7 @@ def _first_turn(number: int, seen: Observation, policy: Policy) -> tuple[list[Ac
 def _next_turn(active: Generation, number: int, seen: Observation, policy: Policy) -> tuple[list[Action], Reason]:
     if active.taints:
         reason = Reason.TAINTED
-    elif seen.at - active.claim.at >= policy.rotation_interval_s * 1000:
+    elif seen.at >= pair_rules.rotation_due_at(active, policy):
         reason = Reason.ROTATION_DUE
     else:
         return [], Reason.STEADY
@@ -462,21 +457,13 @@ def _next_turn(active: Generation, number: int, seen: Observation, policy: Polic
 
 def _building(generation: Generation, seen: Observation, policy: Policy) -> bool:
     """Whether somebody who is alive builds it, and it can still become COMPLETE and is wanted."""
-    if not _wanted(generation, seen):
-        return False
-    if generation.seq == 0:
-        # Only the incarnation that claimed it can open it: if that one died before OPEN, nobody builds it.
-        if generation.instance == seen.me and generation.claim.incarnation != seen.incarnation:
-            return False
-        # Younger than now: the store's clock was set back, maybe by a day.
-        fresh = abs(seen.at - generation.claim.at) < policy.liveness_timeout_s * 1000
-        return fresh and (generation.instance == seen.me or _may_live(generation.instance, seen, policy))
-    return _owner_alive(generation, seen, policy)
+    return _wanted(generation, seen, policy) and _owner_alive(generation, seen, policy)
 
 
 def _owner_alive(generation: Generation, seen: Observation, policy: Policy) -> bool:
     if generation.instance == seen.me:
-        return generation.holder == seen.incarnation
+        # Only the incarnation that claimed it can open it: if that one died before OPEN, nobody builds it.
+        return (generation.holder if generation.seq else generation.claim.incarnation) == seen.incarnation
     return _may_live(generation.instance, seen, policy)
 
 

@@ -18,7 +18,7 @@ from tandem.backup_avro.selection.coverage import Guarded
 from tandem.controller.cli.output.output import duration
 from tandem.controller.status.health import chosen, paused, problems, progress, silence
 from tandem.controller.status.overview import moment
-from tandem.controller.status.pair_view import Sight
+from tandem.controller.status.pair_view import PairView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Plan:
         return self.target == self.active
 
 
-def plan(seen: Sight, *, to: str | None, force: bool) -> Plan:
+def plan(seen: PairView, *, to: str | None, force: bool) -> Plan:
     """Return what may be asked. Raises RefusedError if it may not, ConfigError for a name that is no instance."""
     if to is not None and to not in seen.instances:
         raise ConfigError(
@@ -79,13 +79,13 @@ def plan(seen: Sight, *, to: str | None, force: bool) -> Plan:
     )
 
 
-def _refuse_paused(seen: Sight, *, force: bool) -> None:
+def _refuse_paused(seen: PairView, *, force: bool) -> None:
     pause = paused(seen)
     if pause is not None and not force:
         raise RefusedError(pause, remedy="`tandem resume` ends the pause; --force asks for a turn in spite of it")
 
 
-def _refuse_unready(seen: Sight, base: Generation | None, *, force: bool) -> None:
+def _refuse_unready(seen: PairView, base: Generation | None, *, force: bool) -> None:
     if base is None:
         worst = next(iter(problems(seen)), None)
         raise RefusedError(
@@ -107,11 +107,11 @@ def _refuse_unready(seen: Sight, base: Generation | None, *, force: bool) -> Non
             )
 
 
-def _under_construction(seen: Sight) -> list[Generation]:
+def _under_construction(seen: PairView) -> list[Generation]:
     return [building for building in seen.building if seen.alive(building.instance)]
 
 
-def _how_far(seen: Sight, building: Generation) -> str:
+def _how_far(seen: PairView, building: Generation) -> str:
     done, total = progress(seen, building)
     return (
         f"generation {building.number} is already being built by {building.instance}, which is alive: "
@@ -119,7 +119,7 @@ def _how_far(seen: Sight, building: Generation) -> str:
     )
 
 
-def _warnings(seen: Sight, base: Generation, target: str, *, force: bool) -> tuple[str, ...]:
+def _warnings(seen: PairView, base: Generation, target: str, *, force: bool) -> tuple[str, ...]:
     pause = paused(seen)
     found = [] if pause is None else [f"{pause}; this turn is taken in spite of it"]
     found += [
@@ -164,7 +164,7 @@ def _warnings(seen: Sight, base: Generation, target: str, *, force: bool) -> tup
     return tuple(found)
 
 
-def _scan_s(seen: Sight) -> float | None:
+def _scan_s(seen: PairView) -> float | None:
     found = [g for g in seen.generations if g.completed_at is not None]
     newest = max(found, key=lambda g: g.number, default=None)
     if newest is None or newest.completed_at is None:

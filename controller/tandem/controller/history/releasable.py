@@ -17,7 +17,7 @@ from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.backup_avro.selection import coverage
 from tandem.controller.status.overview import State, moment, state_of
-from tandem.controller.status.pair_view import Sight
+from tandem.controller.status.pair_view import PairView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Parting:
 
 
 def parting(
-    seen: Sight, topic: str, *, topic_id: str | None, partitions: Collection[int], generation: int | None
+    seen: PairView, topic: str, *, topic_id: str | None, partitions: Collection[int], generation: int | None
 ) -> Parting:
     """Return what may be released. Raises RefusedError if it may not be, ConfigError if there is nothing like it."""
     _check_cluster(seen)
@@ -96,7 +96,7 @@ def parting(
     )
 
 
-def _check_cluster(seen: Sight) -> None:
+def _check_cluster(seen: PairView) -> None:
     """On another cluster nothing of what is stored would seem to exist any more."""
     for generation in seen.generations:
         here, there = seen.guarded_of(generation).cluster_id, generation.claim.cluster_id
@@ -108,7 +108,7 @@ def _check_cluster(seen: Sight) -> None:
 
 
 def _stored(
-    seen: Sight, topic: str, through: int, partitions: Collection[int]
+    seen: PairView, topic: str, through: int, partitions: Collection[int]
 ) -> Iterator[tuple[int, list[PartitionKey]]]:
     for generation in seen.generations:
         if generation.number <= through:
@@ -124,11 +124,11 @@ def _stored(
             )
 
 
-def _generation(seen: Sight, number: int) -> Generation:
+def _generation(seen: PairView, number: int) -> Generation:
     return next(g for g in seen.generations if g.number == number)
 
 
-def _lost(seen: Sight, number: int, key: PartitionKey) -> bool:
+def _lost(seen: PairView, number: int, key: PartitionKey) -> bool:
     """Whether no newer generation can cover the partition, whatever comes."""
     mine = _generation(seen, number)
     if not seen.guarded_of(mine).has(key):
@@ -138,7 +138,7 @@ def _lost(seen: Sight, number: int, key: PartitionKey) -> bool:
     return coverage.Cover.CUT_OFF in verdicts and coverage.Cover.COVERED not in verdicts
 
 
-def _one_life(seen: Sight, topic: str, lost: dict[int, list[PartitionKey]]) -> str | None:
+def _one_life(seen: PairView, topic: str, lost: dict[int, list[PartitionKey]]) -> str | None:
     """Return the one topic id of which something is lost, None if nothing is. ConfigError if there are several."""
     lives: dict[str, list[int]] = {}
     for number, keys in lost.items():
@@ -160,7 +160,7 @@ def _last_read(generation: Generation, keys: Iterable[PartitionKey], topic_id: s
     return moment(max(generation.head_at(key) for key in keys if key.topic_id == topic_id))
 
 
-def _losses(seen: Sight, lost: dict[int, list[PartitionKey]]) -> Iterator[Loss]:
+def _losses(seen: PairView, lost: dict[int, list[PartitionKey]]) -> Iterator[Loss]:
     for number, keys in sorted(lost.items()):
         generation = _generation(seen, number)
         going = frozenset(keys) - released(seen.releases, generation)
@@ -179,18 +179,18 @@ def _losses(seen: Sight, lost: dict[int, list[PartitionKey]]) -> Iterator[Loss]:
         )
 
 
-def _waits_for(seen: Sight, generation: Generation) -> str | None:
+def _waits_for(seen: PairView, generation: Generation) -> str | None:
     if not generation.sealed:
         return "the end of its turn: it is the one that takes records"
     owners = sorted({pin.owner for pin in seen.pins if pin.holds(generation.number, seen.at)})
     if owners:
         return ", ".join(owners)
-    if seen.voices is not None and not seen.alive(generation.instance):
+    if seen.heard is not None and not seen.alive(generation.instance):
         return f"{generation.instance} to run: only the owner clears a generation"
     return None
 
 
-def _why(seen: Sight, topic_id: str) -> str:
+def _why(seen: PairView, topic_id: str) -> str:
     guarded = next((seen.guarded_of(g) for g in seen.generations), None)
     if guarded is not None and topic_id in guarded.topics:
         return "the log was truncated; these records were cut off and are nowhere else"

@@ -14,8 +14,11 @@ from tandem.controller.cli.output.output import document, fields
 from tandem.controller.decision.observation import Role
 from tandem.controller.http.host_names import HostNames
 from tandem.controller.http.server import Answer, Handler, Server
-from tandem.controller.status.instance_state import InstanceState
+from tandem.controller.status.instance_state import InstanceState, instance_state
+from tandem.controller.status.instance_view import InstanceView
 from tandem.sink.process.log import redact
+
+_ALIVE_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,16 @@ class Health:
     def alive(self) -> bool:
         """Whether the loop still turns."""
         return self.ticked_s < self.alive_within_s
+
+
+def health_of(known: InstanceView) -> Health:
+    """Return the picture of an instance for probes."""
+    return Health(
+        role=known.role,
+        ticked_s=known.now_mono - known.ticked_mono,
+        alive_within_s=max(_ALIVE_WITHIN_S, 10 * known.policy.heartbeat_s),
+        state=instance_state(known),
+    )
 
 
 def starting(pair: str, instance: str, incarnation: str) -> Health:

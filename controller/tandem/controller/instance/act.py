@@ -18,12 +18,14 @@ import structlog
 
 from tandem.backup_avro.chain.entries import Clearing, Opening, Part, PartitionKey, Taint
 from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import Event
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import RefusedError, TandemError, TransientError, bare
 from tandem.backup_avro.selection import coverage
 from tandem.backup_avro.selection.coverage import Guarded, Shortfall
-from tandem.controller.coordination import heads
+from tandem.controller.coordination.heartbeat import head_fields
+from tandem.controller.decision.pair_rules import active_of
 from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
 from tandem.controller.instance.history_proof import NotProvenError, Prover
 from tandem.sink.encryption.key_ring import keys_of
@@ -327,8 +329,8 @@ class Tasks:
         self._done_reading.pop(mine.number, None)
         writer.append(complete_entry(f"{len(mine.positions)} partitions read through, {count} objects confirmed"))
         _LOG.info("complete", generation=mine.number, partitions=len(mine.positions), objects=count)
-        self._publish(Event.COMPLETE, generation=mine.number, chain_seq=mine.seq, details=heads.details(mine))
-        former = max((g for g in others if g.complete and not g.sealed), key=lambda g: g.number, default=None)
+        self._publish(Event.COMPLETE, **head_fields(Head.of(mine)))
+        former = active_of(others)
         if former is not None:
             self._publish(
                 Event.PASSIVATE, target=former.instance, generation=former.number, reason=f"{mine.number} is complete"
@@ -410,9 +412,7 @@ class Tasks:
         topics = coverage.unguarded(writer.state, guarded)
         writer.append(sealed_entry(f"covered by generation {successor}", topics=topics))
         _LOG.info("sealed", generation=number, successor=successor)
-        self._publish(
-            Event.PASSIVATED, generation=number, chain_seq=writer.state.seq, details=heads.details(writer.state)
-        )
+        self._publish(Event.PASSIVATED, **head_fields(Head.of(writer.state)))
 
     def clear(self, number: int, wanted: Clearing, *, complete: bool = True) -> None:
         """Clear what may go of a generation, decided once more on fresh chains.
@@ -453,9 +453,7 @@ class Tasks:
         if writer.state.gone:
             self.writers.pop(number, None)
         if writer.state.clearing is None:  # else it was stopped half-way: the next process goes on
-            self._publish(
-                Event.CLEARED, generation=number, chain_seq=writer.state.seq, details=heads.details(writer.state)
-            )
+            self._publish(Event.CLEARED, **head_fields(Head.of(writer.state)))
 
     def _proven(self, mine: Generation, wanted: Clearing, generations: list[Generation], guarded: Guarded) -> Clearing:
         """Keep what turns out to be cut off of what was not guarded when `mine` was sealed, but is again."""

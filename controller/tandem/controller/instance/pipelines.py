@@ -84,15 +84,31 @@ class Runs:
         self._runs[writer.state.number] = _Run(pipeline=pipeline, started_mono=time.monotonic(), resumed=resumed)
         pipeline.start()
 
+    @property
+    def transcoder(self) -> str:
+        """The name of what makes blocks of batches."""
+        return self._transcoder.name
+
     def has(self, generation: int) -> bool:
         """Whether a pipeline was started for the generation and not forgotten."""
         return generation in self._runs
 
-    def between_commits(self, generation: int, task: Task, *, done: threading.Event, abort: threading.Event) -> None:
-        """As `asked_between_commits`; nothing is done if the generation was sealed, and is not read any more."""
+    def between_commits(self, generation: int, task: Task) -> None:
+        """Have a pipeline do something between two commits, and wait until that is done, or the pipeline ends first.
+
+        Nothing is done if the generation was sealed, and is not read any more.
+        """
+        done = threading.Event()
+
+        def work(writer: ChainWriter) -> None:
+            try:
+                task(writer)
+            finally:
+                done.set()
+
         run = self._runs.get(generation)
         if run is not None:
-            asked_between_commits(run.pipeline, task, done=done, abort=abort)
+            asked_between_commits(run.pipeline, work, done=done, abort=self._abort)
 
     def drain(self, generation: int) -> None:
         """Tell a pipeline to commit what it has and end."""

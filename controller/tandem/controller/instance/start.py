@@ -10,14 +10,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
 from tandem.backup_avro.errors import RefusedError, TransientError
 from tandem.controller.config import Config
-from tandem.controller.coordination.topic import Bulletin, CoordinationTopic
+from tandem.controller.coordination.peer_state import PeerState
+from tandem.controller.coordination.topic import CoordinationTopic, log_refused
 from tandem.controller.instance.guarded_cluster import GuardedCluster
 from tandem.controller.instance.wiring import trust_of
 from tandem.sink.encryption.key_ring import keys_of
@@ -25,7 +26,7 @@ from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store.chain import restore_targets
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.chain.chain_writer import Identity
+from tandem.sink.store.chain.chain_writer import Identity, now_ms
 from tandem.sink.store.object_store import ObjectStore
 from tandem.sink.store.signed_store import signer_of
 
@@ -44,8 +45,12 @@ class Parts:
     store: ObjectStore
     reader: ChainReader
     cluster: GuardedCluster
-    bulletin: Bulletin
+    peers: PeerState
     coordination: CoordinationTopic
+
+    def publish(self, event: Event, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
+        """Send a message, dated by the store's clock. A failure is logged and forgotten: messages are hints."""
+        self.coordination.publish(event, at=now_ms(self.store), **fields)
 
 
 class StoppedEarlyError(Exception):
@@ -80,15 +85,19 @@ def set_up(
     reader = ChainReader(store, config.pair)
     _persist(stop, "store", lambda: reader.refresh(tolerant=True))
     _check_same(config, reader, cluster_id)
-    bulletin = Bulletin(
-        pair=config.pair, me=me, peer=config.peer_instance, incarnation=incarnation, trust=trust_of(config)
+    peers = PeerState(
+        pair=config.pair,
+        instances=config.instances,
+        incarnation=incarnation,
+        trust=trust_of(config),
+        refused=log_refused,
     )
     coordination = CoordinationTopic(
         props,
         topic=config.coordination.topic,
         replication_factor=config.coordination.replication_factor,
         admin=admin,
-        bulletin=bulletin,
+        peers=peers,
         identity=CoordinationMessage(
             event=Event.PROGRESS,
             pair=config.pair,
@@ -107,7 +116,7 @@ def set_up(
         store=store,
         reader=reader,
         cluster=GuardedCluster(admin, config, partial(restore_targets.created, store, config.pair, cluster_id)),
-        bulletin=bulletin,
+        peers=peers,
         coordination=coordination,
     )
 

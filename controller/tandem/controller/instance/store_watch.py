@@ -27,7 +27,7 @@ _RETRY_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreView:
-    """All chains as of a read that began at `began_mono`.
+    """All chains as of a read that began at `began_mono`: those that are readable and not wholly cleared, ascending.
 
     `grew_mono` is when an instance was last seen to have added to its chains, `grew_before_mono` the look before that.
     `numbers` are those of all generations of which there is anything, ascending.
@@ -41,7 +41,7 @@ class StoreView:
     began_mono: float
     generations: tuple[Generation, ...]
     numbers: tuple[int, ...]
-    grew_mono: dict[str, float]
+    grew_mono: Mapping[str, float] = field(default_factory=dict)
     grew_before_mono: Mapping[str, float] = field(default_factory=dict)
     releases: tuple[Release, ...] = ()
     damaged: Mapping[int, str] = field(default_factory=dict)

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
 from tandem.backup_avro.selection import coverage, moments, newest_state
 from tandem.controller.decision.observation import Role
+from tandem.controller.decision.pair_rules import is_heard, rotation_due_at
 from tandem.controller.status.health import chosen, doubtful
+from tandem.controller.status.instance_view import InstanceView, stored_view
 from tandem.controller.status.overview import State, state_of
-from tandem.controller.status.pair_view import Sight, stands_at
+from tandem.controller.status.pair_view import PairView, stands_at
 from tandem.sink.pipeline import PipelineReport
 from tandem.sink.read.reading_progress import PartitionReading
 
@@ -74,7 +76,7 @@ class Picture:
     handover_ms: int | None = None
 
 
-def backup_picture(seen: Sight, instance: str) -> BackupPicture:
+def backup_picture(seen: PairView, instance: str) -> BackupPicture:
     """Return what one look at the chains comes to, for the instance called `instance`."""
     base = chosen(seen)
     active = seen.active
@@ -103,7 +105,7 @@ def backup_picture(seen: Sight, instance: str) -> BackupPicture:
         complete_bytes=None if base is None else sum(item.bytes for item in base.objects.values()),
         tainted=0 if spoilt is None else len(spoilt.taints),
         damaged=len(seen.damaged),
-        rotation_due=None if active is None else active.claim.at + round(seen.policy.rotation_interval_s * 1000),
+        rotation_due=None if active is None else rotation_due_at(active, seen.policy),
         handover_began=min(waiting, default=None),
         catch_up_ms=(
             None if complete is None or complete.completed_at is None else complete.completed_at - complete.claim.at
@@ -122,9 +124,37 @@ class BackupPictures:
         self._seen: tuple[object, ...] | None = None
         self._made: BackupPicture | None = None
 
-    def of(self, seen: Sight) -> BackupPicture:
+    def of(self, seen: PairView) -> BackupPicture:
         """Return the picture of what is seen."""
         key = (seen.newest, len(seen.damaged), *((g.number, g.seq, g.holder) for g in seen.generations))
         if self._made is None or key != self._seen:
             self._made, self._seen = backup_picture(seen, self._instance), key
         return self._made
+
+
+def picture_of(
+    known: InstanceView, backups: BackupPictures, readings: Mapping[int, Sequence[PartitionReading]]
+) -> Picture:
+    """Return what metrics show of an instance; `readings` by generation. For one thread at a time."""
+    peer_name = known.config.peer_instance
+    peer, said = known.peers.peer(peer_name), known.peers.said_now(peer_name)
+    heard_s = None if peer.heard_mono is None else known.now_mono - peer.heard_mono
+    stored = stored_view(known)
+    return Picture(
+        role=known.role,
+        ready=known.ready,
+        tick_age_s=known.now_mono - known.ticked_mono,
+        peer_alive=heard_s is not None and is_heard(heard_s, left=peer.left, policy=known.policy),
+        peer_heard_s=heard_s,
+        peer_agrees=None if said is None or said.terms is None else known.dispute is None,
+        store_failing=known.store_trouble is not None,
+        brokers_failing=known.brokers_trouble is not None,
+        coordination_failing=known.coordination_failing,
+        reports=known.reports,
+        readings=readings,
+        store_read_s=None if known.store is None else known.now_mono - known.store.began_mono,
+        backup=None if known.reason is None or stored is None else backups.of(stored),
+        missing_heads=len(known.lost_heads),
+        lost_covers=len(known.uncovered),
+        handover_ms=None if known.store is None else known.store.handover_ms,
+    )

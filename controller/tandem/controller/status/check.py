@@ -18,7 +18,7 @@ from tandem.controller.cli.output.output import duration
 from tandem.controller.status.health import Fault, Problem, problems
 from tandem.controller.status.key_use import KeySight
 from tandem.controller.status.overview import GenerationStatus, Overview, State, moment
-from tandem.controller.status.pair_view import Sight
+from tandem.controller.status.pair_view import PairView
 
 
 class Severity(IntEnum):
@@ -123,7 +123,7 @@ def check(
 
 
 def connections(
-    seen: Sight,
+    seen: PairView,
     keys: KeySight | None = None,
     *,
     unwritable: TandemError | None = None,

@@ -21,7 +21,7 @@ from tandem.controller.status.overview import (
     moment,
     state_of,
 )
-from tandem.controller.status.pair_view import Sight
+from tandem.controller.status.pair_view import PairView
 from tandem.sink.store.chain.pins import FOR_EVER, Pin
 
 
@@ -132,7 +132,7 @@ class TopicDescription:
 
 
 def describe_generation(
-    seen: Sight, generation: Generation, annals: Annals, checkpoints: Iterable[CheckpointStatus]
+    seen: PairView, generation: Generation, annals: Annals, checkpoints: Iterable[CheckpointStatus]
 ) -> GenerationDescription:
     """Return what is known of one generation; `annals` are those of its whole chain."""
     ids = set(generation.topics)
@@ -157,7 +157,7 @@ def describe_generation(
     )
 
 
-def describe_topic(seen: Sight, name: str, checkpoints: Iterable[CheckpointStatus]) -> TopicDescription:
+def describe_topic(seen: PairView, name: str, checkpoints: Iterable[CheckpointStatus]) -> TopicDescription:
     """Return what is known of a topic; no copies: nothing of it is stored."""
     copies = [copy for generation in seen.generations for copy in _copies(seen, generation, name)]
     return TopicDescription(
@@ -168,7 +168,7 @@ def describe_topic(seen: Sight, name: str, checkpoints: Iterable[CheckpointStatu
     )
 
 
-def _copies(seen: Sight, generation: Generation, name: str) -> Iterator[TopicCopy]:
+def _copies(seen: PairView, generation: Generation, name: str) -> Iterator[TopicCopy]:
     lives = [topic for topic in generation.topics.values() if topic.name == name]
     if not lives:
         return

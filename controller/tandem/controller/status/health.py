@@ -11,8 +11,12 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.selection import coverage, newest_state
 from tandem.controller.cli.output.output import duration
-from tandem.controller.coordination import agreement, heads, lost_objects
-from tandem.controller.status.pair_view import Sight, Voice, stands_at
+from tandem.controller.coordination import agreement, heads
+from tandem.controller.coordination.heartbeat import Heartbeat
+from tandem.controller.coordination.peer_state import LastHeard
+from tandem.controller.decision.pair_rules import rotation_due_at
+from tandem.controller.status.pair_view import PairView, stands_at
+from tandem.sink.pipeline import Phase
 from tandem.sink.read.partition_progress import CONFIRM_CEILING_S
 
 _SHOWN = 3
@@ -52,7 +56,7 @@ class Problem:
     remedy: str
 
 
-def chosen(seen: Sight) -> Generation | None:
+def chosen(seen: PairView) -> Generation | None:
     """Return the generation that a restore would rest on; None if there is none."""
     try:
         return newest_state.choose(seen.generations)
@@ -60,7 +64,7 @@ def chosen(seen: Sight) -> Generation | None:
         return None
 
 
-def problems(seen: Sight) -> tuple[Problem, ...]:
+def problems(seen: PairView) -> tuple[Problem, ...]:
     """Return what is wrong, worst first; nothing means that all is well as far as it was looked at."""
     rules = (
         _damaged,
@@ -88,7 +92,7 @@ def some(names: Iterable[str], shown: int = _SHOWN) -> str:
     return ", ".join(all_names[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
-def paused(seen: Sight) -> str | None:
+def paused(seen: PairView) -> str | None:
     """Return since when, until when and by whom the pair is paused, for people; None if it is not."""
     pause = seen.pause
     if pause is None or pause.until is None:
@@ -97,13 +101,13 @@ def paused(seen: Sight) -> str | None:
     return f"the pair is paused by {pause.by} until {iso(pause.until)}{why}"
 
 
-def _unless_paused(seen: Sight, remedy: str) -> str:
+def _unless_paused(seen: PairView, remedy: str) -> str:
     """Return what to do, if it is one of the instances that would do it."""
     pause = paused(seen)
     return remedy if pause is None else f"{pause}: `tandem resume`, or `tandem failover --force`; then {remedy}"
 
 
-def _damaged(seen: Sight) -> Iterator[Problem]:
+def _damaged(seen: PairView) -> Iterator[Problem]:
     for number, why in sorted(seen.damaged.items()):
         yield Problem(
             fault=Fault.CHAIN_DAMAGED,
@@ -113,7 +117,7 @@ def _damaged(seen: Sight) -> Iterator[Problem]:
         )
 
 
-def _rolled_back(seen: Sight) -> Iterator[Problem]:
+def _rolled_back(seen: PairView) -> Iterator[Problem]:
     for head in seen.lost_heads:
         was = seen.published_under.get(head.generation)
         if was is not None and was != seen.root:
@@ -128,22 +132,20 @@ def _rolled_back(seen: Sight) -> Iterator[Problem]:
         )
 
 
-def _objects_lost(seen: Sight) -> Iterator[Problem]:
+def _objects_lost(seen: PairView) -> Iterator[Problem]:
     for name in seen.instances:
-        voice = seen.voice(name)
-        if seen.alive(name) and voice is not None and voice.heartbeat is not None:
-            told = voice.heartbeat.details.get(lost_objects.LOST)
-            if told:
-                yield Problem(
-                    fault=Fault.OBJECTS_LOST,
-                    message=f"{name}: {told}",
-                    remedy="bring them back from the bucket's versions; else "
-                    + _unless_paused(seen, "wait for the next generation, or ask for it with `tandem failover`")
-                    + "; find out who changes the bucket, and take that credential away",
-                )
+        said = seen.heartbeat_of_living(name)
+        if said is not None and said.objects_lost is not None:
+            yield Problem(
+                fault=Fault.OBJECTS_LOST,
+                message=f"{name}: {said.objects_lost}",
+                remedy="bring them back from the bucket's versions; else "
+                + _unless_paused(seen, "wait for the next generation, or ask for it with `tandem failover`")
+                + "; find out who changes the bucket, and take that credential away",
+            )
 
 
-def _wrong_cluster(seen: Sight) -> Iterator[Problem]:
+def _wrong_cluster(seen: PairView) -> Iterator[Problem]:
     if seen.brokers is None:
         return
     here = seen.brokers.guarded.cluster_id
@@ -155,7 +157,7 @@ def _wrong_cluster(seen: Sight) -> Iterator[Problem]:
         )
 
 
-def _no_backup(seen: Sight) -> Iterator[Problem]:
+def _no_backup(seen: PairView) -> Iterator[Problem]:
     if chosen(seen) is not None:
         return
     building = seen.building
@@ -182,16 +184,16 @@ def _no_backup(seen: Sight) -> Iterator[Problem]:
     yield Problem(fault=Fault.NO_COMPLETE_BACKUP, message=f"there is no complete backup: {message}", remedy=remedy)
 
 
-def _holder(seen: Sight) -> str | None:
+def _holder(seen: PairView) -> str | None:
     """Return an instance that is alive and says that it appends to a generation."""
     for name in seen.instances:
-        voice = seen.voice(name)
-        if seen.alive(name) and voice is not None and voice.heartbeat is not None and voice.heartbeat.generation:
+        said = seen.heartbeat_of_living(name)
+        if said is not None and said.generation:
             return name
     return None
 
 
-def progress(seen: Sight, generation: Generation) -> tuple[int, int]:
+def progress(seen: PairView, generation: Generation) -> tuple[int, int]:
     """Return how many guarded partitions a generation holds from the log's start on without doubt, and of how many.
 
     What takes no more records is measured by what it has: topics that came later are not its concern.
@@ -201,7 +203,7 @@ def progress(seen: Sight, generation: Generation) -> tuple[int, int]:
     return sum(generation.read_through(key) and key not in generation.taints for key in keys), len(keys)
 
 
-def _active(seen: Sight) -> Iterator[Problem]:
+def _active(seen: PairView) -> Iterator[Problem]:
     active = seen.active
     if active is None:
         if chosen(seen) is not None:
@@ -213,31 +215,32 @@ def _active(seen: Sight) -> Iterator[Problem]:
                 ),
             )
         return
-    if seen.voices is None or seen.alive(active.instance):
+    if seen.heard is None or seen.alive(active.instance):
         return
-    grown_s = seen.since_s(active.at)
-    if grown_s < seen.policy.liveness_timeout_s:
+    if seen.lately(active.at):
         return  # It writes: what is wrong with its messages is a smaller trouble, named below.
+    age_s = (seen.at - active.at) / 1000
+    dated = f"{duration(age_s)} old" if age_s > 0 else f"dated {duration(-age_s)} in the future"
     yield Problem(
         fault=Fault.ACTIVE_SILENT,
         message=f"{active.instance}, the Active, {silence(seen, active.instance)}; the last entry of generation "
-        f"{active.number} is {duration(grown_s)} old: new records are not backed up",
+        f"{active.number} is {dated}: new records are not backed up",
         remedy=_unless_paused(seen, _cure(seen, active.instance)),
     )
 
 
-def silence(seen: Sight, instance: str) -> str:
+def silence(seen: PairView, instance: str) -> str:
     """Return since when an instance was not heard, as the end of a sentence about it."""
-    voice = seen.voice(instance)
-    if voice is None:
+    heard = seen.last_heard(instance)
+    if heard is None:
         return "was never heard"
     ahead_s = seen.ahead_s(instance)
     if ahead_s is not None:
         return f"is not known to live: its last message is dated {duration(ahead_s)} in the future"
-    return f"{'was stopped' if voice.left else 'was last heard'} {duration(seen.since_s(voice.at))} ago"
+    return f"{'was stopped' if heard.left else 'was last heard'} {duration(seen.since_s(heard.at))} ago"
 
 
-def _cure(seen: Sight, instance: str) -> str:
+def _cure(seen: PairView, instance: str) -> str:
     cure = f"look at the process and the log of {instance}, and start it again"
     others = [name for name in seen.instances if name != instance and seen.alive(name)]
     if not others:
@@ -245,7 +248,7 @@ def _cure(seen: Sight, instance: str) -> str:
     return f"{cure}; {others[0]} is alive and takes over by itself"
 
 
-def doubtful(seen: Sight) -> Generation | None:
+def doubtful(seen: PairView) -> Generation | None:
     """Return the Active's generation, or what a restore would rest on, if it is tainted and nothing replaces it yet."""
     found = seen.active or chosen(seen)
     if found is None or not found.taints or coverage.successor(found, seen.generations) is not None:
@@ -253,7 +256,7 @@ def doubtful(seen: Sight) -> Generation | None:
     return found
 
 
-def _tainted(seen: Sight) -> Iterator[Problem]:
+def _tainted(seen: PairView) -> Iterator[Problem]:
     found = doubtful(seen)
     if found is None:
         return
@@ -275,9 +278,9 @@ def _tainted(seen: Sight) -> Iterator[Problem]:
     )
 
 
-def _not_committing(seen: Sight) -> Iterator[Problem]:
+def _not_committing(seen: PairView) -> Iterator[Problem]:
     active = seen.active
-    if active is None or (seen.voices is not None and not seen.alive(active.instance)):
+    if active is None or (seen.heard is not None and not seen.alive(active.instance)):
         return
     last = stands_at(active)
     if last is None or seen.since_s(last) <= seen.policy.quiet_s:
@@ -290,12 +293,12 @@ def _not_committing(seen: Sight) -> Iterator[Problem]:
     )
 
 
-def _overdue(seen: Sight) -> Iterator[Problem]:
+def _overdue(seen: PairView) -> Iterator[Problem]:
     active = seen.active
     if active is None or active.taints:
         return
     interval_s = seen.policy.rotation_interval_s
-    late_s = seen.since_s(active.claim.at) - interval_s
+    late_s = (seen.at - rotation_due_at(active, seen.policy)) / 1000
     if late_s <= max(_LATE * interval_s, _LATE_S):
         return
     newer = [g for g in seen.building if g.number > active.number]
@@ -321,7 +324,7 @@ def _overdue(seen: Sight) -> Iterator[Problem]:
     )
 
 
-def _missing_topics(seen: Sight) -> Iterator[Problem]:
+def _missing_topics(seen: PairView) -> Iterator[Problem]:
     if seen.brokers is None:
         return
     if seen.brokers.missing:
@@ -338,7 +341,7 @@ def _missing_topics(seen: Sight) -> Iterator[Problem]:
         )
 
 
-def _incomplete(seen: Sight) -> Iterator[Problem]:
+def _incomplete(seen: PairView) -> Iterator[Problem]:
     base = chosen(seen)
     if base is None:
         return
@@ -354,19 +357,16 @@ def _incomplete(seen: Sight) -> Iterator[Problem]:
         )
 
 
-def _name(seen: Sight, generation: Generation, key: PartitionKey) -> str:
+def _name(seen: PairView, generation: Generation, key: PartitionKey) -> str:
     topic = seen.guarded_of(generation).topics.get(key.topic_id)
     return f"{topic[0]}-{key.partition}" if topic is not None else generation.name_of(key)
 
 
-def _disagreement(seen: Sight) -> Iterator[Problem]:
+def _disagreement(seen: PairView) -> Iterator[Problem]:
     said = {
         name: terms
         for name in seen.instances
-        if seen.alive(name)
-        and (voice := seen.voice(name)) is not None
-        and voice.heartbeat is not None
-        and (terms := agreement.terms_in(voice.heartbeat)) is not None
+        if (heartbeat := seen.heartbeat_of_living(name)) is not None and (terms := heartbeat.terms) is not None
     }
     if len(said) != len(seen.instances):
         return
@@ -380,17 +380,16 @@ def _disagreement(seen: Sight) -> Iterator[Problem]:
         )
 
 
-def _instances(seen: Sight) -> Iterator[Problem]:
-    if seen.voices is None:
+def _instances(seen: PairView) -> Iterator[Problem]:
+    if seen.heard is None:
         return
     active = seen.active
     for name in seen.instances:
-        voice = seen.voices.get(name)
-        if voice is None or not seen.alive(name):
+        heard = seen.heard.get(name)
+        if heard is None or not seen.alive(name):
             is_active = active is not None and active.instance == name
-            quiet_s = None if voice is None else seen.since_s(voice.at)
-            told = is_active and active is not None and seen.since_s(active.at) >= seen.policy.liveness_timeout_s
-            leaving = voice is not None and voice.left and (quiet_s or 0.0) < seen.policy.liveness_timeout_s
+            told = is_active and active is not None and not seen.lately(active.at)
+            leaving = heard is not None and heard.left and seen.lately(heard.at)
             if seen.ahead_s(name) is not None:
                 yield Problem(
                     fault=Fault.TIME_IN_THE_FUTURE,
@@ -406,42 +405,34 @@ def _instances(seen: Sight) -> Iterator[Problem]:
                     remedy=f"look at the process and the log of {name}, and start it again",
                 )
         else:
-            yield from _troubles(seen, voice)
+            yield from _troubles(seen, heard)
 
 
-def _troubles(seen: Sight, voice: Voice) -> Iterator[Problem]:
-    name = voice.instance
-    if voice.twin_at is not None and seen.lately(voice.twin_at):
+def _troubles(seen: PairView, heard: LastHeard) -> Iterator[Problem]:
+    name = heard.instance
+    if heard.twin_at is not None and seen.lately(heard.twin_at):
         yield Problem(
             fault=Fault.TWO_PROCESSES,
             message=f"two processes run under the name {name}",
             remedy="stop one of them: only the one that took over last can write",
         )
-    for trouble in troubles_of(voice):
+    for trouble in troubles_of(heard.heartbeat or Heartbeat()):
         yield Problem(
             fault=Fault.INSTANCE_TROUBLED, message=f"{name}: {trouble}", remedy=f"the log of {name} says more"
         )
 
 
-def troubles_of(voice: Voice) -> tuple[str, ...]:
+def troubles_of(said: Heartbeat) -> tuple[str, ...]:
     """Return what an instance complains about in its last heartbeat."""
-    if voice.heartbeat is None:
-        return ()
-    details = voice.heartbeat.details
-    found = []
-    if details.get("phase") == "failed":
-        why = details.get("error")
-        found.append("its pipeline has failed and is started again" + (f": {why}" if why else ""))
-    found += [
-        f"{what.replace('_', ' ')}: {details[what]}"
-        for what in ("store", "brokers", "rolled_back")
-        if details.get(what)
-    ]
-    found += [details[what] for what in ("failing", "trouble") if details.get(what)]
-    return tuple(found)
+    failed = None
+    if said.phase == Phase.FAILED.value:
+        failed = "its pipeline has failed and is started again" + ("" if said.error is None else f": {said.error}")
+    places = (("store", said.store), ("brokers", said.brokers), ("rolled back", said.rolled_back))
+    named = (None if what is None else f"{place}: {what}" for place, what in places)
+    return tuple(trouble for trouble in (failed, *named, said.failing, said.trouble) if trouble is not None)
 
 
-def _gaps(seen: Sight) -> Iterator[Problem]:
+def _gaps(seen: PairView) -> Iterator[Problem]:
     for gap in seen.gaps:
         yield Problem(
             fault=Fault.NOT_KNOWN,

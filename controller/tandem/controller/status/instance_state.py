@@ -1,16 +1,14 @@
-"""What one instance says of itself: the document at `/status`, and the details of its heartbeats. Pure."""
+"""What one instance says of itself over HTTP: the document at `/status`. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tandem.backup_avro.documents.pause import in_force
 from tandem.controller.decision.observation import Role
-from tandem.controller.status.overview import PauseStatus
+from tandem.controller.status.instance_view import InstanceView, error_text
+from tandem.controller.status.overview import PauseStatus, pause_status
 from tandem.sink.pipeline import Phase, PipelineReport
-from tandem.sink.process import log
-from tandem.sink.resource_limits import scarcity
-
-_TROUBLES_IN_HEARTBEAT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +59,28 @@ class InstanceState:
     pipelines: tuple[PipelineState, ...] = ()
 
 
-def pipeline_state(report: PipelineReport) -> PipelineState:
-    """Return the state of a pipeline."""
+def instance_state(known: InstanceView) -> InstanceState:
+    """Return what an instance says of itself."""
+    return InstanceState(
+        pair=known.identity.pair,
+        instance=known.identity.instance,
+        incarnation=known.identity.incarnation,
+        role=known.role,
+        ready=known.ready,
+        reason=known.reason,
+        store=known.store_trouble,
+        brokers=known.brokers_trouble,
+        rolled_back=tuple(map(str, known.lost_heads)),
+        lost_objects=known.lost_covers,
+        failing=known.troubles,
+        disagrees=known.dispute,
+        pause=None if known.store is None else pause_status(in_force(known.store.pause, known.at), known.at),
+        restored=() if known.topics is None else known.topics.restored,
+        pipelines=tuple(map(_pipeline_state, known.reports)),
+    )
+
+
+def _pipeline_state(report: PipelineReport) -> PipelineState:
     return PipelineState(
         generation=report.generation,
         phase=report.phase,
@@ -73,30 +91,6 @@ def pipeline_state(report: PipelineReport) -> PipelineState:
         bytes=report.bytes,
         commits=report.commits,
         trouble=report.trouble,
-        error=_error(report.error),
+        error=error_text(report.error),
         aside=report.aside,
     )
-
-
-def heartbeat_details(report: PipelineReport) -> dict[str, str]:
-    """Return what a heartbeat says of a pipeline, beside its generation and lag."""
-    found = {
-        "phase": report.phase.value,
-        "partitions": str(report.partitions),
-        "base_remaining": str(report.base_remaining),
-        "records": str(report.records),
-    }
-    error = _error(report.error)
-    if error is not None:
-        found["error"] = error
-    if report.trouble:
-        found["trouble"] = "; ".join(report.trouble[:_TROUBLES_IN_HEARTBEAT])
-    return found
-
-
-def _error(error: Exception | None) -> str | None:
-    if error is None:
-        return None
-    lacking = scarcity(error)
-    why = str(error) if lacking is None else f"{lacking.message}: {lacking.remedy}"
-    return log.redact(" ".join(why.split()))

@@ -1,56 +1,175 @@
-"""What an instance knows of its pair without asking anybody, in the form that a look from outside has. Pure."""
+"""What an instance knows at one moment, and what is made of that: its heartbeat and its view of the pair. Pure.
+
+Health (`instance_state`), metrics (`instance_metrics`) and the page are made of the same `InstanceView`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage
-from tandem.backup_avro.documents.pause import in_force
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.heads import Head
+from tandem.backup_avro.documents.coordination_message import Position
 from tandem.controller.config import Config
-from tandem.controller.decision.observation import Policy
+from tandem.controller.coordination import heads
+from tandem.controller.coordination.agreement import Terms
+from tandem.controller.coordination.heartbeat import Heartbeat
+from tandem.controller.coordination.peer_state import PeerState
+from tandem.controller.decision.observation import Policy, Role
+from tandem.controller.instance.guarded_cluster import as_guarded
 from tandem.controller.instance.store_watch import StoreView
-from tandem.controller.status.pair_view import Brokers, Listener, Sight
+from tandem.controller.status.pair_view import Brokers, PairView, view_of_store
+from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
+from tandem.sink.pipeline import PipelineReport
+from tandem.sink.process import log
+from tandem.sink.resource_limits import scarcity
+from tandem.sink.store.chain.chain_writer import Identity
+from tandem.sink.write.confirm import CoverLostError
+
+_POSITIONS_IN_HEARTBEAT = 200
+_HELD_IN_HEARTBEAT = 20
+_TROUBLES_IN_HEARTBEAT = 3
 
 
-def stored_sight(config: Config, view: StoreView, *, at: int, root: str, policy: Policy) -> Sight:
-    """Return what the last look at the store has shown, and nothing of instances and brokers."""
-    return Sight(
-        at=at,
-        pair=config.pair,
-        root=root,
-        instances=config.instances,
-        policy=policy,
-        generations=view.generations,
-        newest=view.newest,
-        damaged=view.damaged,
-        releases=view.releases,
-        pause=in_force(view.pause, at),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceView:
+    """One moment of one instance: `at` in ms by the store's clock, `now_mono` and the last tick in monotonic seconds.
+
+    `role` and `reason` are those of the last decision; `reason` is None before the first. `store` is what the last look
+    at the chains has shown, `topics` what the last survey of the brokers has found; the troubles say why later ones
+    failed. `failing` are duties that fail again and again, `uncovered` the generations of its own that are kept because
+    what covers them has lost objects. `lost_heads` were published and are not in the store; `published_under` says of
+    generations of theirs under which root that was. `terms` are its own, `dispute` is how the peer's differ.
+    """
+
+    config: Config
+    policy: Policy
+    identity: Identity
+    root: str
+    peers: PeerState
+    at: int
+    now_mono: float = 0.0
+    ticked_mono: float = 0.0
+    role: Role = Role.PASSIVE
+    reason: str | None = None
+    store: StoreView | None = None
+    store_trouble: str | None = None
+    topics: GuardedTopics | None = None
+    brokers_trouble: str | None = None
+    coordination_caught_up: bool = False
+    coordination_failing: bool = False
+    reports: Sequence[PipelineReport] = ()
+    failing: tuple[str, ...] = ()
+    uncovered: Mapping[int, CoverLostError] = field(default_factory=dict)
+    lost_heads: tuple[Head, ...] = ()
+    published_under: Mapping[int, str] = field(default_factory=dict)
+    terms: Terms | None = None
+    dispute: str | None = None
+    transcoder: str | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has decided what to do, and knows what was said on the coordination topic."""
+        return self.reason is not None and self.coordination_caught_up
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What fails, and the rights on single topics that are missing where no pipeline tells of them."""
+        denied = None if self.topics is None or self.brokers_trouble is not None else self.topics.trouble
+        if denied is None or any(denied in report.trouble for report in self.reports):
+            return self.failing
+        return (denied, *self.failing)
+
+    @property
+    def lost_covers(self) -> tuple[str, ...]:
+        """What is lost, a sentence without a remedy for each of the generations that are `uncovered`."""
+        return tuple(str(error.args[0]) for _, error in sorted(self.uncovered.items()))
+
+
+def heartbeat_of(known: InstanceView) -> Heartbeat:
+    """Return what the instance says of itself on the coordination topic."""
+    newest = known.reports[-1] if known.reports else None
+    state = None
+    if known.store is not None and newest is not None:
+        state = next((g for g in known.store.generations if g.number == newest.generation), None)
+    # Of a generation that is built beside another one, too: what holds both back is told at once.
+    held = sorted({tp for report in known.reports for tp in report.held})
+    return replace(
+        Heartbeat() if newest is None else _of_pipeline(newest),
+        role=known.role.value,
+        reason=known.reason,
+        positions=() if state is None else _positions(state),
+        head=None if state is None else Head.of(state),
+        held=tuple(f"{tp.topic}-{tp.partition}" for tp in held[:_HELD_IN_HEARTBEAT]),
+        transcoder=known.transcoder,
+        terms=known.terms,
+        store=known.store_trouble,
+        brokers=known.brokers_trouble,
+        rolled_back=heads.summary(known.lost_heads, known.published_under.values()),
+        objects_lost="; ".join(known.lost_covers) or None,
+        objects_lost_of=frozenset(error.generation for error in known.uncovered.values()),
+        failing="; ".join(known.troubles) or None,
     )
 
 
-def own_sight(
-    config: Config,
-    stored: Sight,
-    *,
-    heard: Iterable[CoordinationMessage],
-    own: CoordinationMessage,
-    guarded: Guarded | None,
-    restored: tuple[str, ...] = (),
-) -> Sight:
-    """Return `stored` with what is known of instances and brokers.
+def _of_pipeline(report: PipelineReport) -> Heartbeat:
+    return Heartbeat(
+        generation=report.generation,
+        lag=report.lag_records,
+        phase=report.phase.value,
+        partitions=report.partitions,
+        base_remaining=report.base_remaining,
+        records=report.records,
+        error=error_text(report.error),
+        trouble="; ".join(report.trouble[:_TROUBLES_IN_HEARTBEAT]) or None,
+    )
 
-    `heard` are the last messages of each sender, `own` is what this instance would say of itself now. So it is told as
-    alive however long the coordination topic does not take its heartbeats. `guarded` is None while the brokers do not
-    answer, `restored` as in `Brokers`.
+
+def _positions(state: Generation) -> tuple[Position, ...]:
+    return tuple(
+        Position(topic=state.topics[key.topic_id].name, partition=key.partition, offset=position.offset)
+        for key, position in sorted(state.positions.items())[:_POSITIONS_IN_HEARTBEAT]
+    )
+
+
+def error_text(error: Exception | None) -> str | None:
+    """Return what an error of a pipeline says, in one line and without secrets."""
+    if error is None:
+        return None
+    lacking = scarcity(error)
+    why = str(error) if lacking is None else f"{lacking.message}: {lacking.remedy}"
+    return log.redact(" ".join(why.split()))
+
+
+def stored_view(known: InstanceView) -> PairView | None:
+    """Return what the last look at the store has shown, and nothing of instances and brokers; None before the first."""
+    if known.store is None:
+        return None
+    return replace(
+        view_of_store(known.store, config=known.config, policy=known.policy, root=known.root, at=known.at),
+        lost_heads=known.lost_heads,
+        published_under=known.published_under,
+    )
+
+
+def pair_view(known: InstanceView) -> PairView | None:
+    """Return what is known of the pair; None before the first look at the store.
+
+    It is as what a command sees, but for pins and the logs' ends, and with what this instance would say of itself now:
+    so that is told as alive however long the coordination topic does not take its heartbeats.
     """
-    listener = Listener(config.instances)
-    for message in sorted(heard, key=lambda message: message.at):
-        listener.take(message)
-    listener.take(own)
+    stored, me = stored_view(known), known.identity.instance
+    if stored is None:
+        return None
     brokers = None
-    if guarded is not None:
-        missing = frozenset(config.topics.include) - {name for name, _ in guarded.topics.values()} - guarded.denied
-        brokers = Brokers(guarded=guarded, missing=tuple(sorted(missing)), restored=restored)
-    return replace(stored, voices=listener.voices(), requests=listener.requests(), brokers=brokers)
+    if known.topics is not None and known.brokers_trouble is None:
+        guarded = as_guarded(known.identity.cluster_id, known.topics, stored.generations)
+        missing = (
+            frozenset(known.config.topics.include) - {name for name, _ in guarded.topics.values()} - guarded.denied
+        )
+        brokers = Brokers(
+            guarded=guarded, missing=tuple(sorted(missing - guarded.denied)), restored=known.topics.restored
+        )
+    heard = known.peers.last_heard() | {me: known.peers.as_if_said(me, heartbeat_of(known), known.at)}
+    return replace(stored, heard=heard, requests=known.peers.requests(), brokers=brokers)

@@ -1,6 +1,6 @@
 """Looking at a pair from outside, for commands: store and brokers are asked, each with a bound on time.
 
-Only the store is needed. What is seen goes into a `Sight`; what to make of it is `verdict`'s and `overview`'s.
+Only the store is needed. What is seen goes into a `PairView`; what to make of it is `verdict`'s and `overview`'s.
 """
 
 from __future__ import annotations
@@ -9,20 +9,19 @@ import logging
 import time
 from dataclasses import dataclass, replace
 
-from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head
-from tandem.backup_avro.documents.pause import in_force
-from tandem.backup_avro.documents.turn_request import counts
 from tandem.backup_avro.errors import ConfigError, TandemError
 from tandem.backup_avro.selection.coverage import Guarded
 from tandem.controller.config import Config
 from tandem.controller.coordination.heads import missing
+from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import partition_of
 from tandem.controller.coordination.topic_reader import Mailbox, NoTopicError, partition_count
 from tandem.controller.instance.guarded_cluster import is_restored
+from tandem.controller.instance.store_watch import StoreView
 from tandem.controller.instance.wiring import policy_of, store_settings, trust_of
 from tandem.controller.process.timed_call import Errand
-from tandem.controller.status.pair_view import Brokers, Gap, Listener, LogEnd, Sight
+from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, PairView, view_of_store
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
 from tandem.sink.kafka.cluster.unique_keys import unique
@@ -41,23 +40,6 @@ _STORE_CONNECT_S = 3.0
 _STORE_READ_S = 10.0
 _STORE_ATTEMPTS = 2
 _EVERYTHING = "the instances and of the logs' ends"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chains:
-    """What the store has. `numbers` are those of all generations of which there is anything, ascending.
-
-    `generations` are the readable ones that are not wholly cleared; `damaged` says why others are not readable.
-    """
-
-    generations: tuple[Generation, ...]
-    numbers: tuple[int, ...]
-    damaged: dict[int, str]
-
-    @property
-    def newest(self) -> int:
-        """The highest number that was claimed, 0 if none."""
-        return self.numbers[-1] if self.numbers else 0
 
 
 def store_for_looking(config: Config, *, place: str = "store.root") -> ObjectStore:
@@ -82,11 +64,12 @@ def impatient_store(config: Config, *, place: str = "store.root") -> ObjectStore
     )
 
 
-def read_chains(reader: ChainReader) -> Chains:
+def read_chains(reader: ChainReader) -> StoreView:
     """Read on to the heads of all chains; one that is damaged costs no other. Raises the store's errors."""
+    began = time.monotonic()
     found = tuple(reader.refresh(tolerant=True))
     damaged = {number: str(error) for number, error in reader.damaged.items()}
-    return Chains(generations=found, numbers=tuple(reader.numbers), damaged=damaged)
+    return StoreView(began_mono=began, generations=found, numbers=tuple(reader.numbers), damaged=damaged)
 
 
 def look(
@@ -96,7 +79,7 @@ def look(
     s3_only: bool = False,
     reader: ChainReader | None = None,
     brokers_s: float | None = None,
-) -> Sight:
+) -> PairView:
     """Look once. Raises the store's errors; brokers that do not answer are named in the result instead.
 
     Who looks again and again hands over a `reader` that keeps what it read, so that only what is new is read. Brokers
@@ -109,40 +92,32 @@ def look(
         chains = read_chains(reader)
         held = pins.list_pins(store, config.pair) if chains.generations else []
         releases = ReleaseReader(store, config.pair).refresh(tolerant=True) if chains.generations else ()
-        newest_pause = PauseReader(store, config.pair).refresh()
+        pause = PauseReader(store, config.pair).refresh()
     finally:
         answer = _Answer() if asked is None else _awaited(asked, brokers_s, time.monotonic() - began)
-    known = () if answer.listener is None else answer.listener.heads(config.instances)
+    peers = answer.peers
+    known = () if peers is None else peers.heads()
     if missing(known, chains.generations, numbers=chains.numbers):
         # They may have been published after the chains were read; an entry is stored before it is.
         chains = read_chains(reader)
-    at = now_ms(store)
     lost = missing(known, chains.generations, numbers=chains.numbers)
-    return Sight(
-        at=at,
-        pair=config.pair,
-        root=store.url,
-        instances=config.instances,
-        policy=policy_of(config),
-        generations=chains.generations,
-        newest=chains.newest,
-        damaged=chains.damaged,
+    found = replace(chains, releases=releases, pause=pause)
+    return replace(
+        view_of_store(found, config=config, policy=policy_of(config), root=store.url, at=now_ms(store)),
         pins=held,
-        releases=releases,
-        pause=in_force(newest_pause, at),
-        voices=None if answer.listener is None else answer.listener.voices(),
-        requests=() if answer.listener is None else answer.listener.requests(),
+        heard=None if peers is None else peers.last_heard(),
+        requests=() if peers is None else peers.requests(),
         brokers=answer.brokers,
         gaps=answer.gaps,
         lost_heads=lost,
-        published_under={} if answer.listener is None else answer.listener.roots(lost),
+        published_under={} if peers is None else peers.roots(lost),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
     brokers: Brokers | None = None
-    listener: Listener | None = None
+    peers: PeerState | None = None
     gaps: tuple[Gap, ...] = ()
 
 
@@ -177,15 +152,15 @@ def _ask(config: Config, store: ObjectStore, props: dict[str, Value], admin: Clu
             gaps.append(_gap("the logs' ends", error))
     except TandemError as error:
         gaps.append(_gap("the guarded topics", error))
-    listener: Listener | None = None
+    peers: PeerState | None = None
     try:
-        listener = listen(config, props, partition_count(admin, config.coordination.topic))
+        peers = listen(config, props, partition_count(admin, config.coordination.topic))
     except NoTopicError as error:
-        listener = Listener(config.instances)
+        peers = PeerState(pair=config.pair, instances=config.instances)
         gaps.append(_gap("the instances", error))
     except TandemError as error:
         gaps.append(_gap("the instances", error))
-    return _Answer(brokers=brokers, listener=listener, gaps=tuple(gaps))
+    return _Answer(brokers=brokers, peers=peers, gaps=tuple(gaps))
 
 
 def _gap(what: str, error: TandemError) -> Gap:
@@ -231,16 +206,16 @@ def log_ends(config: Config, admin: ClusterAdmin, guarded: Guarded) -> dict[tupl
     }
 
 
-def listen(config: Config, props: dict[str, Value], partitions: int) -> Listener:
+def listen(config: Config, props: dict[str, Value], partitions: int) -> PeerState:
     """Return who was heard on the pair's partition, from its beginning to its end."""
-    listener, trust = Listener(config.instances), trust_of(config)
+    peers = PeerState(pair=config.pair, instances=config.instances, trust=trust_of(config))
     where = partition_of(config.pair, partitions)
     with Mailbox(props, topic=config.coordination.topic, partitions=[where]) as mailbox:
         mailbox.rewind(None, timeout_s=ANSWER_S)
         for letter in mailbox.read_to_end(timeout_s=_MESSAGES_S):
-            if letter.message is not None and letter.message.pair == config.pair and counts(letter.message, trust):
-                listener.take(letter.message, appended_at=letter.appended_at)
-    return listener
+            if letter.message is not None:
+                peers.note(letter.message, appended_at=letter.appended_at)
+    return peers
 
 
 def published_heads(config: Config) -> tuple[Head, ...]:
@@ -248,7 +223,7 @@ def published_heads(config: Config) -> tuple[Head, ...]:
     props: dict[str, Value] = dict(config.kafka.reveal())
     with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
         count = partition_count(admin, config.coordination.topic)
-    heads = listen(config, props, count).heads(config.instances)
+    heads = listen(config, props, count).heads()
     if not heads:
         raise ConfigError(
             f"no head of pair {config.pair} is on the topic {config.coordination.topic}",

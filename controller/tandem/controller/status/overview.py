@@ -7,22 +7,24 @@ Times are UTC by the store's clock, names ending in `_s` are seconds, bytes are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from tandem.backup_avro.chain.entries import Clearing, PartitionKey, iso
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head
-from tandem.backup_avro.chain.integers import FIRST_MOMENT, LAST_MOMENT, number_in
+from tandem.backup_avro.chain.integers import FIRST_MOMENT, LAST_MOMENT
 from tandem.backup_avro.chain.layout import pins_prefix
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage
 from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.selection import coverage, moments, newest_state
 from tandem.controller.cli.output.output import duration
+from tandem.controller.coordination.heartbeat import Heartbeat
+from tandem.controller.decision.pair_rules import retained, rotation_due_at
 from tandem.controller.status.health import Problem, chosen, paused, problems, progress, some, troubles_of
-from tandem.controller.status.pair_view import LogEnd, Sight, stands_at
+from tandem.controller.status.pair_view import LogEnd, PairView, stands_at
 from tandem.sink.kafka.cluster.guarded_topics import tombstones_promised_s
 from tandem.sink.read.partition_progress import longest_gap_s
 from tandem.sink.store.chain.pins import Pin
@@ -204,7 +206,7 @@ class Overview:
     generations: tuple[GenerationStatus, ...]
 
 
-def overview(seen: Sight) -> Overview:
+def overview(seen: PairView) -> Overview:
     """Return the document for one look."""
     found = problems(seen)
     generations = tuple(generation_status(seen, g) for g in seen.generations)
@@ -246,34 +248,32 @@ def state_of(generation: Generation) -> State:
 # --- instances --------------------------------------------------------------------------------------------------------
 
 
-def _instance(seen: Sight, name: str) -> InstanceStatus:
-    voice = seen.voice(name)
-    heartbeat = None if voice is None else voice.heartbeat
-    details = {} if heartbeat is None else heartbeat.details
-    remaining = details.get("base_remaining", "")
+def _instance(seen: PairView, name: str) -> InstanceStatus:
+    heard = seen.last_heard(name)
+    said = (None if heard is None else heard.heartbeat) or Heartbeat()
     return InstanceStatus(
         instance=name,
         alive=seen.alive(name),
-        left=voice is not None and voice.left,
-        role=None if heartbeat is None else heartbeat.state,
-        heard_at=None if voice is None else moment(voice.at),
-        heard_age_s=None if voice is None else seen.since_s(voice.at),
-        incarnation=None if voice is None else voice.incarnation,
-        generation=None if heartbeat is None else heartbeat.generation,
-        lag=None if heartbeat is None else heartbeat.lag_records,
-        phase=details.get("phase"),
-        base_remaining=number_in(remaining),
-        doing=details.get("reason"),
-        held=tuple(details.get("held", "").split()),
-        transcoder=details.get("transcoder"),
-        troubles=() if voice is None else troubles_of(voice),
+        left=heard is not None and heard.left,
+        role=said.role,
+        heard_at=None if heard is None else moment(heard.at),
+        heard_age_s=None if heard is None else seen.since_s(heard.at),
+        incarnation=None if heard is None else heard.incarnation,
+        generation=said.generation,
+        lag=said.lag,
+        phase=said.phase,
+        base_remaining=said.base_remaining,
+        doing=said.reason,
+        held=said.held,
+        transcoder=said.transcoder,
+        troubles=troubles_of(said),
     )
 
 
 # --- generations ------------------------------------------------------------------------------------------------------
 
 
-def generation_status(seen: Sight, generation: Generation) -> GenerationStatus:
+def generation_status(seen: PairView, generation: Generation) -> GenerationStatus:
     """Return where one generation stands; it need not be among those that were seen, if it is wholly cleared."""
     parts = list(generation.live_parts())
     complete, total = progress(seen, generation)
@@ -318,10 +318,10 @@ def generation_status(seen: Sight, generation: Generation) -> GenerationStatus:
     )
 
 
-def _rotation_due_at(seen: Sight, generation: Generation) -> datetime | None:
+def _rotation_due_at(seen: PairView, generation: Generation) -> datetime | None:
     if state_of(generation) is not State.COMPLETE:
         return None
-    return moment(generation.claim.at + round(seen.policy.rotation_interval_s * 1000))
+    return moment(rotation_due_at(generation, seen.policy))
 
 
 def _by_name(generation: Generation) -> Callable[[PartitionKey], tuple[str, str, int]]:
@@ -332,7 +332,7 @@ def _by_name(generation: Generation) -> Callable[[PartitionKey], tuple[str, str,
     return order
 
 
-def _position(seen: Sight, generation: Generation, key: PartitionKey) -> PositionStatus:
+def _position(seen: PairView, generation: Generation, key: PartitionKey) -> PositionStatus:
     position = generation.positions[key]
     topic = generation.topics.get(key.topic_id)
     name = topic.name if topic is not None else key.topic_id
@@ -359,7 +359,7 @@ def _position(seen: Sight, generation: Generation, key: PartitionKey) -> Positio
     )
 
 
-def _margin_s(seen: Sight, generation: Generation, key: PartitionKey) -> float | None:
+def _margin_s(seen: PairView, generation: Generation, key: PartitionKey) -> float | None:
     topic = generation.topics.get(key.topic_id)
     if topic is None or topic.removed or generation.sealed or generation.clearing is not None:
         return None
@@ -367,7 +367,7 @@ def _margin_s(seen: Sight, generation: Generation, key: PartitionKey) -> float |
     return None if promised_s is None else longest_gap_s(promised_s) - seen.since_s(generation.head_at(key))
 
 
-def _end(seen: Sight, key: PartitionKey, name: str) -> LogEnd | None:
+def _end(seen: PairView, key: PartitionKey, name: str) -> LogEnd | None:
     if seen.brokers is None or not seen.brokers.guarded.has(key):
         return None
     return seen.brokers.ends.get((name, key.partition))
@@ -378,7 +378,7 @@ def _sum(lags: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _missing(seen: Sight, generation: Generation) -> tuple[str, ...]:
+def _missing(seen: PairView, generation: Generation) -> tuple[str, ...]:
     guarded = seen.guarded_of(generation)
     match state_of(generation):
         case State.CLAIMED | State.OPEN:
@@ -402,7 +402,7 @@ def _stays(generation: Generation) -> Mapping[PartitionKey, str]:
     return {} if outcome is None else outcome.stays
 
 
-def _waits_for(seen: Sight, generation: Generation) -> str | None:
+def _waits_for(seen: PairView, generation: Generation) -> str | None:
     owner = generation.instance
     match state_of(generation):
         case State.CLAIMED:
@@ -432,7 +432,7 @@ def _waits_for(seen: Sight, generation: Generation) -> str | None:
             return None
 
 
-def _complete_waits_for(seen: Sight, generation: Generation) -> str:
+def _complete_waits_for(seen: PairView, generation: Generation) -> str:
     owner, missing = generation.instance, len(_missing(seen, generation))
     newer = [g.number for g in seen.building if g.instance == owner and g.number > generation.number]
     if newer:
@@ -442,7 +442,7 @@ def _complete_waits_for(seen: Sight, generation: Generation) -> str:
     return f"COMPLETE: {missing} things are missing" if missing > 1 else "COMPLETE: one thing is missing"
 
 
-def _settled(seen: Sight, generation: Generation) -> bool:
+def _settled(seen: PairView, generation: Generation) -> bool:
     match state_of(generation):
         case State.COMPLETE:
             return coverage.successor(generation, seen.generations) is None
@@ -457,29 +457,26 @@ def _settled(seen: Sight, generation: Generation) -> bool:
             return False
 
 
-def _retained(seen: Sight, generation: Generation) -> bool:
+def _retained(seen: PairView, generation: Generation) -> bool:
     """Whether a sealed generation is kept by the configuration or by a checkpoint."""
-    policy = seen.policy
-    count, age_ms = policy.retain_generations, round(policy.retain_age_s * 1000)
-    kept = coverage.retained(seen.generations, now=seen.at, count=count, age_ms=age_ms)
+    kept = retained(seen.generations, now=seen.at, policy=seen.policy)
     return generation.number in kept or any(pin.lasting for pin in _holding(seen, generation))
 
 
-def _holding(seen: Sight, generation: Generation) -> list[Pin]:
+def _holding(seen: PairView, generation: Generation) -> list[Pin]:
     return [pin for pin in seen.pins if pin.holds(generation.number, seen.at)]
 
 
-def _may_go(seen: Sight, generation: Generation) -> Clearing | None:
+def _may_go(seen: PairView, generation: Generation) -> Clearing | None:
     let_go = released(seen.releases, generation)
     return coverage.clearing(generation, seen.generations, seen.guarded_of(generation), let_go)
 
 
-def _clearing_waits_for(seen: Sight, generation: Generation) -> str:
+def _clearing_waits_for(seen: PairView, generation: Generation) -> str:
     policy = seen.policy
-    count, age_ms = policy.retain_generations, round(policy.retain_age_s * 1000)
-    if generation.number in coverage.retained(seen.generations, now=seen.at, count=count, age_ms=0):
-        return f"nothing: retain.generations keeps {count} of them"
-    if generation.number in coverage.retained(seen.generations, now=seen.at, count=0, age_ms=age_ms):
+    if generation.number in retained(seen.generations, now=seen.at, policy=replace(policy, retain_age_s=0.0)):
+        return f"nothing: retain.generations keeps {policy.retain_generations} of them"
+    if generation.number in retained(seen.generations, now=seen.at, policy=policy):
         return f"its time: retain.age keeps it for {duration(policy.retain_age_s)} after it was sealed"
     keeping = sorted({pin.owner for pin in _holding(seen, generation) if pin.lasting})
     if keeping:
@@ -504,7 +501,7 @@ def window_of(generation: Generation, *, now: int) -> WindowStatus | None:
 # --- restore, notes ---------------------------------------------------------------------------------------------------
 
 
-def _restore(seen: Sight) -> RestoreStatus | None:
+def _restore(seen: PairView) -> RestoreStatus | None:
     base = chosen(seen)
     window = None if base is None else window_of(base, now=seen.at)
     if base is None or window is None:
@@ -536,7 +533,7 @@ def pause_status(pause: Pause | None, now: int) -> PauseStatus | None:
     )
 
 
-def _request(seen: Sight, asked: CoordinationMessage) -> RequestStatus:
+def _request(seen: PairView, asked: CoordinationMessage) -> RequestStatus:
     return RequestStatus(
         by=asked.instance,
         target=asked.target,
@@ -547,7 +544,7 @@ def _request(seen: Sight, asked: CoordinationMessage) -> RequestStatus:
     )
 
 
-def _notes(seen: Sight) -> Iterator[str]:
+def _notes(seen: PairView) -> Iterator[str]:
     base = chosen(seen)
     pause = paused(seen)
     if pause is not None:
@@ -593,7 +590,7 @@ def _notes(seen: Sight) -> Iterator[str]:
             )
 
 
-def _odd_pins(seen: Sight) -> Iterator[str]:
+def _odd_pins(seen: PairView) -> Iterator[str]:
     for pin in seen.pins:
         if pin.trouble is not None and (pin.until is None or seen.at < pin.until):
             what = "every generation" if pin.generation is None else f"generation {pin.generation}"

@@ -8,8 +8,8 @@ from typing import Final
 
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.selection.newest_state import choose
+from tandem.controller.decision.pair_rules import active_of
 from tandem.controller.status.overview import WindowStatus, window_of
-from tandem.controller.status.pair_view import active_of
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms

@@ -1,4 +1,4 @@
-"""What is seen of a pair from outside, as plain values: chains in S3, voices on the topic, what the brokers have.
+"""What is seen of a pair from outside, as plain values: chains in S3, messages on the topic, what the brokers have.
 
 Pure. S3 is the authority; messages only tell who is alive and what it is doing. What was not asked, or did not answer,
 is None, never guessed. All times are ms by the store's clock: instances stamp their messages with it too.
@@ -6,111 +6,22 @@ is None, never guessed. All times are ms by the store's clock: instances stamp t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.chain.heads import Head, longest
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
-from tandem.backup_avro.documents.pause import Pause
+from tandem.backup_avro.chain.heads import Head
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage
+from tandem.backup_avro.documents.pause import Pause, in_force
 from tandem.backup_avro.documents.release import Release
-from tandem.backup_avro.selection import coverage
 from tandem.backup_avro.selection.coverage import Guarded
-from tandem.controller.coordination.bounded_memory import INCARNATIONS, STRANGERS, Remembered, lean
-from tandem.controller.coordination.heads import Published
+from tandem.controller.config import Config
+from tandem.controller.coordination.heartbeat import Heartbeat
+from tandem.controller.coordination.peer_state import LastHeard
+from tandem.controller.decision import pair_rules
 from tandem.controller.decision.observation import Policy
+from tandem.controller.instance.store_watch import StoreView
 from tandem.sink.store.chain.pins import Pin
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Voice:
-    """The last that was heard of an instance. `heartbeat` is its newest process's last PROGRESS, if there is one.
-
-    `at` is the time in the message, or that at which the brokers had it, if that is earlier and they say it. `left`:
-    its last word was LEAVING. `twin_at`: when a process spoke under this name although another one had spoken after it,
-    that is, when two of them were seen to run at once.
-    """
-
-    instance: str
-    incarnation: str
-    at: int
-    left: bool = False
-    heartbeat: CoordinationMessage | None = None
-    twin_at: int | None = None
-
-
-class Listener:
-    """Folds messages, in the order of their offsets, into voices. Of senders other than `instances` the newest."""
-
-    def __init__(self, instances: Iterable[str]) -> None:
-        self._instances = frozenset(instances)
-        of_pair = self._instances.__contains__
-        self._voices: Remembered[str, Voice] = Remembered(STRANGERS, kept=of_pair)
-        self._former: Remembered[str, Remembered[str, str]] = Remembered(STRANGERS, kept=of_pair)
-        self._requests: Remembered[str, CoordinationMessage] = Remembered(STRANGERS, kept=of_pair)
-        self._heads = {name: Published() for name in self._instances}
-
-    def take(self, message: CoordinationMessage, *, appended_at: int | None = None) -> None:
-        """Note a message; whoever sent it. `appended_at` is when the brokers had it, None if they don't say."""
-        at = message.at if appended_at is None else min(message.at, appended_at)
-        message = lean(message, of_pair=message.instance in self._instances)
-        if message.event is Event.ACTIVATE:
-            self._requests.note(message.instance, message)
-        if message.instance in self._heads:
-            self._heads[message.instance].take(message)
-        before = self._voices.get(message.instance)
-        heartbeat = message if message.event is Event.PROGRESS else None
-        twin_at = None
-        if before is not None:
-            twin_at = before.twin_at
-            former = self._former.get(message.instance) or Remembered(INCARNATIONS)
-            self._former.note(message.instance, former)
-            if before.incarnation == message.incarnation:
-                heartbeat = heartbeat or before.heartbeat
-                if message.event is Event.LEAVING:
-                    twin_at = None  # one of the two is gone, so the other one, if it speaks on, is alone
-            elif former.get(message.incarnation) is not None:
-                if message.event is Event.LEAVING:
-                    # The last word of a process whose successor is at work already: that one is alone now.
-                    self._voices.note(message.instance, replace(before, twin_at=None))
-                    return
-                twin_at = None if before.left else at
-            if before.incarnation != message.incarnation:
-                former.note(before.incarnation, before.incarnation)
-        voice = Voice(
-            instance=message.instance,
-            incarnation=message.incarnation,
-            at=at,
-            left=message.event is Event.LEAVING,
-            heartbeat=heartbeat,
-            twin_at=twin_at,
-        )
-        self._voices.note(message.instance, voice)
-
-    def voices(self) -> dict[str, Voice]:
-        """Return what was heard so far, by instance; senders from outside the pair are among them."""
-        return self._voices.as_dict()
-
-    def heads(self, instances: Iterable[str]) -> tuple[Head, ...]:
-        """Return the last head of each generation that one of `instances` has published."""
-        known: dict[int, Head] = {}
-        for instance in instances:
-            for head in self._heads.get(instance, ()):
-                longest(known, head)
-        return tuple(known.values())
-
-    def roots(self, heads: Iterable[Head]) -> dict[int, str]:
-        """Return under which root each of `heads` was published, by generation, as far as somebody said."""
-        found = {}
-        for head in heads:
-            root = next((root for one in self._heads.values() if (root := one.root_of(head)) is not None), None)
-            if root is not None:
-                found[head.generation] = root
-        return found
-
-    def requests(self) -> tuple[CoordinationMessage, ...]:
-        """Return the last ACTIVATE of each sender; instances remember no other."""
-        return tuple(self._requests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,10 +54,10 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class PairView:
     """One look. `generations` are those that are readable and not wholly cleared, ascending; `newest` counts all.
 
-    `damaged` says of the other ones why they can't be read. `voices` and `brokers` are None if not asked or not
+    `damaged` says of the other ones why they can't be read. `heard` and `brokers` are None if not asked or not
     answered; `gaps` then say why. `requests` are the last ACTIVATE of each sender. `pause` is the one in force.
     `lost_heads` were published by the instances, and are not in the store; `published_under` says of generations of
     theirs under which root that was.
@@ -163,7 +74,7 @@ class Sight:
     pins: Sequence[Pin] = ()
     releases: tuple[Release, ...] = ()
     pause: Pause | None = None
-    voices: Mapping[str, Voice] | None = None
+    heard: Mapping[str, LastHeard] | None = None
     requests: tuple[CoordinationMessage, ...] = ()
     brokers: Brokers | None = None
     gaps: tuple[Gap, ...] = ()
@@ -173,48 +84,44 @@ class Sight:
     @property
     def active(self) -> Generation | None:
         """The newest generation that is COMPLETE and takes records; its owner is the Active."""
-        return active_of(self.generations)
+        return pair_rules.active_of(self.generations)
 
     @property
     def building(self) -> list[Generation]:
         """The generations that are being built, can still become COMPLETE, and that no newer one made needless."""
-        return [g for g in self.generations if self._wanted(g)]
-
-    def _wanted(self, generation: Generation) -> bool:
-        if generation.complete or generation.clearing is not None or generation.gone or coverage.spoilt(generation):
-            return False
-        if generation.seq == 0 and self.since_s(generation.claim.at) >= self.policy.liveness_timeout_s:
-            return False  # its claimer died before OPEN, and only that process could have opened it
-        return coverage.successor(generation, self.generations) is None
+        rest, policy = self.generations, self.policy
+        return [g for g in rest if pair_rules.is_wanted(g, rest, now=self.at, policy=policy)]
 
     def since_s(self, at: int) -> float:
         """Return the seconds since `at`, never less than 0: clocks are read to the second."""
         return max(0.0, (self.at - at) / 1000)
 
-    def voice(self, instance: str) -> Voice | None:
+    def last_heard(self, instance: str) -> LastHeard | None:
         """Return what was heard of an instance; None if nothing was, or nobody listened."""
-        return None if self.voices is None else self.voices.get(instance)
+        return None if self.heard is None else self.heard.get(instance)
 
-    def silent_s(self, instance: str) -> float | None:
-        """Return for how long nothing was heard of an instance; None if nothing ever was, or nobody listened."""
-        voice = self.voice(instance)
-        return None if voice is None else self.since_s(voice.at)
+    def heartbeat_of_living(self, instance: str) -> Heartbeat | None:
+        """Return the last heartbeat of an instance that is alive; None if it is not, or has sent none."""
+        heard = self.last_heard(instance)
+        return None if heard is None or not self.alive(instance) else heard.heartbeat
 
     def alive(self, instance: str) -> bool | None:
         """Whether an instance was heard within liveness.timeout and has not left; None if nobody listened."""
-        if self.voices is None:
+        if self.heard is None:
             return None
-        voice = self.voices.get(instance)
-        return voice is not None and not voice.left and self.lately(voice.at)
+        heard = self.heard.get(instance)
+        if heard is None:
+            return False
+        return pair_rules.is_heard((self.at - heard.at) / 1000, left=heard.left, policy=self.policy)
 
     def lately(self, at: int) -> bool:
         """Whether `at` is within liveness.timeout of now. A time further ahead is a wrong or a forged one."""
-        return abs(self.at - at) < self.policy.liveness_timeout_s * 1000
+        return pair_rules.is_recent(at, now=self.at, policy=self.policy)
 
     def ahead_s(self, instance: str) -> float | None:
         """Return how far in the future an instance was last heard, if that is too far for clocks that differ."""
-        voice = self.voice(instance)
-        ahead_s = 0.0 if voice is None else (voice.at - self.at) / 1000
+        heard = self.last_heard(instance)
+        ahead_s = 0.0 if heard is None else (heard.at - self.at) / 1000
         return ahead_s if ahead_s >= self.policy.liveness_timeout_s else None
 
     @property
@@ -232,10 +139,20 @@ class Sight:
         )
 
 
-def active_of(generations: Iterable[Generation]) -> Generation | None:
-    """Return the newest generation that is COMPLETE and takes records; None if there is none."""
-    found = [g for g in generations if g.complete and not g.sealed]
-    return max(found, key=lambda g: g.number, default=None)
+def view_of_store(store: StoreView, *, config: Config, policy: Policy, root: str, at: int) -> PairView:
+    """Return what one look at the store has shown, and nothing of instances and brokers."""
+    return PairView(
+        at=at,
+        pair=config.pair,
+        root=root,
+        instances=config.instances,
+        policy=policy,
+        generations=store.generations,
+        newest=store.newest,
+        damaged=store.damaged,
+        releases=store.releases,
+        pause=in_force(store.pause, at),
+    )
 
 
 def stands_at(generation: Generation) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from tandem.backup_avro.documents.coordination_message import CoordinationMessage
     from tandem.controller.config import Config
     from tandem.controller.coordination.follow_handover import Following
+    from tandem.controller.coordination.peer_state import LastHeard
     from tandem.controller.history.handover_progress import Plan, Standing
-    from tandem.controller.status.pair_view import Sight, Voice
+    from tandem.controller.status.pair_view import PairView
     from tandem.sink.store import ObjectStore
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -79,7 +80,7 @@ def failover(
 
 def take_turn(
     settings: Config,
-    whom: Callable[[Sight], str | None],
+    whom: Callable[[PairView], str | None],
     *,
     reason: str,
     force: bool,
@@ -113,13 +114,13 @@ def take_turn(
         store.close()
 
 
-def _look(settings: Config, store: ObjectStore) -> Sight:
+def _look(settings: Config, store: ObjectStore) -> PairView:
     """Return what is seen, if the brokers answer: without them nobody can be asked."""
     from tandem.controller.status.outside_view import look  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     with patience("reading the chains and asking the brokers"):
         seen = look(settings, store)
-    if seen.voices is None or seen.brokers is None:
+    if seen.heard is None or seen.brokers is None:
         raise TransientError(
             f"nothing was asked: {'; '.join(gap.message for gap in seen.gaps)}",
             remedy=f"{seen.gaps[0].remedy or 'check the brokers'}; then ask again. What was backed up is safe in the "
@@ -158,7 +159,7 @@ def _question(asked: Plan) -> str:
 def _carry_out(
     settings: Config,
     store: ObjectStore,
-    seen: Sight,
+    seen: PairView,
     asked: Plan,
     *,
     reason: str,
@@ -238,7 +239,7 @@ def _follow(following: Following, asked: Plan, stands: Standing, wait_s: float) 
     told, told_at, stage, troubled = "", began, None, False
     while True:
         now = time.monotonic()
-        text = _progress(stands, asked, following.voice(stands.builder or asked.target))
+        text = _progress(stands, asked, following.last_heard(stands.builder or asked.target))
         if text != told and (stands.stage is not stage or now - told_at >= _TELL_S):
             output.note(f"{duration(round(now - began)):>7}  {text}")
             told, told_at, stage = text, now, stands.stage
@@ -255,14 +256,14 @@ def _follow(following: Following, asked: Plan, stands: Standing, wait_s: float) 
             troubled = True
 
 
-def _progress(stands: Standing, asked: Plan, voice: Voice | None) -> str:
+def _progress(stands: Standing, asked: Plan, heard: LastHeard | None) -> str:
     from tandem.controller.history.handover_progress import Stage  # noqa: PLC0415 - for the command, not for --help
 
     match stands.stage:
         case Stage.REQUESTED:
             return f"waiting for {asked.target} to claim generation {asked.generation}"
         case Stage.BUILDING:
-            return f"{stands.builder} builds generation {asked.generation}{_at_work(asked, voice)}"
+            return f"{stands.builder} builds generation {asked.generation}{_at_work(asked, heard)}"
         case Stage.COMPLETE:
             return (
                 f"generation {asked.generation} is complete; {asked.active} reads on until that covers its "
@@ -276,18 +277,16 @@ def _progress(stands: Standing, asked: Plan, voice: Voice | None) -> str:
             return f"{stands.builder} has given generation {asked.generation} up"
 
 
-def _at_work(asked: Plan, voice: Voice | None) -> str:
-    heartbeat = None if voice is None else voice.heartbeat
+def _at_work(asked: Plan, heard: LastHeard | None) -> str:
+    heartbeat = None if heard is None else heard.heartbeat
     if heartbeat is None or heartbeat.generation != asked.generation:
         return ""
-    details: Mapping[str, str] = heartbeat.details
-    found = [details.get("phase", "")]
-    if details.get("base_remaining", "0") != "0":
-        found.append(f"{details['base_remaining']} offsets of the first reading to go")
-    if heartbeat.lag_records is not None:
-        found.append(f"lag {heartbeat.lag_records}")
-    if details.get("trouble"):
-        found.append(details["trouble"])
+    found = [
+        heartbeat.phase,
+        f"{heartbeat.base_remaining} offsets of the first reading to go" if heartbeat.base_remaining else None,
+        None if heartbeat.lag is None else f"lag {heartbeat.lag}",
+        heartbeat.trouble,
+    ]
     return ": " + ", ".join(filter(None, found))
 
 

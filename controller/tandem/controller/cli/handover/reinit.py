@@ -14,7 +14,7 @@ from tandem.controller.cli.options.invocation import ConfigOption, SetOption, lo
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
 
 if TYPE_CHECKING:
-    from tandem.controller.status.pair_view import Sight
+    from tandem.controller.status.pair_view import PairView
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -63,7 +63,7 @@ def reinit(
     )
 
 
-def builder(seen: Sight, instance: str | None, generation: int | None) -> str | None:
+def builder(seen: PairView, instance: str | None, generation: int | None) -> str | None:
     """Return who shall build. ConfigError for an instance or a generation that there is not."""
     if instance is not None and instance not in seen.instances:
         raise ConfigError(

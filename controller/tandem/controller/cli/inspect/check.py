@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tandem.controller.config import Config
     from tandem.controller.status.check import Limits
     from tandem.controller.status.key_use import KeySight
-    from tandem.controller.status.pair_view import Sight
+    from tandem.controller.status.pair_view import PairView
     from tandem.sink.store import ObjectStore
 
 _BOTH: Final = ("warning", "critical")
@@ -122,7 +122,7 @@ def check(
     brokers_s = None if timeout is None else _BROKERS * timeout
 
     def ask() -> tuple[
-        Sight, KeySight | None, dict[OutcomeKind, Outcome | None], TandemError | None, list[TandemError]
+        PairView, KeySight | None, dict[OutcomeKind, Outcome | None], TandemError | None, list[TandemError]
     ]:
         answers = _ask(settings, root, s3_only=s3_only, brokers_s=brokers_s)
         return (*answers, _obstacles(settings) if connections and answers[0].brokers is not None else [])
@@ -164,7 +164,7 @@ def check(
 
 def _ask(
     settings: Config, root: str | None, *, s3_only: bool, brokers_s: float | None
-) -> tuple[Sight, KeySight | None, dict[OutcomeKind, Outcome | None], TandemError | None]:
+) -> tuple[PairView, KeySight | None, dict[OutcomeKind, Outcome | None], TandemError | None]:
     from tandem.controller.status.key_use import look_at_keys  # noqa: PLC0415 - likewise
     from tandem.controller.status.outside_view import look  # noqa: PLC0415 - likewise
     from tandem.sink.encryption.key_ring import keys_of  # noqa: PLC0415 - likewise

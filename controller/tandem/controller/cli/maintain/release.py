@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tandem.backup_avro.documents.release import Release
     from tandem.controller.config import Config
     from tandem.controller.history.releasable import Parting
-    from tandem.controller.status.pair_view import Sight
+    from tandem.controller.status.pair_view import PairView
     from tandem.sink.store import ObjectStore
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -85,7 +85,7 @@ def release(
     _show(found, written, output_)
 
 
-def _look(settings: Config, store: ObjectStore) -> Sight:
+def _look(settings: Config, store: ObjectStore) -> PairView:
     """Return what is seen, if the brokers answer: only they know what the cluster no longer has."""
     from tandem.controller.status.outside_view import look  # noqa: PLC0415 - Kafka and S3 are slow to import
 

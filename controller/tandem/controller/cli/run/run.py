@@ -26,11 +26,12 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
 
     It waits for brokers and store that do not answer, and ends with a message on what waiting does not mend.
     """
-    from tandem.controller.http.health import HealthSource, serve, starting  # noqa: PLC0415
+    from tandem.controller.http.health import HealthSource, health_of, serve, starting  # noqa: PLC0415
     from tandem.controller.http.page.page_source import PageSource  # noqa: PLC0415
     from tandem.controller.instance.loop import Instance, new_incarnation  # noqa: PLC0415 (Kafka and S3 are slow to import)
     from tandem.controller.instance.start import StoppedEarlyError, set_up  # noqa: PLC0415
     from tandem.controller.instance.wiring import store_of  # noqa: PLC0415
+    from tandem.controller.metrics.instance_metrics import BackupPictures, picture_of  # noqa: PLC0415
     from tandem.controller.metrics.job_results import ResultsWatch  # noqa: PLC0415
     from tandem.controller.metrics.wiring import page_of  # noqa: PLC0415
     from tandem.controller.process import file_descriptors, memory_allocator  # noqa: PLC0415
@@ -72,9 +73,11 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
             instance = Instance(
                 settings, parts, stop=stop, wake=wake, meters=metrics.tally.meters, give_back=memory_allocator.give_back
             )
-            health.look, metrics.look = instance.health, instance.picture
+            backups = BackupPictures(settings.require_instance())
+            health.look = lambda: health_of(instance.look())
+            metrics.look = lambda: picture_of(instance.look(), backups, instance.readings())
             if server is not None:
-                site.show(instance)
+                site.show(instance.look)
                 results = ResultsWatch(parts.store, settings.pair)
                 metrics.results = results.results
                 results.start()

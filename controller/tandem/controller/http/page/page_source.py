@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Final, Protocol
+from typing import Final
 
 from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
 from tandem.controller.cli.output.output import document
@@ -23,11 +23,11 @@ from tandem.controller.history.turns import turn_of
 from tandem.controller.http.page.content import Content, Freshness, content
 from tandem.controller.http.page.render import page, policy
 from tandem.controller.http.server import Answer
-from tandem.controller.instance.store_watch import StoreView
 from tandem.controller.process.cached_call import OnDemand
+from tandem.controller.status.instance_view import InstanceView, pair_view
 from tandem.controller.status.outside_view import ANSWER_S, impatient_store, log_ends
 from tandem.controller.status.overview import overview
-from tandem.controller.status.pair_view import LogEnd, Sight
+from tandem.controller.status.pair_view import LogEnd
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store import ObjectStore
@@ -41,19 +41,6 @@ _WAIT_S: Final = 1.0
 _PAGE_S: Final = 5.0
 """A page is drawn at most so often: ten thousand partitions take half a second of a core."""
 _OLD_S: Final = 60.0
-
-
-class Watched(Protocol):
-    """The instance whose page it is."""
-
-    @property
-    def view(self) -> StoreView | None:
-        """What the store had when it was last read."""
-        ...
-
-    def sight(self) -> Sight | None:
-        """Return what is known of the pair without asking anybody."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +59,7 @@ class PageSource:
         self._config = config
         self._config_file = config_file
         self._me = config.require_instance()
-        self._watched: Watched | None = None
+        self._look: Callable[[], InstanceView] | None = None
         self._store: ObjectStore | None = None
         self._admin: ClusterAdmin | None = None
         self._known_pins: KnownPins = {}
@@ -83,14 +70,14 @@ class PageSource:
         self._drawn: Answer | None = None
         self._drawn_mono = 0.0
 
-    def show(self, watched: Watched) -> None:
+    def show(self, look: Callable[[], InstanceView]) -> None:
         """Show this instance from now on."""
         self._store = impatient_store(self._config)
         props: dict[str, Value] = dict(self._config.kafka.reveal())
         self._admin = ClusterAdmin(props, timeout_s=ANSWER_S)
-        past = Past(self._store, self._config.pair, lambda: watched.view)
+        past = Past(self._store, self._config.pair, lambda: look().store)
         self._past = OnDemand(past.step, interval_s=_PAST_S, linger_s=_LINGER_S)
-        self._watched = watched
+        self._look = look
 
     @property
     def pages(self) -> Mapping[str, Callable[[], Answer]]:
@@ -137,9 +124,8 @@ class PageSource:
                 asking.stop()
 
     def _content(self) -> Content:
-        watched = self._watched
-        seen = None if watched is None else watched.sight()
-        view = None if watched is None else watched.view
+        known = None if self._look is None else self._look()
+        seen, view = (None, None) if known is None else (pair_view(known), known.store)
         if seen is None or view is None or self._past is None:
             return Content(pair=self._config.pair, me=self._me, found=None)
         # Asked for all at once, so that one that hangs costs no more than one wait.
@@ -178,9 +164,9 @@ class PageSource:
         )
 
     def _ask_brokers(self) -> dict[tuple[str, int], LogEnd]:
-        assert self._watched is not None
+        assert self._look is not None
         assert self._admin is not None
-        seen = self._watched.sight()
+        seen = pair_view(self._look())
         if seen is None or seen.brokers is None:
             return {}
         return log_ends(self._config, self._admin, seen.brokers.guarded)

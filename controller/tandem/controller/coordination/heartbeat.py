@@ -1,0 +1,141 @@
+"""What an instance says of itself every few seconds, as typed fields, and their place in a stored message. Pure.
+
+No other module knows the keys of a message's `details`. Whoever may write to the coordination topic writes what he
+likes, so each value is checked here: one that is out of range, or no value of its kind, is as if it were not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tandem.backup_avro.chain.entries import is_sha256_hex
+from tandem.backup_avro.chain.heads import Head
+from tandem.backup_avro.chain.integers import number_in
+from tandem.backup_avro.chain.layout import LAST_GENERATION
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Position
+from tandem.controller.coordination.agreement import Terms
+
+#: Under this name the details of a message hold the SHA-256 of chain entry `chain_seq`. Older releases pass it by.
+HEAD_SHA256: Final = "head_sha256"
+_OBJECTS_LOST_OF: Final = "objects_lost_of"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """One heartbeat. What its sender does not know, or an older release does not say, is None or empty.
+
+    `role` and `reason` are those of the last decision. `generation` is the newest one that is read; of its pipeline are
+    `phase`, `partitions`, `lag` (offsets that the logs have and no commit), `base_remaining` (offsets of the first
+    reading to go), `records` (read since the process began), `error` and `trouble`. `positions` are the first ones of
+    its chain, and `head` is the newest entry of that. `held` are partitions, as `topic-0`, that an open transaction
+    holds back in any pipeline. `terms` are what both instances must have in common.
+
+    Texts for people, None if all is well: `store`, `brokers`, `rolled_back` (entries that were published and are not in
+    the store), `objects_lost` (of the generations `objects_lost_of`) and `failing` (duties that fail again and again).
+    """
+
+    role: str | None = None
+    reason: str | None = None
+    generation: int | None = None
+    lag: int | None = None
+    phase: str | None = None
+    partitions: int | None = None
+    base_remaining: int | None = None
+    records: int | None = None
+    error: str | None = None
+    trouble: str | None = None
+    positions: tuple[Position, ...] = ()
+    head: Head | None = None
+    held: tuple[str, ...] = ()
+    transcoder: str | None = None
+    terms: Terms | None = None
+    store: str | None = None
+    brokers: str | None = None
+    rolled_back: str | None = None
+    objects_lost: str | None = None
+    objects_lost_of: frozenset[int] = frozenset()
+    failing: str | None = None
+
+
+_TEXTS: Final = (
+    "reason",
+    "phase",
+    "error",
+    "trouble",
+    "transcoder",
+    "store",
+    "brokers",
+    "rolled_back",
+    "objects_lost",
+    "failing",
+)
+_NUMBERS: Final = ("partitions", "base_remaining", "records")
+_ROOT: Final = "root"
+_ORIGIN: Final = "origin"
+_TOPICS: Final = "topics_id"
+
+
+def message_fields(heartbeat: Heartbeat) -> dict[str, Any]:
+    """Return the fields of the PROGRESS message that says it."""
+    details = {name: text for name in _TEXTS if (text := getattr(heartbeat, name))}
+    details |= {name: str(number) for name in _NUMBERS if (number := getattr(heartbeat, name)) is not None}
+    if heartbeat.held:
+        details["held"] = " ".join(heartbeat.held)
+    if heartbeat.terms is not None:
+        details |= {_ROOT: heartbeat.terms.root, _TOPICS: heartbeat.terms.topics}
+        if heartbeat.terms.origin is not None:
+            details[_ORIGIN] = heartbeat.terms.origin
+    if heartbeat.objects_lost_of:
+        details[_OBJECTS_LOST_OF] = " ".join(map(str, sorted(heartbeat.objects_lost_of)))
+    head = None if heartbeat.head is None else head_fields(heartbeat.head)
+    return {
+        "state": heartbeat.role,
+        "generation": heartbeat.generation,
+        "chain_seq": None if head is None else head["chain_seq"],
+        "lag_records": heartbeat.lag,
+        "positions": heartbeat.positions,
+        "details": details if head is None else details | head["details"],
+    }
+
+
+def head_fields(head: Head) -> dict[str, Any]:
+    """Return the fields with which any message publishes a head."""
+    return {"generation": head.generation, "chain_seq": head.seq, "details": {HEAD_SHA256: head.sha256}}
+
+
+def heartbeat_in(message: CoordinationMessage) -> Heartbeat:
+    """Return what a message says of its sender. Messages of other events say at most a head."""
+    details = message.details
+    texts: dict[str, Any] = {name: details.get(name) or None for name in _TEXTS}
+    numbers: dict[str, Any] = {name: number_in(details.get(name, "")) for name in _NUMBERS}
+    lost = (number_in(text, most=LAST_GENERATION) for text in details.get(_OBJECTS_LOST_OF, "").split(" "))
+    return Heartbeat(
+        role=message.state,
+        generation=message.generation,
+        lag=message.lag_records,
+        positions=message.positions,
+        head=_head(message),
+        held=tuple(details.get("held", "").split()),
+        terms=_terms(details),
+        objects_lost_of=frozenset(filter(None, lost)),
+        **texts,
+        **numbers,
+    )
+
+
+def _head(message: CoordinationMessage) -> Head | None:
+    sha256 = message.details.get(HEAD_SHA256, "")
+    if message.generation is None or message.chain_seq is None or not is_sha256_hex(sha256):
+        return None
+    if message.generation < 1 or message.chain_seq < 0:
+        return None
+    return Head(generation=message.generation, seq=message.chain_seq, sha256=sha256)
+
+
+def _terms(details: Mapping[str, str]) -> Terms | None:
+    root, topics = details.get(_ROOT), details.get(_TOPICS)
+    if not root or not topics:
+        return None
+    return Terms(root=root, origin=details.get(_ORIGIN) or None, topics=topics)

@@ -1,0 +1,266 @@
+"""What the messages on the coordination topic come to: the one fold of it, for instances and for commands. Pure.
+
+Nothing here is authority. A message is noted in the order of its offset; what is remembered has bounds, whoever writes.
+Times are ms by the store's clock, which instances stamp their messages with, but for those named `*_mono`, which are
+monotonic seconds of the process that reads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+from tandem.backup_avro.chain.heads import Head
+from tandem.backup_avro.chain.signatures import SignatureError, Trust
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.turn_request import check_request
+from tandem.controller.coordination.bounded_memory import INCARNATIONS, STRANGERS, Remembered, lean
+from tandem.controller.coordination.heads import Published
+from tandem.controller.coordination.heartbeat import Heartbeat, heartbeat_in
+from tandem.controller.decision.observation import Activation, Peer, Twin
+
+_HINTS = (Event.PAUSE, Event.RESUME, Event.CHECKPOINT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastHeard:
+    """The last that was heard of an instance. `heartbeat` is its newest process's last PROGRESS, if there is one.
+
+    `at` is the time in the message, or that at which the brokers had it, if that is earlier and they say it. `left`:
+    its last message was LEAVING. `twin_at`: when a process spoke under this name although another one had spoken after
+    it, that is, when two of them were seen to run at once.
+    """
+
+    instance: str
+    incarnation: str
+    at: int
+    left: bool = False
+    heartbeat: Heartbeat | None = None
+    twin_at: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Process:
+    """One incarnation. `heard_mono`, and `heartbeat_mono` for its last heartbeat, are None if only old ones were read.
+
+    `turn` is the number of the message with which it was the newest last.
+    """
+
+    incarnation: str
+    at: int = 0
+    turn: int = 0
+    left: bool = False
+    heartbeat: Heartbeat | None = None
+    heard_mono: float | None = None
+    heartbeat_mono: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sender:
+    """All that is remembered of one name. Of its processes those that have left are forgotten first."""
+
+    processes: Remembered[str, _Process] = field(
+        default_factory=lambda: Remembered(INCARNATIONS, gone=lambda process: process.left)
+    )
+    twin_at: int | None = None
+
+    def newest(self, *, but: str | None = None) -> _Process | None:
+        """Return the process that spoke last, other than `but`.
+
+        The last message of one whose successor was heard already does not make it the newest again.
+        """
+        others = (process for process in self.processes if process.incarnation != but)
+        return max(others, key=lambda process: process.turn, default=None)
+
+    def twin_seen(self, incarnation: str, at: int) -> int | None:
+        """Return what `twin_at` is after a message of `incarnation` that is no LEAVING."""
+        newest = self.newest()
+        if newest is None or newest.incarnation == incarnation or self.processes.get(incarnation) is None:
+            return self.twin_at
+        return None if newest.left else at
+
+
+class PeerState:
+    """Folds the messages of one pair. `note` is called by one thread; the questions may come from others.
+
+    `incarnation` is that of the process which reads, if it is an instance: it is no twin of itself. An ACTIVATE that
+    `trust` does not let pass counts for nothing, and is handed to `refused`.
+    """
+
+    def __init__(
+        self,
+        *,
+        pair: str,
+        instances: Collection[str],
+        incarnation: str | None = None,
+        trust: Trust | None = None,
+        refused: Callable[[CoordinationMessage, SignatureError], None] = lambda _, __: None,
+    ) -> None:
+        self._pair = pair
+        self._instances = frozenset(instances)
+        self._incarnation = incarnation
+        self._trust = trust or Trust()
+        self._refused = refused
+        self._lock = threading.Lock()
+        self._noted = 0
+        of_pair = self._instances.__contains__
+        self._senders: Remembered[str, _Sender] = Remembered(STRANGERS, kept=of_pair)
+        self._requests: Remembered[str, tuple[Activation, CoordinationMessage]] = Remembered(STRANGERS, kept=of_pair)
+        self._hints: dict[Event, Remembered[str, str]] = {
+            event: Remembered(STRANGERS, kept=of_pair) for event in _HINTS
+        }
+        self._heads = Published()
+
+    def note(
+        self, message: CoordinationMessage, *, heard_mono: float | None = None, appended_at: int | None = None
+    ) -> None:
+        """Note a message. `heard_mono` is None if it was written before this process began to read.
+
+        `appended_at` is when the brokers had it, None if they don't say.
+        """
+        if message.pair != self._pair or not self._counts(message):
+            return
+        of_pair = message.instance in self._instances
+        at = message.at if appended_at is None else min(message.at, appended_at)
+        message = lean(message, of_pair=of_pair)
+        said = heartbeat_in(message)
+        with self._lock:
+            if of_pair:
+                self._heads.note(said)
+            if message.event in self._hints:
+                self._hints[message.event].note(message.instance, message.request_id)
+            if message.event is Event.ACTIVATE and message.target is not None and message.generation is not None:
+                request = Activation(
+                    request_id=message.request_id,
+                    target=message.target,
+                    generation=message.generation,
+                    reason=message.reason or "",
+                    by_person=not of_pair,
+                    at=message.at,
+                )
+                self._requests.note(message.instance, (request, replace(message, at=at)))
+            self._hear(message, said, at, heard_mono)
+
+    def _counts(self, message: CoordinationMessage) -> bool:
+        """Whether a message counts; a request for a turn without a valid signature may not."""
+        try:
+            if message.event is Event.ACTIVATE:
+                check_request(message, self._trust)
+        except SignatureError as error:
+            self._refused(message, error)
+            return False
+        return True
+
+    def _hear(self, message: CoordinationMessage, said: Heartbeat, at: int, heard_mono: float | None) -> None:
+        sender = self._senders.get(message.instance) or _Sender()
+        self._senders.note(message.instance, sender)
+        newest, known = sender.newest(), sender.processes.get(message.incarnation)
+        leaves = message.event is Event.LEAVING
+        sender.twin_at = None if leaves and known is not None else sender.twin_seen(message.incarnation, at)
+        process = known or _Process(incarnation=message.incarnation)
+        sender.processes.note(message.incarnation, process)
+        if not leaves or known is None or known is newest:
+            self._noted += 1
+            process.turn = self._noted
+        process.at, process.left = at, leaves
+        if message.event is Event.PROGRESS:
+            process.heartbeat = said
+        if heard_mono is not None:
+            process.heard_mono = heard_mono
+            if message.event is Event.PROGRESS:
+                process.heartbeat_mono = heard_mono
+
+    def last_heard(self) -> dict[str, LastHeard]:
+        """Return what was heard so far, by instance; senders from outside the pair are among them."""
+        with self._lock:
+            found = ((name, sender, sender.newest()) for name, sender in self._senders.as_dict().items())
+            return {
+                name: LastHeard(
+                    instance=name,
+                    incarnation=newest.incarnation,
+                    at=newest.at,
+                    left=newest.left,
+                    heartbeat=newest.heartbeat,
+                    twin_at=sender.twin_at,
+                )
+                for name, sender, newest in found
+                if newest is not None
+            }
+
+    def as_if_said(self, instance: str, heartbeat: Heartbeat, at: int) -> LastHeard:
+        """Return what would be heard of the instance that reads if it sent this heartbeat now."""
+        assert self._incarnation is not None
+        with self._lock:
+            sender = self._senders.get(instance) or _Sender()
+            return LastHeard(
+                instance=instance,
+                incarnation=self._incarnation,
+                at=at,
+                heartbeat=heartbeat,
+                twin_at=sender.twin_seen(self._incarnation, at),
+            )
+
+    def peer(self, instance: str) -> Peer:
+        """Return what decisions depend on of another instance."""
+        with self._lock:
+            sender = self._senders.get(instance) or _Sender()
+            heard = [process.heard_mono for process in sender.processes if process.heard_mono is not None]
+            newest = sender.newest()
+            return Peer(
+                instance=instance,
+                heard_mono=max(heard, default=None),
+                left=newest is not None and newest.left,
+            )
+
+    def said_now(self, instance: str) -> Heartbeat | None:
+        """Return the last heartbeat of an instance's newest process, if it came while this one ran, and that stays.
+
+        What an earlier process said is no news, nor what one said that has left: somebody may correct it meanwhile.
+        """
+        with self._lock:
+            newest = (self._senders.get(instance) or _Sender()).newest()
+            stays = newest is not None and not newest.left and newest.heartbeat_mono is not None
+            return newest.heartbeat if newest is not None and stays else None
+
+    def twin(self, instance: str) -> Twin:
+        """Return what is known of other processes than the one that reads, under its name: the liveliest of them."""
+        with self._lock:
+            sender = self._senders.get(instance) or _Sender()
+            newest = sender.newest(but=self._incarnation)
+            if newest is None:
+                return Twin()
+            staying = [one for one in sender.processes if one.incarnation != self._incarnation and not one.left]
+            heard = {one.incarnation: one.heard_mono for one in staying if one.heard_mono is not None}
+            return Twin(
+                known=not newest.left,
+                heard_mono=max(heard.values(), default=None),
+                left=not staying,
+                incarnations=heard,
+            )
+
+    def activations(self) -> tuple[Activation, ...]:
+        """Return the last ACTIVATE of each sender that is remembered, as decisions depend on it."""
+        with self._lock:
+            return tuple(request for request, _ in self._requests)
+
+    def requests(self) -> tuple[CoordinationMessage, ...]:
+        """Return the same for people: `at` is the brokers' time, if that is earlier and they say it."""
+        with self._lock:
+            return tuple(message for _, message in self._requests)
+
+    def hints(self, *events: Event) -> frozenset[str]:
+        """Return the request ids of the last PAUSE, RESUME or CHECKPOINT of each sender that is remembered."""
+        with self._lock:
+            return frozenset(request_id for event in events for request_id in self._hints[event])
+
+    def heads(self) -> tuple[Head, ...]:
+        """Return the last head of each generation that one of the pair has published."""
+        with self._lock:
+            return tuple(self._heads)
+
+    def roots(self, heads: Iterable[Head]) -> dict[int, str]:
+        """Return by generation the root under which each of `heads`, or what followed it, was published, if known."""
+        with self._lock:
+            found = ((head.generation, self._heads.root_with(head)) for head in heads)
+            return {generation: root for generation, root in found if root is not None}

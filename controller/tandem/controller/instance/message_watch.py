@@ -1,0 +1,117 @@
+"""What messages say, held against what the store has: hints, published heads, and the terms of both instances.
+
+Nothing is decided by it. What differs is logged, and shown by heartbeats, health and metrics.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import structlog
+
+from tandem.backup_avro.chain.heads import Head
+from tandem.backup_avro.documents.coordination_message import Event
+from tandem.controller.config import Config
+from tandem.controller.coordination import agreement, heads
+from tandem.controller.instance.start import Parts
+from tandem.controller.instance.store_watch import StoreView, StoreWatch
+from tandem.sink.rates import TokenBucket
+
+_LOG = structlog.get_logger()
+_HURRIES = 3
+"""Looks at the store that hints may ask for at once; one more a heartbeat, as it is looked at anyway."""
+
+
+class MessageWatch:
+    """What was found so far. `published_under` says of lost heads, by generation, under which other root they were.
+
+    `dispute` is in what the terms of the two instances differ, None if they do not, or nobody knows.
+    """
+
+    def __init__(self, config: Config, parts: Parts, watch: StoreWatch) -> None:
+        self._config = config
+        self._parts = parts
+        self._watch = watch
+        self._hints: frozenset[str] = frozenset()
+        self._hurries = TokenBucket(_HURRIES, config.coordination.heartbeat_interval.total_seconds())
+        self._heads = heads.LostHeads()
+        self._disputed: tuple[str, float] | None = None
+        self.published_under: dict[int, str] = {}
+        self.dispute: str | None = None
+
+    @property
+    def lost_heads(self) -> tuple[Head, ...]:
+        """The heads that were published and are not in the store."""
+        return self._heads.lost
+
+    def mind_hints(self) -> None:
+        """Look at the store at once when somebody says that there is a pause, or no longer."""
+        hints = self._parts.peers.hints(Event.PAUSE, Event.RESUME)
+        if hints - self._hints:
+            self._hurry_for_a_hint()
+        self._hints = hints
+
+    def _hurry_for_a_hint(self) -> None:
+        """Look at the store at once, unless strangers have had it looked at too often: it is looked at anyway."""
+        if self._hurries.take(time.monotonic()):
+            self._watch.hurry()
+
+    def mind_heads(self, view: StoreView) -> bool:
+        """Tell of heads that one of the two has published and a later look at the store does not find.
+
+        Returns whether that is known by now.
+        """
+        known, now = self._parts.peers.heads(), time.monotonic()
+        for head in self._heads.look(known, view.generations, numbers=view.numbers, began=view.began_mono, now=now):
+            was, root = self._parts.peers.roots([head]).get(head.generation), self._parts.store.url
+            what: dict[str, Any] = {"generation": head.generation, "entry": head.seq, "sha256": head.sha256}
+            if was is not None and was != root:
+                self.published_under[head.generation] = was
+                _LOG.error(
+                    "an entry that was published is not in the store: store.root was changed",
+                    **what,
+                    published_under=was,
+                    root=root,
+                    remedy=heads.MOVED_REMEDY,
+                )
+                continue
+            _LOG.error(
+                "an entry that was published is not in the store: the bucket is in an older state, or another one",
+                **what,
+                remedy="check store.root; bring the newer state back from the bucket's versions or a replica; see "
+                "docs/signing.md",
+            )
+        if not self._heads.settled:
+            self._hurry_for_a_hint()
+        return self._heads.settled
+
+    def mind_terms(self, view: StoreView) -> None:
+        """Tell when the two instances store in two places, or guard different topics, and when they no longer do."""
+        me, peer = self._parts.identity.instance, self._config.peer_instance
+        theirs = self._peer_terms()
+        found = None if theirs is None else agreement.dispute(me, self.terms(view), peer, theirs)
+        now = time.monotonic()
+        if found is None:
+            if self.dispute is not None:
+                _LOG.info("the instances agree again", peer=peer)
+            self._disputed = self.dispute = None
+        elif self._disputed is None or self._disputed[0] != found:
+            self._disputed = (found, now)
+        elif self._disputed[1] < view.began_mono and self.dispute != found:
+            # What the peer has claimed meanwhile was looked for since.
+            self.dispute = found
+            _LOG.error("the instances do not agree", peer=peer, what=found, remedy=agreement.REMEDY)
+
+    def _peer_terms(self) -> agreement.Terms | None:
+        said = self._parts.peers.said_now(self._config.peer_instance)
+        return None if said is None else said.terms
+
+    def terms(self, view: StoreView) -> agreement.Terms:
+        """Return what this instance goes by."""
+        topics = self._config.topics
+        return agreement.Terms(
+            root=self._parts.store.url,
+            origin=view.origin,
+            topics=agreement.topics_id(topics.include, topics.expressions, topics.exclude),
+        )

@@ -1,0 +1,144 @@
+"""What an instance sees: an `Observation` for decisions, an `InstanceView` for whatever tells people and the peer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.selection.coverage import Guarded
+from tandem.controller.config import Config
+from tandem.controller.decision.decide import Decision
+from tandem.controller.decision.observation import Observation, Role
+from tandem.controller.instance.execute import Executor
+from tandem.controller.instance.guarded_cluster import as_guarded
+from tandem.controller.instance.message_watch import MessageWatch
+from tandem.controller.instance.start import Parts
+from tandem.controller.instance.store_watch import StoreView, StoreWatch
+from tandem.controller.instance.wiring import policy_of
+from tandem.controller.status.instance_view import InstanceView
+from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
+from tandem.sink.meters import Meters
+from tandem.sink.read.survey import Surveyor
+from tandem.sink.store.chain.chain_writer import now_ms
+
+
+class Observer:
+    """Puts together what the watches, the tasks and the pipelines of an instance know. Asks nobody, so never waits."""
+
+    def __init__(
+        self,
+        config: Config,
+        parts: Parts,
+        *,
+        watch: StoreWatch,
+        executor: Executor,
+        messages: MessageWatch,
+        meters: Meters,
+    ) -> None:
+        self._config = config
+        self._parts = parts
+        self._policy = policy = policy_of(config)
+        self._watch = watch
+        self._executor = executor
+        self._messages = messages
+        self._surveyor = Surveyor(
+            cluster=parts.cluster, interval_s=min(10.0, 2 * policy.heartbeat_s), groups_interval_s=None, meters=meters
+        )
+        self._topics: GuardedTopics | None = None
+        self.started_mono = time.monotonic()
+
+    def start(self) -> None:
+        """Begin to look at the store and at the brokers."""
+        self._watch.start()
+        self._surveyor.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._watch.stop()
+        self._surveyor.stop()
+
+    @property
+    def damage(self) -> DamagedError | None:
+        """What in the store only a person can mend, None if nothing is known."""
+        return self._watch.damage
+
+    def look(self) -> StoreView | None:
+        """Take what the watches have found since; return the newest view of the store, None before the first."""
+        survey = self._surveyor.take()
+        if survey is not None:
+            self._topics = survey.found
+        self._messages.mind_hints()
+        return self._watch.view
+
+    def observe(self, view: StoreView) -> Observation:
+        """Return what to decide on."""
+        peer = self._parts.peers.peer(self._config.peer_instance)
+        identity, runs, held = self._parts.identity, self._executor.runs, self._executor.keeper.held
+        known = [generation.number for generation in view.generations]
+        runs.forget_drained(one.number for one in view.generations if one.sealed)
+        return Observation(
+            now_mono=time.monotonic(),
+            at=now_ms(self._parts.store),
+            me=identity.instance,
+            incarnation=identity.incarnation,
+            started_mono=self.started_mono,
+            generations=view.generations,
+            newest=view.newest,
+            guarded=self._guarded(view),
+            peer=replace(
+                peer,
+                progressed_mono=view.grew_mono.get(peer.instance),
+                progressed_before_mono=view.grew_before_mono.get(peer.instance),
+            ),
+            twin=self._parts.peers.twin(identity.instance),
+            activations=self._parts.peers.activations(),
+            requested=view.requested,
+            pipelines=runs.states(),
+            tasks=self._executor.board.under_way(view.began_mono),
+            resting=self._executor.board.resting(),
+            asked_mono=self._executor.asking.since(),
+            topicless=self._topics is not None and not self._topics.topics and self._surveyor.trouble is None,
+            releases=view.releases,
+            pause=view.pause,
+            spoilt=view.spoilt,
+            damaged=frozenset(view.damaged),
+            deaf=self._parts.coordination.failing,
+            # As long as nobody has looked, anything may be held.
+            held=frozenset(known if held is None else held),
+        )
+
+    def _guarded(self, view: StoreView) -> Guarded | None:
+        if self._topics is None or self._surveyor.trouble is not None or not self._topics.topics:
+            return None
+        return as_guarded(self._parts.identity.cluster_id, self._topics, view.generations)
+
+    def view(self, role: Role, decision: Decision | None, *, ticked_mono: float) -> InstanceView:
+        """Return what is known now, for any thread; `decision` is the last one."""
+        parts, messages, store = self._parts, self._messages, self._watch.view
+        return InstanceView(
+            config=self._config,
+            policy=self._policy,
+            identity=parts.identity,
+            root=parts.store.url,
+            peers=parts.peers,
+            at=now_ms(parts.store),
+            now_mono=time.monotonic(),
+            ticked_mono=ticked_mono,
+            role=role,
+            reason=None if decision is None else decision.why,
+            store=store,
+            store_trouble=self._watch.trouble,
+            topics=self._topics,
+            brokers_trouble=self._surveyor.trouble,
+            coordination_caught_up=parts.coordination.caught_up,
+            coordination_failing=parts.coordination.failing,
+            reports=self._executor.runs.reports(),
+            failing=self._executor.board.failing(),
+            uncovered=dict(self._executor.tasks.uncovered),  # tasks add to it meanwhile
+            lost_heads=messages.lost_heads,
+            published_under=dict(messages.published_under),
+            terms=None if store is None else messages.terms(store),
+            dispute=messages.dispute,
+            transcoder=self._executor.runs.transcoder,
+        )
