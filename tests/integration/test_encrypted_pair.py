@@ -30,7 +30,7 @@ from tandem.spark_jobs.restore.plan.plan import Naming
 from tandem.spark_jobs.restore.prepare.target_cluster import Target
 from tandem.spark_jobs.retention.sweep import sweeper
 from tandem.spark_jobs.retention.sweep_plan import SweepRules
-from tandem.spark_jobs.verify.verify_objects import verify
+from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +116,7 @@ def test_rotated_merged_swept_and_restored(
             break
     assert after < before
     assert instance.terminate() == 0
-    assert verify(spark, address, pair.name).findings == ()
+    assert verify(spark, VerifyRequest(address=address, pair=pair.name)).findings == ()
 
     reader, target = ChainReader(address.open(), pair.name), Target({"bootstrap.servers": kafka.bootstrap})
     options = Options(naming=Naming(suffix=".back"), keep_load_config=True)
@@ -146,4 +146,4 @@ def test_rotated_merged_swept_and_restored(
     assert second in refused.stderr
     assert "`encryption`" in refused.stderr
     with pytest.raises(MissingKeyError, match=second):
-        verify(spark, StoreAddress(root=pair.root, settings=pair.store_settings), pair.name)
+        verify(spark, VerifyRequest(address=StoreAddress(root=pair.root, settings=pair.store_settings), pair=pair.name))

@@ -35,7 +35,7 @@ from tandem.spark_jobs.restore.job import restore
 from tandem.spark_jobs.restore.plan.options import Options
 from tandem.spark_jobs.restore.plan.plan import Naming
 from tandem.spark_jobs.restore.prepare.target_cluster import Target
-from tandem.spark_jobs.verify.verify_objects import verify
+from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,7 +119,9 @@ def test_a_signed_pair_takes_turns_and_is_restored(
     assert len(consume(kafka.bootstrap, [f"{topic}.restored"]).rows) == 100
     published = published_heads(load(pair.config("a"), environ={}))
     assert published
-    found = verify(spark, address, pair.name, heads=[Head.parse("describe", described), *published])
+    found = verify(
+        spark, VerifyRequest(address=address, pair=pair.name, heads=[Head.parse("describe", described), *published])
+    )
     assert (found.findings, [one.generation for one in found.generations]) == ((), [2])
 
     # The newest entry goes: what is left is right in itself, and an older state.

@@ -104,7 +104,7 @@ def _set(store: ObjectStore, groups: Any, *moves: tuple[str, int]) -> str | None
                 partition=0,
                 offset=offset,
                 before=None,
-                again=0,
+                may_come_again=0,
                 metadata="",
             )
             for name, offset in moves

@@ -300,30 +300,29 @@ def _show(
     waited: bool,
     form: OutputFormat,
 ) -> None:
-    from tandem.controller.history.handover_progress import Stage  # noqa: PLC0415 - for the command, not for --help
-    from tandem.controller.status.overview import moment  # noqa: PLC0415 - likewise
+    from tandem.controller.history.handover_progress import Built, Cost, Failover, Stage  # noqa: PLC0415 - for the command, not for --help
 
     over = stands.stage in {Stage.DONE, Stage.GIVEN_UP}
-    body = {
-        "pair": asked.pair,
-        "requestId": message.request_id,
-        "reason": message.reason,
-        "requestedAt": moment(message.at),
-        "fromInstance": asked.active,
-        "fromGeneration": asked.former,
-        "toInstance": stands.builder or asked.target,
-        "toGeneration": asked.generation,
-        "stage": stands.stage,
-        "timedOut": waited and not over,
-        "steps": stands.steps,
-        "seconds": round(sum(step.seconds for step in stands.steps), 3),
-        "cost": {"records": asked.records, "bytes": asked.bytes},
-        "built": None if new is None else {"records": _records(new), "bytes": _bytes(new), "objects": len(new.objects)},
-    }
+    body = Failover(
+        pair=asked.pair,
+        request_id=message.request_id,
+        reason=message.reason,
+        requested_at=output.moment(message.at),
+        from_instance=asked.active,
+        from_generation=asked.former,
+        to_instance=stands.builder or asked.target,
+        to_generation=asked.generation,
+        stage=stands.stage,
+        timed_out=waited and not over,
+        steps=stands.steps,
+        seconds=round(sum(step.seconds for step in stands.steps), 3),
+        cost=Cost(records=asked.records, bytes=asked.bytes),
+        built=None if new is None else Built(records=_records(new), bytes=_bytes(new), objects=len(new.objects)),
+    )
     table = Table(
         columns=("step", "at", "took"),
         rows=[
-            ("requested", output.at(moment(message.at)), None),
+            ("requested", output.at(output.moment(message.at)), None),
             *((step.step, output.at(step.at), duration(step.seconds)) for step in stands.steps),
         ],
         right=frozenset({"took"}),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +16,7 @@ from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.documents.connector_layout import PAIR
 from tandem.backup_avro.documents.name_lists import names_in
 from tandem.backup_avro.errors import ConfigError
+from tandem.backup_avro.json_fields import UNLESS_NONE
 from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.options.backup_place import AtOption, CheckpointOption, PairOption, RootOption, backup
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
@@ -50,6 +52,52 @@ class KeyFormat(StrEnum):
     UTF8 = "utf8"
     HEX = "hex"
     BASE64 = "base64"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bytes:
+    """Bytes as text if they are that, else as base64."""
+
+    utf8: str | None = field(default=None, metadata=UNLESS_NONE)
+    base64: str | None = field(default=None, metadata=UNLESS_NONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """One header of a record."""
+
+    key: str
+    value: Bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record; `timestamp` in ms, -1 if it has none. `value` None is a tombstone."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    time: str | None
+    timestamp_type: str
+    tombstone: bool
+    value: Bytes | None
+    headers: Sequence[Header]
+    generation: int
+    object: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsDocument:
+    """`tandem records`."""
+
+    pair: str
+    topic: str
+    key: Bytes | None
+    generation: int
+    seq: int
+    at: str | None
+    seconds: float
+    records: Sequence[Record]
 
 
 @app.command(
@@ -133,16 +181,16 @@ def records(
     rows = [document(item) for item in found]
     output.show(
         kind="Records",
-        body={
-            "pair": name,
-            "topic": topic,
-            "key": shown(wanted),
-            "generation": selection.generation,
-            "seq": selection.seq,
-            "at": None if past is None else iso(past.at),
-            "seconds": round(time.monotonic() - began, 1),
-            "records": rows,
-        },
+        body=RecordsDocument(
+            pair=name,
+            topic=topic,
+            key=shown(wanted),
+            generation=selection.generation,
+            seq=selection.seq,
+            at=None if past is None else iso(past.at),
+            seconds=round(time.monotonic() - began, 1),
+            records=rows,
+        ),
         output=output_,
         tables=_tables(rows, len(selection.partitions)),
     )
@@ -169,7 +217,7 @@ def key_bytes(text: str, form: KeyFormat) -> bytes:
         raise ConfigError(f"--key {text!r} is not {form.value}", remedy="see --key-format") from error
 
 
-def shown(data: bytes | None) -> dict[str, str] | None:
+def shown(data: bytes | None) -> Bytes | None:
     """Return bytes as text if they are that, else as base64; null stays null, and empty is empty text."""
     if data is None:
         return None
@@ -178,25 +226,25 @@ def shown(data: bytes | None) -> dict[str, str] | None:
     except UnicodeDecodeError:
         text = "\0"
     if all(char.isprintable() or char in "\t\r\n" for char in text):
-        return {"utf8": text}
-    return {"base64": base64.b64encode(data).decode("ascii")}
+        return Bytes(utf8=text)
+    return Bytes(base64=base64.b64encode(data).decode("ascii"))
 
 
-def document(item: KeyRecord) -> dict[str, Any]:
+def document(item: KeyRecord) -> Record:
     """Return one record for people and programs; `timestamp` in ms, -1 if it has none."""
     record = item.record
-    return {
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "time": _time(record.timestamp),
-        "timestampType": record.timestamp_type.name,
-        "tombstone": record.value is None,
-        "value": shown(record.value),
-        "headers": [{"key": name, "value": shown(value)} for name, value in record.headers],
-        "generation": item.generation,
-        "object": item.item,
-    }
+    return Record(
+        partition=record.partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        time=_time(record.timestamp),
+        timestamp_type=record.timestamp_type.name,
+        tombstone=record.value is None,
+        value=shown(record.value),
+        headers=[Header(key=name, value=shown(value)) for name, value in record.headers],
+        generation=item.generation,
+        object=item.item,
+    )
 
 
 def _time(timestamp: int) -> str | None:
@@ -207,7 +255,7 @@ def _time(timestamp: int) -> str | None:
         return None
 
 
-def _tables(rows: Sequence[Mapping[str, Any]], partitions: int) -> Iterator[Table | str]:
+def _tables(rows: Sequence[Record], partitions: int) -> Iterator[Table | str]:
     if not rows:
         yield f"no record has this key in {partitions} partitions"
         return
@@ -215,27 +263,26 @@ def _tables(rows: Sequence[Mapping[str, Any]], partitions: int) -> Iterator[Tabl
         columns=("partition", "offset", "time", "value", "headers", "generation", "object"),
         rows=[
             (
-                row["partition"],
-                row["offset"],
-                row["time"] or row["timestamp"],
-                "(tombstone)" if row["tombstone"] else _short(row["value"]),
-                ", ".join(f"{item['key']}={_short(item['value'])}" for item in row["headers"]),
-                row["generation"],
-                row["object"],
+                row.partition,
+                row.offset,
+                row.time or row.timestamp,
+                "(tombstone)" if row.tombstone else _short(row.value),
+                ", ".join(f"{item.key}={_short(item.value)}" for item in row.headers),
+                row.generation,
+                row.object,
             )
             for row in rows
         ],
         right=frozenset({"partition", "offset", "generation"}),
     )
-    places = {row["partition"] for row in rows}
+    places = {row.partition for row in rows}
     yield f"{len(rows)} records" + (f" in {len(places)} partitions" if len(places) > 1 else "")
 
 
-def _short(value: Mapping[str, str] | None) -> str:
+def _short(value: Bytes | None) -> str:
     if value is None:
         return "(null)"
-    [(form, text)] = value.items()
-    text = text if form == "utf8" else f"{form}:{text}"
+    text = f"base64:{value.base64}" if value.utf8 is None else value.utf8
     return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}… ({len(text)} characters)"
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -150,21 +152,36 @@ def export(
     _show(planned, report, form, time.monotonic() - began, output_)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportDocument:
+    """`tandem export`."""
+
+    pair: str
+    generation: int
+    at: str | None
+    topics: Sequence[str]
+    format: str
+    to: str
+    records: int
+    tombstones: int
+    seconds: float
+
+
 def _show(planned: Planned, report: Report, form: str, seconds: float, output_: OutputFormat) -> None:
     past = planned.found.known(planned.selection)
     output.show(
         kind="Export",
-        body={
-            "pair": planned.options.get("pair", PAIR),
-            "generation": planned.selection.generation,
-            "at": None if past is None else iso(past.at),
-            "topics": sorted({item.topic.name for item in planned.selection.partitions}),
-            "format": form,
-            "to": report.to,
-            "records": report.records,
-            "tombstones": report.tombstones,
-            "seconds": round(seconds, 1),
-        },
+        body=ExportDocument(
+            pair=planned.options.get("pair", PAIR),
+            generation=planned.selection.generation,
+            at=None if past is None else iso(past.at),
+            topics=sorted({item.topic.name for item in planned.selection.partitions}),
+            format=form,
+            to=report.to,
+            records=report.records,
+            tombstones=report.tombstones,
+            seconds=round(seconds, 1),
+        ),
         output=output_,
         tables=[_line(report, seconds)],
     )

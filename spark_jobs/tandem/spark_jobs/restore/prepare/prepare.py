@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError
 from tandem.sink.encryption.objects import require_keys
@@ -17,7 +18,8 @@ from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import topic_settings
 from tandem.spark_jobs.restore.plan.duration import Estimate
 from tandem.spark_jobs.restore.plan.options import Exactly, Options, plan_again, plan_of
-from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicPlan
+from tandem.spark_jobs.restore.plan.plan import PlannedTopic, RestorePlan, TargetTopic, TopicPlan, describe_topic
+from tandem.spark_jobs.restore.plan.record_changes import ShapeDocument
 from tandem.spark_jobs.restore.prepare import append, target_settings
 from tandem.spark_jobs.restore.prepare.target_cluster import Target
 
@@ -303,12 +305,45 @@ def _let_go(plan: RestorePlan) -> str:
     return "a target that was begun must be deleted first"
 
 
-def describe(prepared: Prepared, *, now: int, took: Estimate) -> dict[str, object]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlanDocument:
+    """`tandem restore --dry-run`. `refused`: why it may not be done, None if it may. `recorded`: by a pair's chains."""
+
+    dry_run: Literal[True] = True
+    pair: str
+    generation: int
+    seq: int
+    recorded: bool
+    basis: Mapping[int, int]
+    hash: str
+    at: str | None
+    shape: ShapeDocument
+    append: bool
+    topics: Sequence[PlannedTopic]
+    warnings: Sequence[str]
+    estimate: Estimate
+    resumes: bool
+    present: int
+    refused: str | None
+
+
+def describe(prepared: Prepared, *, now: int, took: Estimate) -> RestorePlanDocument:
     """Return a dry run's document; `took` is how long it may take."""
-    document = restore_plan.describe(prepared.plan, prepared.targets, now=now)
-    document["estimate"] = {"seconds": round(took.seconds, 1), "measured": took.measured}
-    document["resumes"] = prepared.resumes is not None
-    document["present"] = prepared.present
-    document["warnings"] = prepared.warnings()
-    document["refused"] = None if prepared.refused is None else str(prepared.refused)
-    return document
+    plan = prepared.plan
+    return RestorePlanDocument(
+        pair=plan.pair,
+        generation=plan.generation,
+        seq=plan.seq,
+        recorded=plan.recorded,
+        basis=dict(sorted(plan.basis.items())),
+        hash=plan.hash,
+        at=plan.as_of,
+        shape=plan.shape.document(),
+        append=plan.append,
+        topics=[describe_topic(topic, prepared.targets.get(topic.target), now=now) for topic in plan.topics],
+        warnings=prepared.warnings(),
+        estimate=replace(took, seconds=round(took.seconds, 1)),
+        resumes=prepared.resumes is not None,
+        present=prepared.present,
+        refused=None if prepared.refused is None else str(prepared.refused),
+    )
