@@ -24,7 +24,7 @@ from tandem.sink.encryption.errors import MissingKeyError
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.datasource.options import store_options
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.job import restore
+from tandem.spark_jobs.restore.job import RestoreRequest, restore
 from tandem.spark_jobs.restore.plan.options import Options
 from tandem.spark_jobs.restore.plan.plan import Naming
 from tandem.spark_jobs.restore.prepare.target_cluster import Target
@@ -120,7 +120,10 @@ def test_rotated_merged_swept_and_restored(
 
     reader, target = ChainReader(address.open(), pair.name), Target({"bootstrap.servers": kafka.bootstrap})
     options = Options(naming=Naming(suffix=".back"), keep_load_config=True)
-    report = restore(spark, address, reader, target, options, now=lambda: round(time.time() * 1000))
+    request = RestoreRequest(
+        address=address, reader=reader, target=target, options=options, now=lambda: round(time.time() * 1000)
+    )
+    report = restore(spark, request)
     assert not report.mismatches
     (plan,) = report.plan.topics
     rows = consume(kafka.bootstrap, [f"{topic}.back"]).rows

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
+from restore_plans import make_plan
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.errors import ConfigError, RefusedError
@@ -20,7 +21,7 @@ from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import plan_file
 from tandem.spark_jobs.restore.plan.options import Options, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
-from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan, TargetTopic, make_plan
+from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan, TargetTopic
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
 from tandem.spark_jobs.restore.prepare.prepare import check_consent
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -69,24 +70,28 @@ def failover(
     take_turn(
         load(context, config, overrides),
         lambda _: to,
-        reason=one_line(reason, otherwise="manual failover"),
-        force=force,
-        yes=yes,
-        wait_s=timeout_s if wait else None,
-        form=output_,
+        HandoverOptions(
+            reason=one_line(reason, otherwise="manual failover"),
+            force=force,
+            yes=yes,
+            wait_s=timeout_s if wait else None,
+            form=output_,
+        ),
     )
 
 
-def take_turn(
-    settings: Config,
-    whom: Callable[[Sight], str | None],
-    *,
-    reason: str,
-    force: bool,
-    yes: bool,
-    wait_s: float | None,
-    form: OutputFormat,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoverOptions:
+    """How a turn is asked for. `wait_s`: so long it is followed, None: not at all."""
+
+    reason: str
+    force: bool
+    yes: bool
+    wait_s: float | None
+    form: OutputFormat
+
+
+def take_turn(settings: Config, whom: Callable[[Sight], str | None], options: HandoverOptions) -> None:
     """Ask `whom` (None: who is not Active) for the next generation: costs, consent, request, and what comes of it.
 
     Raises RefusedError where it may not be, TransientError where nobody can be asked, TimedOutError after `wait_s`.
@@ -97,18 +102,18 @@ def take_turn(
     store = store_for_looking(settings)
     try:
         seen = _look(settings, store)
-        asked = plan(seen, to=whom(seen), force=force)
+        asked = plan(seen, to=whom(seen), force=options.force)
         output.note("\n".join(_costs(asked)))
-        if not yes:
-            consent(_question(asked), yes=yes)
+        if not options.yes:
+            consent(_question(asked), yes=options.yes)
             seen = _look(settings, store)
-            again = plan(seen, to=whom(seen), force=force)
+            again = plan(seen, to=whom(seen), force=options.force)
             if (again.generation, again.target) != (asked.generation, asked.target):
                 raise RefusedError(
                     "the pair has changed since it was shown: another generation was claimed",
                     remedy="`tandem status` shows how it stands; run the command again if it is still needed",
                 )
-        _carry_out(settings, store, seen, asked, reason=reason, wait_s=wait_s, form=form)
+        _carry_out(settings, store, seen, asked, options)
     finally:
         store.close()
 
@@ -155,20 +160,11 @@ def _question(asked: Plan) -> str:
     return f"Ask {asked.target} to build generation {asked.generation} now?"
 
 
-def _carry_out(
-    settings: Config,
-    store: ObjectStore,
-    seen: Sight,
-    asked: Plan,
-    *,
-    reason: str,
-    wait_s: float | None,
-    form: OutputFormat,
-) -> None:
+def _carry_out(settings: Config, store: ObjectStore, seen: Sight, asked: Plan, options: HandoverOptions) -> None:
     from tandem.controller.coordination.follow_handover import Following  # noqa: PLC0415 - for the command, not for --help
     from tandem.controller.history.handover_progress import Stage, Standing  # noqa: PLC0415 - likewise
 
-    message = _request(settings, store, asked, reason)
+    message, wait_s = _request(settings, store, asked, options.reason), options.wait_s
     assert seen.brokers is not None
     with Following(settings, store, asked, guarded=seen.brokers.guarded, requested_at=message.at) as following:
         offset = following.send(message)
@@ -181,7 +177,7 @@ def _carry_out(
                 output.note("no longer followed; the request stays in force, and `tandem status` shows how it goes")
                 raise
         new = following.generation(asked.generation) if stands.stage is Stage.DONE else None
-    _show(asked, stands, message, new, waited=wait_s is not None, form=form)
+    _show(asked, stands, message, new, waited=wait_s is not None, form=options.form)
     if wait_s is None:
         output.note("`tandem status` shows how it goes")
     else:

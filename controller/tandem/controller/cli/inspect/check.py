@@ -118,7 +118,7 @@ def check(
         raise ConfigError(
             "--connections goes without --s3-only and limits", remedy="leave them out: the backup itself is not judged"
         )
-    settings = configured(context, config, overrides, root=root, pair=pair, alone=s3_only, unless="--s3-only")
+    settings = configured(context, config, overrides, root=root, pair=pair, unless=None if s3_only else "--s3-only")
     brokers_s = None if timeout is None else _BROKERS * timeout
 
     def ask() -> tuple[

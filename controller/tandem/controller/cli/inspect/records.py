@@ -25,13 +25,13 @@ from tandem.controller.cli.options.layout_options import (
     IndexOption,
     InstanceOption,
     Layout,
+    LayoutArguments,
     LayoutOption,
     LeaveOutOption,
     PreferOption,
     files_below,
     reading,
     told,
-    wants,
 )
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
@@ -134,12 +134,10 @@ def records(
     Reads all of the topic, as only producers know which partition a key belongs to; nothing but the store is needed,
     and no Spark. What the topic's compaction had removed before it was first read is not there. No record: exit code 0.
     """
-    from tandem.sink.encryption.objects import require_keys  # noqa: PLC0415 - likewise
-    from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.spark_jobs.connector.connector_reader import ConnectorReader, refuse_states  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.reading.key_history import history  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.state import find_state  # noqa: PLC0415 - likewise
+    from tandem.sink.encryption.objects import require_keys  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.connector.connector_reader import refuse_states  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.reading.key_history import RecordsRequest, find_partitions, history  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.state.wanted_state import Wish  # noqa: PLC0415 - likewise
 
     wanted = key_bytes(key, key_format)
@@ -147,31 +145,23 @@ def records(
     wish = Wish(generation=generation, at=None if at is None else parse_moment("--at", at), checkpoint=checkpoint)
     wish.check("--")
     files = reading(
-        layout,
-        empty_as_null=empty_as_null,
-        instance=instance,
-        prefer=prefer,
-        leave_out=leave_out,
-        pair=pair,
-        index=index,
+        LayoutArguments(
+            layout=layout,
+            empty_as_null=empty_as_null,
+            instance=instance,
+            prefer=prefer,
+            leave_out=leave_out,
+            pair=pair,
+            index=index,
+        )
     )
     place, settings, name, _ = backup(context, config, overrides, root=root, pair=PAIR if files else pair)
     address = StoreAddress(root=place, settings=settings, connector=files)
-    reader: ChainReader | ConnectorReader
-    if files is None:
-        require_pair(address, name)
-        reader = ChainReader(address.open(), name)
-    else:
+    if files is not None:
         refuse_states(wish, "--")
         output.note(f"reading {files_below(address)}")
-        reader = ConnectorReader(address, wants=wants([topic]), tell=told(), index=index)
-    state = find_state.find(reader, wish)
-    selection = state.select(wanted=lambda found: found.name == topic, removed=True)
-    if not selection.partitions:
-        raise ConfigError(
-            f"{selection.what} holds no complete partition of {topic}",
-            remedy="`tandem status` shows what is backed up; --generation names another one",
-        )
+    request = RecordsRequest(address=address, pair=name, topic=topic, key=wanted, wish=wish, index=index)
+    state, selection = find_partitions(request, tell=told())
     for warning in state.doubts(selection):
         output.warn(warning)
     require_keys(address.open(), selection.partitions)

@@ -66,7 +66,7 @@ def status(
 
     if seconds is not None and not watch:
         raise ConfigError(f"{seconds:g}: how often goes with --watch", remedy=f"write `tandem status -w {seconds:g}`")
-    settings = configured(context, config, overrides, root=root, pair=pair, alone=s3_only, unless="--s3-only")
+    settings = configured(context, config, overrides, root=root, pair=pair, unless=None if s3_only else "--s3-only")
     store = stored(settings, root)
     reader = ChainReader(store, settings.pair)
 

@@ -86,7 +86,7 @@ def wait(
 
     wait_s = span("--timeout", timeout).total_seconds()
     s3_only = all(map(is_of_store, for_))
-    settings = configured(context, config, overrides, root=root, pair=pair, alone=s3_only, unless=_OF_STORE)
+    settings = configured(context, config, overrides, root=root, pair=pair, unless=None if s3_only else _OF_STORE)
     goals = [parse(text, settings.instances) for text in for_]
     store = stored(settings, root)
     reader = ChainReader(store, settings.pair)

@@ -32,6 +32,7 @@ from tandem.controller.cli.options.layout_options import (
     IndexOption,
     InstanceOption,
     Layout,
+    LayoutArguments,
     LayoutOption,
     LeaveOutOption,
     PreferOption,
@@ -131,7 +132,14 @@ def verify(
     numbers = None if against_generation is None else _numbers(against_generation)
     names = chosen("--topics", topics) or ()
     files = reading(
-        layout, empty_as_null=empty_as_null, instance=instance, prefer=prefer, leave_out=leave_out, index=index
+        LayoutArguments(
+            layout=layout,
+            empty_as_null=empty_as_null,
+            instance=instance,
+            prefer=prefer,
+            leave_out=leave_out,
+            index=index,
+        )
     )
     if files is not None:
         refuse_with(
@@ -163,9 +171,8 @@ def verify(
         heads=bool(expect_head) or expect_head_from_topic,
         yes=yes and not repair,
     )
-    alone = not (against_topic or expect_head_from_topic or repair)
-    unless = "what the store alone answers"
-    loaded = configured(context, config, overrides, root=root, pair=pair, alone=alone, unless=unless)
+    unless = "what the store alone answers" if against_topic or expect_head_from_topic or repair else None
+    loaded = configured(context, config, overrides, root=root, pair=pair, unless=unless)
     settings = store_settings(loaded)
     if require_signature:
         if not settings.trusted:

@@ -110,6 +110,7 @@ def drill(
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore import drill as job  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.job import RestoreRequest  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.plan.options import Options  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.prepare.target_cluster import Target  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
@@ -147,7 +148,8 @@ def drill(
             f"into *{options.naming.suffix}"
         )
         with session(master, name=f"tandem drill {loaded.pair}") as spark, telling() as tell:
-            done = job.drill(spark, address, reader, target, options, keep=keep, now=_now, tell=tell)
+            request = RestoreRequest(address=address, reader=reader, target=target, options=options, now=_now)
+            done = job.drill(spark, request, keep=keep, tell=tell)
     except TandemError as error:
         keep_outcome(
             reader.store,

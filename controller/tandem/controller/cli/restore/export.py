@@ -28,6 +28,7 @@ from tandem.controller.cli.options.layout_options import (
     IndexOption,
     InstanceOption,
     Layout,
+    LayoutArguments,
     LayoutOption,
     LeaveOutOption,
     PreferOption,
@@ -102,13 +103,15 @@ def export(
         raise ConfigError(f"--format {form!r} is neither {' nor '.join(_FORMATS)}", remedy="give one of them")
     names = chosen("--topics", topics) or ()
     files = reading(
-        layout,
-        empty_as_null=empty_as_null,
-        instance=instance,
-        prefer=prefer,
-        leave_out=leave_out,
-        pair=pair,
-        index=index,
+        LayoutArguments(
+            layout=layout,
+            empty_as_null=empty_as_null,
+            instance=instance,
+            prefer=prefer,
+            leave_out=leave_out,
+            pair=pair,
+            index=index,
+        )
     )
     if files is not None:
         refuse_with({"--generation": generation, "--at": at, "--checkpoint": checkpoint})
@@ -140,15 +143,14 @@ def export(
     output.note(f"exporting {what} to {target}")
     began = time.monotonic()
     with session(master, name=f"tandem export {name}") as spark:
-        report = job.export(
-            spark,
-            planned,
+        request = job.ExportRequest(
+            planned=planned,
             form=job.Format(form),
             to=target,
             latest=latest_per_key,
             tombstones=not no_tombstones,
-            tell=lambda done, of: output.note(f"{done} of {of} tasks"),
         )
+        report = job.export(spark, request, tell=lambda done, of: output.note(f"{done} of {of} tasks"))
     _show(planned, report, form, time.monotonic() - began, output_)
 
 

@@ -30,6 +30,7 @@ from tandem.controller.cli.options.layout_options import (
     IndexOption,
     InstanceOption,
     Layout,
+    LayoutArguments,
     LayoutOption,
     LeaveOutOption,
     PreferOption,
@@ -47,7 +48,16 @@ from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
 from tandem.controller.cli.restore.begun import abandon, list_
 from tandem.controller.cli.restore.groups import groups
-from tandem.controller.cli.restore.options import Excluded, KeyFormat, options_of, planned, shape_of, write_plan
+from tandem.controller.cli.restore.options import (
+    Excluded,
+    KeyFormat,
+    RestoreArguments,
+    ShapeArguments,
+    options_of,
+    planned,
+    shape_of,
+    write_plan,
+)
 from tandem.controller.cli.restore.view import show_plan, show_report, telling
 
 if TYPE_CHECKING:
@@ -235,13 +245,15 @@ def restore(
     from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
 
     files = reading(
-        layout,
-        empty_as_null=empty_as_null,
-        instance=instance,
-        prefer=prefer,
-        leave_out=leave_out,
-        pair=pair,
-        index=index,
+        LayoutArguments(
+            layout=layout,
+            empty_as_null=empty_as_null,
+            instance=instance,
+            prefer=prefer,
+            leave_out=leave_out,
+            pair=pair,
+            index=index,
+        )
     )
     if files is None:
         refuse_without({"--offset-map": leave_map})
@@ -260,43 +272,48 @@ def restore(
     place, settings, name, configured = backup(context, config, overrides, root=root, pair=PAIR if files else pair)
     target = Target(target_properties(configured, target_servers, target_config))
     options = options_of(
-        topics=topics,
-        to=to,
-        rename=rename,
-        patterns=patterns,
-        suffix=suffix,
-        generation=generation,
-        at=at,
-        commit=commit,
-        checkpoint=checkpoint,
-        until=until,
-        shape=shape_of(
-            until_timestamp=until_timestamp,
-            filter_timestamp=filter_timestamp,
-            latest=latest,
-            tombstones=tombstones,
-            key=key,
-            exclude_key=exclude_key,
-            exclude_keys_file=exclude_keys_file,
-            excluded=excluded,
-            key_format=key_format,
-            repartition=repartition,
-        ),
-        partitions=partitions,
-        rate=rate,
-        merge=merge,
-        append=append,
-        keep_load_config=keep_load_config,
-        consent=yes,
-        replication_factor=replication_factor,
-        topic_config=topic_config,
-        leaves_record=files is None or leave_map,
-        counts_known=files is None,
+        RestoreArguments(
+            topics=topics,
+            to=to,
+            rename=rename,
+            patterns=patterns,
+            suffix=suffix,
+            generation=generation,
+            at=at,
+            commit=commit,
+            checkpoint=checkpoint,
+            until=until,
+            shape=shape_of(
+                ShapeArguments(
+                    until_timestamp=until_timestamp,
+                    filter_timestamp=filter_timestamp,
+                    latest=latest,
+                    tombstones=tombstones,
+                    key=key,
+                    exclude_key=exclude_key,
+                    exclude_keys_file=exclude_keys_file,
+                    excluded=excluded,
+                    key_format=key_format,
+                    repartition=repartition,
+                )
+            ),
+            partitions=partitions,
+            rate=rate,
+            merge=merge,
+            append=append,
+            keep_load_config=keep_load_config,
+            consent=yes,
+            replication_factor=replication_factor,
+            topic_config=topic_config,
+            leaves_record=files is None or leave_map,
+            counts_known=files is None,
+        )
     )
     if apply is not None:
         options = replace(planned(apply, options, pair=name), consent=yes)
     address = StoreAddress(root=place, settings=settings, connector=files)
     reader = _reader(address, name, options, master, index, heads=heads)
+    request = job.RestoreRequest(address=address, reader=reader, target=target, options=options, now=_now)
     if dry_run or plan is not None:
         prepared = prepare(reader, target, options, only_look=True)
         if plan is not None and prepared.refused is None:
@@ -315,7 +332,7 @@ def restore(
     began = time.monotonic()
     try:
         with session(master, name=f"tandem restore {name}") as spark, telling() as tell:
-            report = job.restore(spark, address, reader, target, options, now=_now, tell=tell)
+            report = job.restore(spark, request, tell=tell)
     except KeyboardInterrupt:
         output.note("interrupted")
         raise

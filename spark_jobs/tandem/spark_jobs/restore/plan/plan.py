@@ -11,7 +11,6 @@ from typing import Final
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey, Topic, iso, largest_of, number_setting
-from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, bounded
 from tandem.backup_avro.selection.state_as_of import Known
@@ -283,38 +282,6 @@ class RestorePlan:
         return found
 
 
-def make_plan(
-    generations: Sequence[Generation],
-    *,
-    pair: str,
-    naming: Naming,
-    topics: Sequence[str] | None = None,
-    number: int | None = None,
-    damaged: Mapping[int, str] | None = None,
-    cut: Mapping[PartitionKey, int] | None = None,
-    until: Mapping[tuple[str, int], int] | None = None,
-    merge: bool = True,
-) -> RestorePlan:
-    """Plan the restore of `topics` (None: all) from the newest state, or exactly `cut`.
-
-    With a `cut` the first of `generations` is the one that holds it, as of that entry. `until` bounds partitions,
-    (topic, number) -> the offset that is not restored any more. Without `merge` nothing is added from other generations
-    than the one that is rested on.
-
-    A topic that is named is restored even if the cluster has deleted it since. `damaged` are the generations that could
-    not be read, with the reason: they are warned of, because one of them may have been newer.
-    Raises RefusedError if no generation will do, ConfigError for topics that are not in it or names that collide.
-    """
-    found = Found(
-        generations=generations,
-        number=number,
-        cut=cut,
-        damaged=dict(damaged or {}),
-        merge=merge,
-    )
-    return plan_of_state(found, pair=pair, naming=naming, topics=topics, until=until)
-
-
 def plan_of_state(
     found: Found,
     *,
@@ -323,7 +290,12 @@ def plan_of_state(
     topics: Sequence[str] | None = None,
     until: Mapping[tuple[str, int], int] | None = None,
 ) -> RestorePlan:
-    """Plan the restore of a state that was found, as `make_plan` does."""
+    """Plan the restore of `topics` (None: all) from a state that was found.
+
+    `until` bounds partitions, (topic, number) -> the offset that is not restored any more. A topic that is named is
+    restored even if the cluster has deleted it since. Raises RefusedError if no generation will do, ConfigError for
+    topics that are not in it or names that collide.
+    """
     wanted = None if topics is None else frozenset(topics)
     selection = found.select(
         wanted=lambda topic: wanted is None or topic.name in wanted,
