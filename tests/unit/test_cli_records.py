@@ -14,8 +14,9 @@ from doubles import MemoryStore
 from tandem.backup_avro.errors import ConfigError, ExitCode
 from tandem.backup_avro.record.current import NOT_UTF8, Record, TimestampType
 from tandem.backup_avro.selection.newest_state import select
-from tandem.controller.cli.inspect.records import Bytes, KeyFormat, key_bytes, shown
+from tandem.controller.cli.inspect.records import Bytes, key_bytes, shown
 from tandem.controller.cli.main import run
+from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.sink.store import open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.datasource.export import place

@@ -8,10 +8,10 @@ import pytest
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.main import run
+from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.target_cluster import target_properties
 from tandem.controller.cli.restore.options import (
     Excluded,
-    KeyFormat,
     RestoreArguments,
     ShapeArguments,
     options_of,

@@ -155,12 +155,12 @@ class _Run:
         self._spark = spark
         self._address = request.address
         self._target = target = request.target
-        self._options = options = request.options
+        self._options = request.options
         self._prepared = prepared
         self._plan = prepared.plan
         self._now = request.now
         self._told = told
-        self._charge = Charge(prepared, target=target, options=options, now=request.now)
+        self._charge = Charge(prepared, target=target, now=request.now)
         self._cluster = Cluster(props=dict(target.props))
         self._notes: dict[str, list[str]] = {topic.target: [] for topic in self._plan.topics}
         self._refused: dict[str, Mapping[str, str]] = {}

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,21 +16,9 @@ from tandem.backup_avro.documents.name_lists import names_in
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.json_fields import UNLESS_NONE
 from tandem.backup_avro.selection.moments import parse_moment
-from tandem.controller.cli.options.backup_place import AtOption, CheckpointOption, PairOption, RootOption, backup
+from tandem.controller.cli.options import backup_place, layout_options
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
-from tandem.controller.cli.options.layout_options import (
-    EmptyAsNullOption,
-    IndexOption,
-    InstanceOption,
-    Layout,
-    LayoutArguments,
-    LayoutOption,
-    LeaveOutOption,
-    PreferOption,
-    files_below,
-    reading,
-    told,
-)
+from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
@@ -44,14 +30,6 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _EVERY_S = 5.0
 _WIDTH = 80
-
-
-class KeyFormat(StrEnum):
-    """How a key is written on the command line."""
-
-    UTF8 = "utf8"
-    HEX = "hex"
-    BASE64 = "base64"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,16 +95,16 @@ def records(
     generation: Annotated[
         int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
     ] = None,
-    at: AtOption = None,
-    checkpoint: CheckpointOption = None,
-    root: RootOption = None,
-    pair: PairOption = None,
-    layout: LayoutOption = Layout.TANDEM,
-    empty_as_null: EmptyAsNullOption = False,
-    instance: InstanceOption = None,
-    prefer: PreferOption = None,
-    leave_out: LeaveOutOption = None,
-    index: IndexOption = None,
+    at: backup_place.AtOption = None,
+    checkpoint: backup_place.CheckpointOption = None,
+    root: backup_place.RootOption = None,
+    pair: backup_place.PairOption = None,
+    layout: layout_options.LayoutOption = layout_options.Layout.TANDEM,
+    empty_as_null: layout_options.EmptyAsNullOption = False,
+    instance: layout_options.InstanceOption = None,
+    prefer: layout_options.PreferOption = None,
+    leave_out: layout_options.LeaveOutOption = None,
+    index: layout_options.IndexOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show every record of one key that the backup holds, by partition and offset.
@@ -144,8 +122,8 @@ def records(
     topic = _one_topic(topic)
     wish = Wish(generation=generation, at=None if at is None else parse_moment("--at", at), checkpoint=checkpoint)
     wish.check("--")
-    files = reading(
-        LayoutArguments(
+    files = layout_options.reading(
+        layout_options.LayoutArguments(
             layout=layout,
             empty_as_null=empty_as_null,
             instance=instance,
@@ -155,13 +133,13 @@ def records(
             index=index,
         )
     )
-    place, settings, name, _ = backup(context, config, overrides, root=root, pair=PAIR if files else pair)
+    place, settings, name, _ = backup_place.backup(context, config, overrides, root=root, pair=PAIR if files else pair)
     address = StoreAddress(root=place, settings=settings, connector=files)
     if files is not None:
         refuse_states(wish, "--")
-        output.note(f"reading {files_below(address)}")
+        output.note(f"reading {layout_options.files_below(address)}")
     request = RecordsRequest(address=address, pair=name, topic=topic, key=wanted, wish=wish, index=index)
-    state, selection = find_partitions(request, tell=told())
+    state, selection = find_partitions(request, tell=layout_options.told())
     for warning in state.doubts(selection):
         output.warn(warning)
     require_keys(address.open(), selection.partitions)
@@ -196,14 +174,8 @@ def _one_topic(text: str) -> str:
 def key_bytes(text: str, form: KeyFormat) -> bytes:
     """Return a key as it is stored. ConfigError if the text is not what the format says."""
     try:
-        match form:
-            case KeyFormat.UTF8:
-                return text.encode("utf-8", "surrogateescape")  # as the shell handed it over
-            case KeyFormat.HEX:
-                return bytes.fromhex(text)
-            case KeyFormat.BASE64:
-                return base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error) as error:
+        return form.decode(text)
+    except ValueError as error:
         raise ConfigError(f"--key {text!r} is not {form.value}", remedy="see --key-format") from error
 
 

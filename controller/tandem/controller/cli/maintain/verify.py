@@ -16,29 +16,9 @@ from tandem.backup_avro.chain.layout import LAST_GENERATION
 from tandem.backup_avro.documents.connector_layout import PAIR
 from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError
 from tandem.controller.cli.maintain.verify_files import verify_files
-from tandem.controller.cli.options.backup_place import (
-    ExpectHeadOption,
-    PairOption,
-    RootOption,
-    backup,
-    chosen,
-    configured,
-    expected,
-)
+from tandem.controller.cli.options import backup_place, layout_options
 from tandem.controller.cli.options.consent import asker
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
-from tandem.controller.cli.options.layout_options import (
-    EmptyAsNullOption,
-    IndexOption,
-    InstanceOption,
-    Layout,
-    LayoutArguments,
-    LayoutOption,
-    LeaveOutOption,
-    PreferOption,
-    reading,
-    refuse_with,
-)
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.keep_outcome import keep_outcome
@@ -100,19 +80,19 @@ def verify(
     require_signature: Annotated[
         bool, typer.Option("--require-signature", help="As signing.require: what nobody trusted has signed is damage.")
     ] = False,
-    expect_head: ExpectHeadOption = None,
+    expect_head: backup_place.ExpectHeadOption = None,
     expect_head_from_topic: Annotated[
         bool,
         typer.Option("--expect-head-from-topic", help="The same with what the instances have published on Kafka."),
     ] = False,
-    root: RootOption = None,
-    pair: PairOption = None,
-    layout: LayoutOption = Layout.TANDEM,
-    empty_as_null: EmptyAsNullOption = False,
-    instance: InstanceOption = None,
-    prefer: PreferOption = None,
-    leave_out: LeaveOutOption = None,
-    index: IndexOption = None,
+    root: backup_place.RootOption = None,
+    pair: backup_place.PairOption = None,
+    layout: layout_options.LayoutOption = layout_options.Layout.TANDEM,
+    empty_as_null: layout_options.EmptyAsNullOption = False,
+    instance: layout_options.InstanceOption = None,
+    prefer: layout_options.PreferOption = None,
+    leave_out: layout_options.LeaveOutOption = None,
+    index: layout_options.IndexOption = None,
     master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -130,9 +110,9 @@ def verify(
 
     sampling = _sampling(sample, seed)
     numbers = None if against_generation is None else _numbers(against_generation)
-    names = chosen("--topics", topics) or ()
-    files = reading(
-        LayoutArguments(
+    names = backup_place.chosen("--topics", topics) or ()
+    files = layout_options.reading(
+        layout_options.LayoutArguments(
             layout=layout,
             empty_as_null=empty_as_null,
             instance=instance,
@@ -142,7 +122,7 @@ def verify(
         )
     )
     if files is not None:
-        refuse_with(
+        layout_options.refuse_with(
             {
                 "--generation": generation,
                 "--sample": sample,
@@ -155,7 +135,7 @@ def verify(
                 "--pair": pair,
             }
         )
-        place, settings, _, _ = backup(context, config, overrides, root=root, pair=PAIR)
+        place, settings, _, _ = backup_place.backup(context, config, overrides, root=root, pair=PAIR)
         address = StoreAddress(root=place, settings=settings, connector=files)
         if not verify_files(address, names or None, master, output_, index=index):
             raise typer.Exit(ExitCode.UNHEALTHY)
@@ -172,13 +152,13 @@ def verify(
         yes=yes and not repair,
     )
     unless = "what the store alone answers" if against_topic or expect_head_from_topic or repair else None
-    loaded = configured(context, config, overrides, root=root, pair=pair, unless=unless)
+    loaded = backup_place.configured(context, config, overrides, root=root, pair=pair, unless=unless)
     settings = store_settings(loaded)
     if require_signature:
         if not settings.trusted:
             raise ConfigError("--require-signature: nobody is trusted", remedy="set signing.trusted to public keys")
         settings = replace(settings, require_signatures=True)
-    heads = expected(expect_head) + (_published(loaded) if expect_head_from_topic else ())
+    heads = backup_place.expected(expect_head) + (_published(loaded) if expect_head_from_topic else ())
     address = StoreAddress(root=loaded.store.root, settings=settings)
     output.note(f"verifying pair {loaded.pair} in {loaded.store.root} on {master}")
     began = time.monotonic()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +13,7 @@ from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.options.backup_place import chosen, renames
+from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.topic_config import settings_in
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.whole_file import write_whole
@@ -24,14 +23,6 @@ if TYPE_CHECKING:
     from tandem.spark_jobs.restore.plan.partitioner import Partitioner
     from tandem.spark_jobs.restore.plan.plan import RestorePlan
     from tandem.spark_jobs.restore.plan.record_changes import Shape
-
-
-class KeyFormat(StrEnum):
-    """How keys are written in options and files."""
-
-    UTF8 = "utf8"
-    HEX = "hex"
-    BASE64 = "base64"
 
 
 class Excluded(StrEnum):
@@ -199,14 +190,8 @@ def write_plan(file: Path, plan: RestorePlan, options: Options) -> None:
 def decode_key(option: str, text: str, form: KeyFormat) -> bytes:
     """Return the key that an option means. ConfigError names the option, not the key: it may be a person's."""
     try:
-        match form:
-            case KeyFormat.UTF8:
-                return text.encode()
-            case KeyFormat.HEX:
-                return bytes.fromhex(text)
-            case KeyFormat.BASE64:
-                return base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error):
+        return form.decode(text)
+    except ValueError:
         raise ConfigError(f"{option}: a key is not {form.value}", remedy="see --key-format") from None
 
 

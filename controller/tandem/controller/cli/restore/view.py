@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tandem.backup_avro.documents.outcome import Outcome
     from tandem.spark_jobs.restore.job import Report, Told
     from tandem.spark_jobs.restore.load.load import Loaded
-    from tandem.spark_jobs.restore.plan.options import Options
     from tandem.spark_jobs.restore.plan.plan import PlannedTopic, RestorePlan
     from tandem.spark_jobs.restore.prepare.prepare import Prepared, RestorePlanDocument
 
@@ -23,19 +22,19 @@ _SHOWN = 50
 _EVERY_S = 5.0
 
 
-def show_plan(prepared: Prepared, options: Options, form: OutputFormat, *, now: int, drill: Outcome | None) -> None:
+def show_plan(prepared: Prepared, form: OutputFormat, *, now: int, drill: Outcome | None) -> None:
     """Print a dry run. `drill` is the last one of this pair, by which the time is estimated."""
     from tandem.spark_jobs.restore.plan.duration import estimate  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.restore.prepare.prepare import describe  # noqa: PLC0415 - likewise
 
     plan = prepared.plan
     size = sum(topic.bytes for topic in plan.topics)
-    took = estimate(plan.records, size, drill, rate=options.bytes_per_second)
+    took = estimate(plan.records, size, drill, rate=prepared.options.bytes_per_second)
     document = describe(prepared, now=now, took=took)
-    output.show(kind=_RESTORE, body=document, output=form, tables=_plan_tables(document, options))
+    output.show(kind=_RESTORE, body=document, output=form, tables=_plan_tables(document, prepared))
 
 
-def _plan_tables(document: RestorePlanDocument, options: Options) -> Iterator[Table | str]:
+def _plan_tables(document: RestorePlanDocument, prepared: Prepared) -> Iterator[Table | str]:
     figures = ("objects", "records", "tombstones", "bytes")
     yield Table(
         columns=("topic", "target", "partition", *figures),
@@ -64,12 +63,13 @@ def _plan_tables(document: RestorePlanDocument, options: Options) -> Iterator[Ta
     if document.resumes:
         lines.append(f"resumes a run that did not end: {document.present} records are there already")
     for topic in document.topics:
-        lines.extend(_plan_lines(topic, options, recorded=document.recorded))
+        lines.extend(_plan_lines(topic, prepared))
     lines.extend(f"warning: {text}" for text in document.warnings)
     yield "\n".join(lines)
 
 
-def _plan_lines(topic: PlannedTopic, options: Options, *, recorded: bool) -> Iterator[str]:
+def _plan_lines(topic: PlannedTopic, prepared: Prepared) -> Iterator[str]:
+    options, recorded = prepared.options, prepared.plan.recorded
     name = topic.target
     config = (
         "recorded config" if recorded else "its own config" if topic.target_exists else "config, as none was recorded"

@@ -26,7 +26,7 @@ from tandem.spark_jobs.restore.prepare.target_cluster import Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A plan held against the target.
+    """A plan held against the target, of what the `options` choose.
 
     `found` is what earlier restores left. `resumes` is the state of this very plan, if a run of it did not end,
     `displaces` those of other plans that did not end, wanted the same topics and are given up. `present`: records that
@@ -34,6 +34,7 @@ class Prepared:
     recorded settings that the cluster does not take. `refused` says why it may not be done.
     """
 
+    options: Options
     plan: RestorePlan
     targets: Mapping[str, TargetTopic]
     found: Progress
@@ -112,6 +113,7 @@ def prepare(
             other_restores.refuse(others, again, there)
             other_restores.refuse_if_mixed(found, others, there)
             resumed = Prepared(
+                options=options,
                 plan=again,
                 targets=there,
                 found=found,
@@ -120,8 +122,9 @@ def prepare(
                 present=sum(item.records for item in present(found, again, there)),
                 configs={name: own for name, own in configs.items() if name in there},
             )
-            return _asked(target, resumed, options, lambda: None, only_look=only_look)
+            return _asked(target, resumed, lambda: None, only_look=only_look)
     begun = Prepared(
+        options=options,
         plan=plan,
         targets=targets,
         found=found,
@@ -130,23 +133,21 @@ def prepare(
         present=0,
         configs=configs,
     )
-    return _asked(target, begun, options, lambda: _refuse(found, plan, targets, rivals), only_look=only_look)
+    return _asked(target, begun, lambda: _refuse(found, plan, targets, rivals), only_look=only_look)
 
 
-def _asked(
-    target: Target, prepared: Prepared, options: Options, refuse: Callable[[], None], *, only_look: bool
-) -> Prepared:
+def _asked(target: Target, prepared: Prepared, refuse: Callable[[], None], *, only_look: bool) -> Prepared:
     """Return it with what the cluster says to the topics as they are to be, after `refuse` has raised nothing."""
     try:
         refuse()
-        return replace(prepared, left_out=_ask(target, prepared, options))
+        return replace(prepared, left_out=_ask(target, prepared))
     except (RefusedError, ConfigError, ClusterRequestError, ClusterDeniedError) as error:
         if not only_look:
             raise
         return replace(prepared, refused=error)
 
 
-def _ask(target: Target, prepared: Prepared, options: Options) -> target_settings.Refusals:
+def _ask(target: Target, prepared: Prepared) -> target_settings.Refusals:
     """Ask whether the cluster would create the topics that are missing, and return what settings it would refuse."""
     progress_topic.refuse_unless_kept(target.admin)
     plan, targets, resumes = prepared.plan, prepared.targets, prepared.resumes is not None
@@ -157,10 +158,10 @@ def _ask(target: Target, prepared: Prepared, options: Options) -> target_setting
         return {}  # it was asked before, and what topics get back may have been set otherwise since
     missing = [topic for topic in plan.topics if topic.target not in targets]
     brokers = target.brokers() if missing else 0
-    wanted = {topic.target: replicas(topic, options, brokers) for topic in missing}
+    wanted = {topic.target: replicas(topic, prepared.options, brokers) for topic in missing}
     for topic in missing:
         target.would_create(topic, replication_factor=wanted[topic.target])
-    return target_settings.ask(target, plan, options, targets, wanted)
+    return target_settings.ask(target, plan, prepared.options, targets, wanted)
 
 
 def _refuse(
