@@ -123,8 +123,8 @@ def _items(keys: list[PartitionKey], objects: int, at: int) -> Iterator[StoredOb
 def restore(store: ObjectStore, objects: int) -> tuple[int, int]:
     """Read the chain and plan a restore of all of it."""
     plan = plan_of(ChainReader(store, _PAIR), Options())
-    document = restore_plan.describe(plan, {}, now=0)
-    found = sum(item["objects"] for topic in document["topics"] for item in topic["partitions"])
+    described = [restore_plan.describe_topic(topic, None, now=0) for topic in plan.topics]
+    found = sum(item.objects for topic in described for item in topic.partitions)
     if found != objects:
         raise RuntimeError(f"{found} objects are in the plan")
     return objects, objects * _BYTES

@@ -16,7 +16,7 @@ from bench.measured import Run, reading, report, tree_cpu_s, tree_peak_mb
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.job import Told, restore
+from tandem.spark_jobs.restore.job import RestoreRequest, Told, restore
 from tandem.spark_jobs.restore.load.load_task import Pace
 from tandem.spark_jobs.restore.plan.options import Options
 from tandem.spark_jobs.restore.plan.plan import Naming
@@ -55,11 +55,13 @@ def main() -> None:
         spark.sparkContext.parallelize(range(4), 4).map(_warm).collect()
         found = restore(
             spark,
-            address,
-            ChainReader(address.open(), pair),
-            target,
-            options,
-            now=lambda: int(time.time() * 1000),
+            RestoreRequest(
+                address=address,
+                reader=ChainReader(address.open(), pair),
+                target=target,
+                options=options,
+                now=lambda: int(time.time() * 1000),
+            ),
             tell=clock,
         )
         clock.phase("end")

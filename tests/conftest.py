@@ -28,7 +28,7 @@ from patience import answered
 from spread import spread
 
 from tandem.controller.cli.output import output
-from tandem.controller.cli.output.output import OutputFormat, camel, plain
+from tandem.controller.cli.output.output import OutputFormat
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.s3 import REGION, S3Server
 from tandem.controller.sandbox.sigv4 import S3Key
@@ -86,7 +86,7 @@ def _documents_are_as_their_schemas_say(monkeypatch: pytest.MonkeyPatch) -> None
         show(**given)
         kind, body = given["kind"], given["body"]
         if given["output"] is not OutputFormat.TABLE and kind in documents.kinds():
-            documents.check(plain({"schemaVersion": 1, "kind": kind} | {camel(key): body[key] for key in body}))
+            documents.check(output.document(kind, body))
 
     monkeypatch.setattr(output, "show", checked)
 

@@ -21,7 +21,7 @@ from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.job import restore
+from tandem.spark_jobs.restore.job import RestoreRequest, restore
 from tandem.spark_jobs.restore.plan.options import Options
 from tandem.spark_jobs.restore.plan.plan import Naming
 from tandem.spark_jobs.restore.prepare.prepare import prepare
@@ -136,7 +136,10 @@ def test_a_checkpoint_is_restored_exactly_and_keeps_its_generation_until_it_is_d
     reader = ChainReader(pair.store, pair.name)
     options = Options(checkpoint="first", naming=Naming(suffix=".restored"))
     address = StoreAddress(root=pair.root, settings=pair.store_settings)
-    report = restore(spark, address, reader, target, options, now=lambda: round(time.time() * 1000))
+    request = RestoreRequest(
+        address=address, reader=reader, target=target, options=options, now=lambda: round(time.time() * 1000)
+    )
+    report = restore(spark, request)
     assert (report.plan.generation, report.mismatches) == (1, ())
     assert content(consume(kafka.bootstrap, [f"{topic}.restored"]).rows) == content(cut.rows)
     assert consume(kafka.bootstrap, [f"{idle}.restored"]).rows == []

@@ -24,13 +24,13 @@ from tandem.sink.encryption.errors import MissingKeyError
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.datasource.options import store_options
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.job import restore
+from tandem.spark_jobs.restore.job import RestoreRequest, restore
 from tandem.spark_jobs.restore.plan.options import Options
 from tandem.spark_jobs.restore.plan.plan import Naming
 from tandem.spark_jobs.restore.prepare.target_cluster import Target
 from tandem.spark_jobs.retention.sweep import sweeper
 from tandem.spark_jobs.retention.sweep_plan import SweepRules
-from tandem.spark_jobs.verify.verify_objects import verify
+from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,11 +116,14 @@ def test_rotated_merged_swept_and_restored(
             break
     assert after < before
     assert instance.terminate() == 0
-    assert verify(spark, address, pair.name).findings == ()
+    assert verify(spark, VerifyRequest(address=address, pair=pair.name)).findings == ()
 
     reader, target = ChainReader(address.open(), pair.name), Target({"bootstrap.servers": kafka.bootstrap})
     options = Options(naming=Naming(suffix=".back"), keep_load_config=True)
-    report = restore(spark, address, reader, target, options, now=lambda: round(time.time() * 1000))
+    request = RestoreRequest(
+        address=address, reader=reader, target=target, options=options, now=lambda: round(time.time() * 1000)
+    )
+    report = restore(spark, request)
     assert not report.mismatches
     (plan,) = report.plan.topics
     rows = consume(kafka.bootstrap, [f"{topic}.back"]).rows
@@ -146,4 +149,4 @@ def test_rotated_merged_swept_and_restored(
     assert second in refused.stderr
     assert "`encryption`" in refused.stderr
     with pytest.raises(MissingKeyError, match=second):
-        verify(spark, StoreAddress(root=pair.root, settings=pair.store_settings), pair.name)
+        verify(spark, VerifyRequest(address=StoreAddress(root=pair.root, settings=pair.store_settings), pair=pair.name))

@@ -38,7 +38,7 @@ from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.groups.target_groups import TargetGroups
-from tandem.spark_jobs.restore.job import restore
+from tandem.spark_jobs.restore.job import RestoreRequest, restore
 from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
 from tandem.spark_jobs.restore.plan.options import Options
 from tandem.spark_jobs.restore.plan.plan import Naming
@@ -220,11 +220,13 @@ def test_backup_and_restore(
         assert_same(stored(pair.store, pair.name), log.rows)
         report = restore(
             spark,
-            StoreAddress(root=pair.root, settings=pair.store_settings),
-            ChainReader(pair.store, pair.name),
-            Target(props),
-            Options(naming=Naming(suffix=".restored")),
-            now=lambda: round(time.time() * 1000),
+            RestoreRequest(
+                address=StoreAddress(root=pair.root, settings=pair.store_settings),
+                reader=ChainReader(pair.store, pair.name),
+                target=Target(props),
+                options=Options(naming=Naming(suffix=".restored")),
+                now=lambda: round(time.time() * 1000),
+            ),
         )
     assert report.mismatches == ()
     restored = consume(plain, [f"{topic_name}.restored"]).rows

@@ -16,6 +16,7 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from instances import store_settings
+from restore_plans import make_plan
 
 from tandem.backup_avro.chain.entries import Kind, iso
 from tandem.backup_avro.errors import ExitCode, RefusedError
@@ -30,7 +31,7 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.datasource.source import FORMAT, register
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.check.check_partition import TargetChangedError
-from tandem.spark_jobs.restore.job import Report, Told, restore
+from tandem.spark_jobs.restore.job import Report, RestoreRequest, Told, restore
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.progress import PlanState, State
 from tandem.spark_jobs.restore.load.batch_producer import FencedError
@@ -38,7 +39,7 @@ from tandem.spark_jobs.restore.load.load import load
 from tandem.spark_jobs.restore.load.load_task import LoadTask, Pace, Source
 from tandem.spark_jobs.restore.plan.duration import Estimate
 from tandem.spark_jobs.restore.plan.options import Options
-from tandem.spark_jobs.restore.plan.plan import Naming, make_plan, transactional_id
+from tandem.spark_jobs.restore.plan.plan import Naming, transactional_id
 from tandem.spark_jobs.restore.prepare.prepare import describe, prepare
 from tandem.spark_jobs.restore.prepare.target_cluster import Target
 from tandem.spark_jobs.spark.kafka_cluster import Cluster
@@ -115,11 +116,13 @@ class Case:
         """Restore now."""
         return restore(
             self.spark,
-            self.address,
-            self.reader,
-            self.target,
-            options,
-            now=lambda: round(time.time() * 1000),
+            RestoreRequest(
+                address=self.address,
+                reader=self.reader,
+                target=self.target,
+                options=options,
+                now=lambda: round(time.time() * 1000),
+            ),
             tell=tell,
         )
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
+from restore_plans import make_plan
 from sessions import kill_session
 from test_restore import read_all, rows_of
 
@@ -28,7 +29,7 @@ from tandem.spark_jobs.restore.check.check_partition import CheckTask, Expected,
 from tandem.spark_jobs.restore.lease import lease_record, progress_topic
 from tandem.spark_jobs.restore.lease.progress import PlanState, State
 from tandem.spark_jobs.restore.load.load_task import LoadTask, Pace, Source
-from tandem.spark_jobs.restore.plan.plan import Naming, make_plan, transactional_id
+from tandem.spark_jobs.restore.plan.plan import Naming, transactional_id
 from tandem.spark_jobs.restore.prepare.target_cluster import Target
 from tandem.spark_jobs.spark.kafka_cluster import Cluster
 
@@ -49,7 +50,7 @@ import json, sys, time
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store import StoreSettings
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.job import Told, restore
+from tandem.spark_jobs.restore.job import RestoreRequest, Told, restore
 from tandem.spark_jobs.restore.plan.options import Options
 from tandem.spark_jobs.restore.load.load_task import Pace
 from tandem.spark_jobs.restore.plan.plan import Naming
@@ -74,10 +75,11 @@ address = StoreAddress(root=root, settings=StoreSettings())
 pace = Pace(batch_records=40, in_flight_bytes=0, commit_seconds=0.2)
 options = Options(naming=Naming(only=target), pace=pace)
 with session("local[2,4]", name="killed") as spark:
-    report = restore(
-        spark, address, ChainReader(address.open(), pair), Target({"bootstrap.servers": servers}), options,
-        now=lambda: round(time.time() * 1000), tell=Lines(),
+    request = RestoreRequest(
+        address=address, reader=ChainReader(address.open(), pair), target=Target({"bootstrap.servers": servers}),
+        options=options, now=lambda: round(time.time() * 1000),
     )
+    report = restore(spark, request, tell=Lines())
 found = {"records": report.records, "resumed": report.resumed, "mismatches": len(report.mismatches)}
 print(json.dumps(found), flush=True)
 """

@@ -16,7 +16,7 @@ from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.job import restore
+from tandem.spark_jobs.restore.job import RestoreRequest, restore
 from tandem.spark_jobs.restore.plan.options import Options
 from tandem.spark_jobs.restore.plan.plan import Naming
 from tandem.spark_jobs.restore.prepare.target_cluster import Target
@@ -76,7 +76,10 @@ def test_random_moments(
     address = StoreAddress(root=pair.root, settings=pair.store_settings)
     for number, at in enumerate((moments[0], min(moments), max(moments))):
         options = Options(at=at, naming=Naming(suffix=f".{number}"), keep_load_config=True)
-        report = restore(spark, address, reader, target, options, now=lambda: round(time.time() * 1000))
+        request = RestoreRequest(
+            address=address, reader=reader, target=target, options=options, now=lambda: round(time.time() * 1000)
+        )
+        report = restore(spark, request)
         assert not report.mismatches
         (plan,) = report.plan.topics
         restored = consume(kafka.bootstrap, [f"{topic}.{number}"]).rows

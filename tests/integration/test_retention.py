@@ -28,7 +28,7 @@ from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.retention.janitor import Janitor, Outcome
 from tandem.spark_jobs.retention.retention_steps import Action, Rules
-from tandem.spark_jobs.verify.verify_objects import verify
+from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,7 +145,7 @@ def test_a_grown_backup_is_tidied_up(spark: SparkSession, address: StoreAddress)
     assert [upload.key for upload in store.list_uploads(f"{PAIR}/")] == [uploading.key + ".part"]
 
     assert Janitor(spark, address, PAIR, AT_ONCE).plan().steps == ()
-    result = verify(spark, address, PAIR)
+    result = verify(spark, VerifyRequest(address=address, pair=PAIR))
     assert result.clean
     assert [(g.generation, g.records) for g in result.generations] == [(2, 30), (3, 35)]
     assert ChainReader(store, PAIR).load(1).gone
@@ -176,7 +176,7 @@ def test_a_running_active_and_the_janitor_do_not_disturb_each_other(spark: Spark
     state = ChainReader(store, PAIR).load(1)
     assert len(state.replaced) == 2
     assert not set(state.replaced) & stored(store, "a", 1)
-    result = verify(spark, folder, PAIR)
+    result = verify(spark, VerifyRequest(address=folder, pair=PAIR))
     assert result.clean
     assert result.generations[0].records == 35 + committed
     assert committed > 0
@@ -236,7 +236,7 @@ def test_what_changed_since_the_plan_is_left_alone(spark: SparkSession, folder: 
     active.append(Kind.COMMIT, topics=(compacted,))
     slow.complete()
     assert [outcome.note for outcome in janitor.execute(plan)] == ["no longer so; left alone"] * 2
-    assert verify(spark, folder, PAIR).clean
+    assert verify(spark, VerifyRequest(address=folder, pair=PAIR)).clean
 
 
 def test_orphans_of_a_killed_process_go_after_its_restart(spark: SparkSession, address: StoreAddress) -> None:

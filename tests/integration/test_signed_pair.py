@@ -31,11 +31,11 @@ from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity, claim, now_ms
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.job import restore
+from tandem.spark_jobs.restore.job import RestoreRequest, restore
 from tandem.spark_jobs.restore.plan.options import Options
 from tandem.spark_jobs.restore.plan.plan import Naming
 from tandem.spark_jobs.restore.prepare.target_cluster import Target
-from tandem.spark_jobs.verify.verify_objects import verify
+from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,12 +114,17 @@ def test_a_signed_pair_takes_turns_and_is_restored(
     settings = replace(pair.store_settings, trusted_keys=trusted, require_signatures=True)
     address, target = StoreAddress(root=pair.root, settings=settings), Target({"bootstrap.servers": kafka.bootstrap})
     reader, options = ChainReader(address.open(), pair.name), Options(naming=Naming(suffix=".restored"))
-    report = restore(spark, address, reader, target, options, now=lambda: round(time.time() * 1000))
+    request = RestoreRequest(
+        address=address, reader=reader, target=target, options=options, now=lambda: round(time.time() * 1000)
+    )
+    report = restore(spark, request)
     assert not report.mismatches
     assert len(consume(kafka.bootstrap, [f"{topic}.restored"]).rows) == 100
     published = published_heads(load(pair.config("a"), environ={}))
     assert published
-    found = verify(spark, address, pair.name, heads=[Head.parse("describe", described), *published])
+    found = verify(
+        spark, VerifyRequest(address=address, pair=pair.name, heads=[Head.parse("describe", described), *published])
+    )
     assert (found.findings, [one.generation for one in found.generations]) == ((), [2])
 
     # The newest entry goes: what is left is right in itself, and an older state.

@@ -26,7 +26,7 @@ from tandem.spark_jobs.retention.retention_steps import Action, Rules
 from tandem.spark_jobs.retention.sweep import Sweeper, sweep_all, sweeper
 from tandem.spark_jobs.retention.sweep_partition import Swept
 from tandem.spark_jobs.retention.sweep_plan import SweepRules, SweepTask
-from tandem.spark_jobs.verify.verify_objects import verify
+from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,4 +121,4 @@ def test_every_moment_in_the_window_stays(
         check(store, pair.name, writer, at)
     with pytest.raises(RefusedError, match="nothing in the store can be restored as of"):
         planned(store, pair.name, begin - 1)
-    assert verify(spark, address, pair.name).findings == ()
+    assert verify(spark, VerifyRequest(address=address, pair=pair.name)).findings == ()

@@ -18,7 +18,7 @@ from tandem.controller.sandbox.s3 import S3Server
 from tandem.sink.store import ObjectStore, StoreSettings, open_store
 from tandem.sink.store.chain import pins
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.verify.verify_objects import Progress, verify
+from tandem.spark_jobs.verify.verify_objects import Progress, VerifyRequest, verify
 from tandem.spark_jobs.verify.verify_plan import Fault
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_a_sound_backup_is_clean(spark: SparkSession, address: StoreAddress) -> 
     first, _ = two_generations(store)
     stray = first.put_object([(("users", 0), records("users", 0, [99]), None)], journal=False)
     told: list[Progress] = []
-    result = verify(spark, address, PAIR, tell=told.append)
+    result = verify(spark, VerifyRequest(address=address, pair=PAIR), tell=told.append)
     assert result.clean
     assert [(g.generation, g.state, g.objects, g.records, g.tombstones) for g in result.generations] == [
         (1, "sealed", 3, 68, 1),
@@ -82,14 +82,14 @@ def test_every_planted_fault_is_found_at_once(spark: SparkSession, address: Stor
     data = store.get(other)
     store.delete([other])
     store.put_if_absent(other, data[:-7])
-    result = verify(spark, address, PAIR)
+    result = verify(spark, VerifyRequest(address=address, pair=PAIR))
     assert {(f.generation, f.fault, f.where) for f in result.findings} == {
         (1, Fault.CHECKSUM, own),
         (1, Fault.MISSING, journal),
         (2, Fault.CHECKSUM, other),
     }
     store.delete([layout.entry_key(PAIR, 2, 2)])
-    result = verify(spark, address, PAIR)
+    result = verify(spark, VerifyRequest(address=address, pair=PAIR))
     assert [f.fault for f in result.findings if f.generation == 2] == [Fault.CHAIN]
     assert {f.fault for f in result.findings if f.generation == 1} == {Fault.CHECKSUM, Fault.MISSING}
     assert pins.list_pins(store, PAIR) == []
@@ -102,21 +102,21 @@ def test_what_is_cleared_or_being_cleared_is_not_read(spark: SparkSession, tmp_p
     first, second = two_generations(store)
     going = first.clearing()
     store.delete(list(first.writer.state.objects))
-    result = verify(spark, address, PAIR)
+    result = verify(spark, VerifyRequest(address=address, pair=PAIR))
     assert result.clean
     assert [g.generation for g in result.generations] == [second.number]
     assert result.skipped == {1: "it is being cleared"}
     from tandem.backup_avro.chain.entries import Kind  # noqa: PLC0415 - beside its only use
 
     first.append(Kind.CLEARED, clearing=going)
-    result = verify(spark, address, PAIR)
+    result = verify(spark, VerifyRequest(address=address, pair=PAIR))
     assert (result.clean, result.skipped) == (True, {})
     with pytest.raises(RefusedError, match="generation 1: it is cleared"):
-        verify(spark, address, PAIR, generation=1)
+        verify(spark, VerifyRequest(address=address, pair=PAIR, generation=1))
     with pytest.raises(ConfigError, match="no generation 9"):
-        verify(spark, address, PAIR, generation=9)
+        verify(spark, VerifyRequest(address=address, pair=PAIR, generation=9))
     with pytest.raises(ConfigError, match="pair other has no generation"):
-        verify(spark, address, "other")
+        verify(spark, VerifyRequest(address=address, pair="other"))
 
 
 @pytest.fixture

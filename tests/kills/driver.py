@@ -14,7 +14,7 @@ from tandem.sink.store import StoreSettings
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.job import Told, restore
+from tandem.spark_jobs.restore.job import RestoreRequest, Told, restore
 from tandem.spark_jobs.restore.load.load_task import Pace
 from tandem.spark_jobs.restore.plan.options import Options
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
@@ -70,11 +70,13 @@ def main() -> None:
     with session(_MASTER, name="kills", extra=_PROPERTIES) as spark:
         report = restore(
             spark,
-            address,
-            ChainReader(address.open(), pair),
-            Target({"bootstrap.servers": servers}),
-            options,
-            now=lambda: round(time.time() * 1000),
+            RestoreRequest(
+                address=address,
+                reader=ChainReader(address.open(), pair),
+                target=Target({"bootstrap.servers": servers}),
+                options=options,
+                now=lambda: round(time.time() * 1000),
+            ),
             tell=_Lines(),
         )
     found = {"records": report.records, "resumed": report.resumed, "mismatches": len(report.mismatches)}

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from restore_plans import make_plan
+
 from simulation.comparing import ViolationError, compare, restored
 from simulation.log import Cluster, Record
 from simulation.store import Bucket, Store
@@ -33,7 +35,7 @@ from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.selection.newest_state import PartitionSelection
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.restore.plan.plan import Naming, make_plan
+from tandem.spark_jobs.restore.plan.plan import Naming
 
 #: How long instances may take, in virtual seconds, to see and settle what concerns a checkpoint once all is quiet.
 SETTLING_S = 25.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
-from enum import Enum
+from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 import yaml
 
+from tandem.backup_avro.json_fields import NOT_IN_JSON, TIME_MS, UNLESS_NONE, in_json
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, Table
 from tandem.sink.process import log
@@ -47,6 +48,47 @@ class Point:
 
     at: datetime
     took: timedelta
+
+
+class Level(IntEnum):
+    """A numbered enum of the test."""
+
+    HIGH = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A dataclass of the test with all marks of `json_fields`."""
+
+    taken_ms: int | None = field(metadata=TIME_MS)
+    age_s: float
+    inner_key: str = field(default="hush", metadata=NOT_IN_JSON)
+    error: str | None = field(default=None, metadata=UNLESS_NONE)
+
+    @property
+    @in_json
+    def level(self) -> Level:
+        """Printed by its name."""
+        return Level.HIGH
+
+    @property
+    def hidden(self) -> int:
+        """A property without a mark."""
+        return 1
+
+
+def test_a_dataclass_says_what_its_document_holds() -> None:
+    """Marks of fields and properties decide; times in ms become times, also what is beyond the last of them."""
+    assert output.document("Sample", Sample(taken_ms=1_500, age_s=2.0)) == {
+        "schemaVersion": 1,
+        "kind": "Sample",
+        "takenMilliseconds": "1970-01-01T00:00:01.500000Z",
+        "ageSeconds": 2.0,
+        "level": "HIGH",
+    }
+    document = output.document("Sample", Sample(taken_ms=None, age_s=0.0, error="no answer"))
+    assert (document["takenMilliseconds"], document["error"]) == (None, "no answer")
+    assert str(output.plain(Sample(taken_ms=2**62, age_s=0.0))).count("9999-")
 
 
 BODY: dict[str, object] = {

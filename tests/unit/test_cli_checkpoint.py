@@ -313,7 +313,7 @@ def test_what_a_release_costs_is_said_first(capsys: pytest.CaptureFixture[str]) 
     assert "goes after checkpoint nightly" in text
     assert "can't be taken back" in text
     assert "partitions 0, 1 of old" in release_command._what(replace(found, partitions=(0, 1)))
-    release_command._show(found, None, release_command.OutputFormat.JSON)
+    release_command._show(found, release_command.OutputFormat.JSON)
     assert json.loads(capsys.readouterr().out)["losses"][0]["records"] == 12_345
 
 

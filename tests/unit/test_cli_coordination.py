@@ -25,7 +25,7 @@ def letter(*, key: bytes | None = message_key(GOOD), value: bytes | None = encod
 def test_a_message() -> None:
     """What was encoded comes out again."""
     found = letter()
-    assert (found.message, found.trouble, found.key) == (GOOD, None, f"{PAIR}/cli/ACTIVATE")
+    assert (found.message, found.undecodable, found.key) == (GOOD, None, f"{PAIR}/cli/ACTIVATE")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_is_no_message(key: bytes | None, value: bytes | None, trouble: str
     """Whatever the topic holds, it is told why it is no message, and nothing is raised."""
     found = letter(key=key, value=value)
     assert found.message is None
-    assert trouble in (found.trouble or "")
+    assert trouble in (found.undecodable or "")
 
 
 def printed(found: Letter, form: OutputFormat, capsys: pytest.CaptureFixture[str], *, all_pairs: bool = False) -> str:

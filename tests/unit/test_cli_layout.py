@@ -11,7 +11,7 @@ from old_files import GOLDEN_FOLDER
 from tandem.backup_avro.documents.connector_layout import Prefer, Reading
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.main import run
-from tandem.controller.cli.options.layout_options import Layout, reading, source_options
+from tandem.controller.cli.options.layout_options import Layout, LayoutArguments, reading, source_options
 from tandem.spark_jobs.datasource.options import parse_options
 
 ROOT = ("--layout", "connector", "--root", GOLDEN_FOLDER.as_uri())
@@ -91,12 +91,15 @@ def test_records_of_a_key(capsys: pytest.CaptureFixture[str]) -> None:
 def test_options_and_those_of_the_data_source_say_the_same() -> None:
     """What a command was told reaches the data source that it starts."""
     found = reading(
-        Layout.CONNECTOR,
-        empty_as_null=True,
-        instance=["a", "orders=b"],
-        prefer=Prefer.OLDER,
-        leave_out=["y.avro", "x.avro"],
+        LayoutArguments(
+            layout=Layout.CONNECTOR,
+            empty_as_null=True,
+            instance=["a", "orders=b"],
+            prefer=Prefer.OLDER,
+            leave_out=["y.avro", "x.avro"],
+        )
     )
+    assert found is not None
     assert found == Reading(
         empty_as_null=True,
         instance="a",
@@ -106,7 +109,7 @@ def test_options_and_those_of_the_data_source_say_the_same() -> None:
     )
     assert parse_options({"root": "file:///x", **source_options(found, None)}).address.connector == found
     assert parse_options({"root": "file:///x", **source_options(found, Path("/x"))}).index == Path("/x")
-    assert reading(Layout.TANDEM, empty_as_null=False, instance=None, prefer=None, leave_out=None) is None
+    assert reading(LayoutArguments(layout=Layout.TANDEM)) is None
 
 
 @pytest.mark.parametrize(

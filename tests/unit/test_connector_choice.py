@@ -19,7 +19,7 @@ from tandem.spark_jobs.connector.file_findings import FileFault
 from tandem.spark_jobs.connector.verify_files import Result, verify
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 from tandem.spark_jobs.restore.plan.options import Exactly, Options, plan_again, plan_of
-from tandem.spark_jobs.restore.plan.plan import RestorePlan, describe
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, describe_topic
 from tandem.spark_jobs.state.wanted_state import Wish
 
 
@@ -90,9 +90,8 @@ def test_the_plan_of_golden_files() -> None:
     assert "orders: 4 records in more than one file" in said
     assert "orders: 1 of 3 partitions have no record and stay empty: 1" in said
     assert "b was taken" in said
-    document = describe(made, {}, now=0)
-    assert document["recorded"] is False
-    assert [item["exact"] for topic in document["topics"] for item in topic["partitions"]] == [True] * 3
+    described = [describe_topic(topic, None, now=0) for topic in made.topics]
+    assert [item.exact for topic in described for item in topic.partitions] == [True] * 3
     assert "they become null" in notes(GOLDEN_FOLDER, empty_as_null=True)
 
 

@@ -26,6 +26,7 @@ from tandem.sink.store.chain.releases import ReleaseReader
 from tandem.spark_jobs.restore import offset_pages, restore_record
 from tandem.spark_jobs.restore.groups import group_plan, restore_groups
 from tandem.spark_jobs.restore.offset_map import LARGEST_PAGE, Row
+from tandem.spark_jobs.restore.offset_pages import TaskMap
 
 HUGE = 4 << 30
 LEFT_BY_RESTORES = ("restore record", "group note")
@@ -150,8 +151,8 @@ def test_what_a_restore_leaves_has_the_bounds_of_an_entry(kind: str, monkeypatch
 def test_rows_of_a_large_transaction_are_put_into_pages_of_a_few_megabytes(store: ObjectStore) -> None:
     """A transaction may have a row for each of its records, millions: nobody would read them as one document."""
     rows = [Row(0, number, number, 1, number, 1) for number in range(2 * LARGEST_PAGE + 1)]
-    first = offset_pages.write(store, rows[:1], None, pair=PAIR, restore="r", topic_id="t", task=0)
-    last = offset_pages.write(store, rows[1:], first, pair=PAIR, restore="r", topic_id="t", task=0)
+    first = offset_pages.write(store, rows[:1], None, TaskMap(pair=PAIR, restore="r", topic_id="t", task=0))
+    last = offset_pages.write(store, rows[1:], first, TaskMap(pair=PAIR, restore="r", topic_id="t", task=0))
     assert sorted(offset_pages.read(store, last, pair=PAIR, restore="r")) == rows
     assert len(list(store.list(layout.restore_prefix(PAIR, "r")))) == 3
 

@@ -24,6 +24,7 @@ from tandem.spark_jobs.restore.groups.group_plan import Before, Choice, Move, No
 from tandem.spark_jobs.restore.groups.restore_groups import GroupsPlan
 from tandem.spark_jobs.restore.lease.progress import Strand
 from tandem.spark_jobs.restore.offset_map import Row
+from tandem.spark_jobs.restore.offset_pages import TaskMap
 from tandem.spark_jobs.restore.plan.plan import TargetTopic
 from tandem.spark_jobs.restore.restore_record import RestoreRecord, TaskRecord, TopicRecord
 
@@ -104,7 +105,7 @@ def _set(store: ObjectStore, groups: Any, *moves: tuple[str, int]) -> str | None
                 partition=0,
                 offset=offset,
                 before=None,
-                again=0,
+                may_come_again=0,
                 metadata="",
             )
             for name, offset in moves
@@ -313,10 +314,7 @@ def test_a_plan_reads_each_map_once_and_keeps_one_partition() -> None:
             store,
             [Row(number, 0, count - 1, number, 0, count)],
             None,
-            pair=PAIR,
-            restore="ab12",
-            topic_id=topic_id,
-            task=number,
+            TaskMap(pair=PAIR, restore="ab12", topic_id=topic_id, task=number),
         )
         for number in range(partitions)
     }
@@ -348,7 +346,7 @@ def _replanned(*rows: Row, now: Sequence[int], append: bool | None = False, star
     backup.commit([replace(item, value=b"") for item in records("orders", 0, now)])
     backup.complete()
     topic_id = next(iter(backup.writer.state.topics))
-    page = offset_pages.write(store, rows, None, pair=PAIR, restore="ab12", topic_id=topic_id, task=0)
+    page = offset_pages.write(store, rows, None, TaskMap(pair=PAIR, restore="ab12", topic_id=topic_id, task=0))
     record = replace(_record(topic_id, {0: page}, {0: rows[-1].end}, two=2, three=3), append=append)
     [topic] = record.topics
     strand = Strand(records=rows[-1].end - rows[0].base, hash="00" * 32, first=rows[0].base, last=rows[-1].end - 1)

@@ -24,6 +24,7 @@ from tandem.controller.http.page.content import ROWS, Content, Freshness, conten
 from tandem.controller.http.page.render import _marked, page, policy, report
 from tandem.controller.status.overview import overview
 from tandem.controller.status.pair_view import PairView
+from tandem.sink.process import log
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.pins import Pin
 

@@ -24,6 +24,7 @@ from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.http.page import page_source
 from tandem.controller.http.page.page_source import PageSource
 from tandem.controller.status.instance_view import InstanceView, pair_view
+from tandem.controller.status.overview import overview
 from tandem.controller.status.pair_view import Brokers, LogEnd
 from tandem.sink.kafka.cluster.guarded_topics import Denied, GuardedTopics
 from tandem.sink.store import ObjectStore, StoreTransientError, open_store
@@ -220,7 +221,7 @@ def test_what_an_instance_knows_of_its_pair(config: Config, store: ObjectStore) 
     at = now_ms(store)
     orders = ORDERS.topic()
     here = known(config, store, store=replace(stored(store), damaged={7: "torn"}))
-    here = replace(here, topics=GuardedTopics(topics=(orders,)))
+    here = replace(here, topics=GuardedTopics(topics=(orders,), restored=("orders.restored",)))
     for one in (
         message(instance="a", incarnation="before", at=at - 900_000, state="Active"),
         message(Event.LEAVING, instance="a", incarnation="before", at=at - 800_000),
@@ -237,7 +238,8 @@ def test_what_an_instance_knows_of_its_pair(config: Config, store: ObjectStore) 
     assert (mine.incarnation, mine.left, mine.twin_at) == ("now", False, None)
     assert [asked.target for asked in seen.pending] == ["b"]
     guarded = Guarded(cluster_id=CLUSTER, topics={orders.topic_id: (orders.name, 2)})
-    assert seen.brokers == Brokers(guarded=guarded, missing=("missing",))
+    assert seen.brokers == Brokers(guarded=guarded, missing=("missing",), restored=("orders.restored",))
+    assert any(note.startswith("restores created orders.restored: not backed up") for note in overview(seen).notes)
     assert dict(seen.damaged) == {7: "torn"}
     denied = GuardedTopics(topics=(orders,), denied=(Denied(name="missing", why="grant it"),))
     refused = pair_view(replace(here, topics=denied))

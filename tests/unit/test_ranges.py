@@ -69,7 +69,7 @@ def test_a_message_with_a_number_out_of_range_is_none(change: dict[str, object])
         decode(data)
     letter = open_letter(partition=0, offset=7, at=2**62, key=b"shop/a/PROGRESS", value=data)
     assert letter.message is None
-    assert letter.trouble is not None
+    assert letter.undecodable is not None
     assert letter.at is None, "a producer writes any time"
 
 

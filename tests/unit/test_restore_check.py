@@ -38,6 +38,7 @@ from tandem.spark_jobs.restore.check.check_partition import (
 )
 from tandem.spark_jobs.restore.check.other_writers import Writers
 from tandem.spark_jobs.restore.offset_map import LARGEST_PAGE, Row, decode_page, encode_page, page_key
+from tandem.spark_jobs.restore.offset_pages import TaskMap
 from tandem.spark_jobs.spark.kafka_cluster import Cluster
 
 
@@ -74,7 +75,7 @@ def test_each_page_is_read_once_whatever_number_of_partitions_it_leads_to(source
         last = None
         for at in (0, 50):
             rows = [Row(source, at, at + 9, target, at + source * 10, 10) for target in range(targets)]
-            last = offset_pages.write(store, rows, last, pair="p", restore="r", topic_id="t", task=source)
+            last = offset_pages.write(store, rows, last, TaskMap(pair="p", restore="r", topic_id="t", task=source))
         pages[source] = last
     store.log.clear()
     checks = [_check(target, pages) for target in range(targets)]
@@ -104,7 +105,7 @@ def test_rows_of_partitions_that_are_not_shared_are_passed_over() -> None:
     """A task has put records into a partition that others have put some into, and into one that is its own alone."""
     store: Any = _Store()
     rows = [Row(0, 0, 9, 0, 0, 10), Row(0, 10, 19, 1, 0, 10), Row(0, 20, 29, 0, 10, 10)]
-    page = offset_pages.write(store, rows, None, pair="p", restore="r", topic_id="t", task=0)
+    page = offset_pages.write(store, rows, None, TaskMap(pair="p", restore="r", topic_id="t", task=0))
     checks = [_check(1, {0: page}, shared=False), _check(0, {7: None, 0: page})]
     [task] = map_tasks(checks, store, pair="p", restore="r")
     assert sorted(stretches(task)) == [(1, Stretch(0, 10, 1)), (1, Stretch(10, 20, 1))]
@@ -124,9 +125,15 @@ def _missing(store: _Store, key: str) -> type[Exception]:
 def test_a_map_that_cannot_be_read_is_no_mismatch(spoil: Callable[[_Store, str], type[Exception]]) -> None:
     """Its rows are unknown, whole pages of them or just older ones: what is said is that, of no partition's records."""
     store: Any = _Store()
-    first = offset_pages.write(store, [Row(0, 0, 9, 0, 0, 10)], None, pair="p", restore="r", topic_id="t", task=0)
-    last = offset_pages.write(store, [Row(0, 10, 19, 1, 0, 10)], first, pair="p", restore="r", topic_id="t", task=0)
-    other = offset_pages.write(store, [Row(1, 0, 9, 0, 10, 10)], None, pair="p", restore="r", topic_id="t", task=1)
+    first = offset_pages.write(
+        store, [Row(0, 0, 9, 0, 0, 10)], None, TaskMap(pair="p", restore="r", topic_id="t", task=0)
+    )
+    last = offset_pages.write(
+        store, [Row(0, 10, 19, 1, 0, 10)], first, TaskMap(pair="p", restore="r", topic_id="t", task=0)
+    )
+    other = offset_pages.write(
+        store, [Row(1, 0, 9, 0, 10, 10)], None, TaskMap(pair="p", restore="r", topic_id="t", task=1)
+    )
     checks = [replace(_check(number, {0: last, 1: other}), end=0) for number in (0, 1)]  # nothing is read back
     error = spoil(store, first)
     sent: dict[int, list[Any]] = {}

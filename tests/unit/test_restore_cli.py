@@ -8,8 +8,17 @@ import pytest
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.main import run
+from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.target_cluster import target_properties
-from tandem.controller.cli.restore.options import Excluded, KeyFormat, options_of, planned, shape_of, write_plan
+from tandem.controller.cli.restore.options import (
+    Excluded,
+    RestoreArguments,
+    ShapeArguments,
+    options_of,
+    planned,
+    shape_of,
+    write_plan,
+)
 from tandem.sink.process import log
 from tandem.spark_jobs.restore.plan.options import Exactly, Options
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
@@ -18,27 +27,7 @@ from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
 
 
 def _options(**given: object) -> Options:
-    blank: dict[str, object] = {
-        "topics": None,
-        "to": None,
-        "rename": None,
-        "patterns": None,
-        "suffix": "",
-        "generation": None,
-        "at": None,
-        "commit": None,
-        "checkpoint": None,
-        "until": None,
-        "shape": NOTHING,
-        "partitions": None,
-        "rate": None,
-        "append": False,
-        "merge": True,
-        "keep_load_config": False,
-        "consent": False,
-        "replication_factor": None,
-    }
-    return options_of(**{**blank, **given})  # type: ignore[arg-type]  # the caller names options
+    return options_of(RestoreArguments(**{"shape": NOTHING, **given}))  # type: ignore[arg-type]  # the caller names options
 
 
 def test_topics_and_names() -> None:
@@ -107,19 +96,7 @@ def test_settings_of_topics() -> None:
 
 
 def _shape(**given: object) -> Shape:
-    blank: dict[str, object] = {
-        "until_timestamp": None,
-        "filter_timestamp": None,
-        "latest": False,
-        "tombstones": True,
-        "key": None,
-        "exclude_key": None,
-        "exclude_keys_file": None,
-        "excluded": Excluded.DROP,
-        "key_format": KeyFormat.UTF8,
-        "repartition": None,
-    }
-    return shape_of(**{**blank, **given})  # type: ignore[arg-type]  # the caller names options
+    return shape_of(ShapeArguments(**given))  # type: ignore[arg-type]  # the caller names options
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
+from restore_plans import make_plan
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.errors import ConfigError, RefusedError
@@ -20,7 +21,7 @@ from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import plan_file
 from tandem.spark_jobs.restore.plan.options import Options, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
-from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan, TargetTopic, make_plan
+from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan, TargetTopic
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
 from tandem.spark_jobs.restore.prepare.prepare import check_consent
 
@@ -375,23 +376,23 @@ def test_the_document(store: ObjectStore) -> None:
     """A dry run shows what is read per partition, and how an existing target's config differs."""
     backup = _backup(store, TopicSpec("orders", config={"a": "2", "b": "3"}))
     plan = _planned(store)
-    [topic] = restore_plan.describe(plan, {"orders": _target(p0=5)}, now=_NOW)["topics"]
-    [partition] = topic["partitions"]
+    topic = restore_plan.describe_topic(plan.topics[0], _target(p0=5), now=_NOW)
+    [partition] = topic.partitions
     part = backup.writer.state.objects[next(iter(backup.writer.state.objects))].parts[0]
-    assert partition == {
-        "partition": 0,
-        "objects": 1,
-        "records": 40,
-        "exact": True,
-        "tombstones": 5,
-        "bytes": part.end - part.start,
-        "end": 40,
-        "expiredBelow": None,
-        "generations": [1],
-    }
-    assert topic["configDifferences"] == {
-        "a": {"present": "1", "recorded": "2"},
-        "b": {"present": None, "recorded": "3"},
+    assert partition == restore_plan.PlannedPartition(
+        partition=0,
+        objects=1,
+        records=40,
+        exact=True,
+        tombstones=5,
+        bytes=part.end - part.start,
+        end=40,
+        expired_below=None,
+        generations=(1,),
+    )
+    assert topic.config_differences == {
+        "a": restore_plan.Difference(present="1", recorded="2"),
+        "b": restore_plan.Difference(present=None, recorded="3"),
     }
     assert plan.topics[0].partitions[0].key == PartitionKey(plan.topics[0].source.topic_id, 0)
 

@@ -197,14 +197,16 @@ def test_a_plan_without_room_is_refused_before_anything_is_made(error: TandemErr
     target.props = {}
     admin = Admin(dict(_USUAL), objection=error)
     target.admin = admin  # type: ignore[assignment]  # a double
-    prepared = Prepared(plan=plan, targets={}, found=marks.Progress(), resumes=None, displaces=(), present=0)
+    prepared = Prepared(
+        options=Options(), plan=plan, targets={}, found=marks.Progress(), resumes=None, displaces=(), present=0
+    )
     largest = progress_topic.record_bytes(plan)
     wanted = (
         rf"may take {largest:,} bytes.*max\.message\.bytes=1048588.*{error}.*--add-config max\.message\.bytes={largest}"
     )
     with pytest.raises(RefusedError, match=wanted):
-        prepare._ask(target, prepared, Options())
-    looked = prepare._asked(target, prepared, Options(), lambda: None, only_look=True)
+        prepare._ask(target, prepared)
+    looked = prepare._asked(target, prepared, lambda: None, only_look=True)
     assert isinstance(looked.refused, RefusedError)
     with pytest.raises(RefusedError, match=wanted):
         progress_topic.ensure_topic(admin, brokers=1, largest=largest)  # type: ignore[arg-type]  # a double

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
+from restore_plans import make_plan
 
 from tandem.controller.cli.output.output import OutputFormat
 from tandem.controller.cli.restore.view import show_report
@@ -15,7 +16,7 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.restore.job import Report, TopicReport
 from tandem.spark_jobs.restore.lease.progress import Strand
 from tandem.spark_jobs.restore.load.load import Loaded
-from tandem.spark_jobs.restore.plan.plan import Naming, make_plan
+from tandem.spark_jobs.restore.plan.plan import Naming
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
 
 

@@ -69,7 +69,7 @@ def test_a_generation_that_lacks_what_the_backup_has_is_never_asked_for(
         f"store:\n  root: {store.url}\n"
     )
     part = PartitionResult(topic="orders", partition=0, start=0, cut=9, counts=counts, lost=lost)
-    result = Compared(pair=PAIR, against="topic", generation=1, partitions=(part,))
+    result = Compared(pair=PAIR, root=store.url, against="topic", generation=1, partitions=(part,))
     asked = []
 
     def ask(*_: object, **__: object) -> SimpleNamespace:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from tandem.backup_avro.chain.integers import LAST_MOMENT
 from tandem.backup_avro.chain.layout import LAST_GENERATION
 from tandem.backup_avro.errors import DamagedError, PermanentError
+from tandem.backup_avro.json_fields import TIME_MS
 from tandem.backup_avro.record.binary_reader import BinaryReader
 from tandem.backup_avro.record.varint import encode_long
 
@@ -87,7 +88,7 @@ class CoordinationMessage:
     incarnation: str
     cluster_id: str
     request_id: str
-    at: int
+    at: int = field(metadata=TIME_MS)
     target: str | None = None
     generation: int | None = None
     state: str | None = None

@@ -20,6 +20,7 @@ from tandem.backup_avro.chain.entries import JsonObject, from_iso, iso
 from tandem.backup_avro.chain.integers import is_int64, number_in
 from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
 from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.json_fields import NOT_IN_JSON, TIME_MS, in_json
 
 
 class OutcomeKind(StrEnum):
@@ -60,7 +61,7 @@ _WHOLE: Final = frozenset({Scope.ALL, Scope.GENERATION, Scope.KEYS})
 class Unsettled:
     """What a verification or a drill found. `at` as in `Outcome`; `hurt` are the generations that it found it in."""
 
-    at: int
+    at: int = field(metadata=TIME_MS)
     scope: Scope
     what: str
     findings: int
@@ -77,9 +78,9 @@ class Outcome:
     not settle; of verifications, `hurt` says in which generations something was found.
     """
 
-    kind: OutcomeKind
-    pair: str
-    at: int
+    kind: OutcomeKind = field(metadata=NOT_IN_JSON)
+    pair: str = field(metadata=NOT_IN_JSON)
+    at: int = field(metadata=TIME_MS)
     by: str
     clean: bool
     what: str
@@ -99,6 +100,7 @@ class Outcome:
         return self.clean and not self.unsettled
 
     @property
+    @in_json
     def seconds(self) -> float:
         """How long all of it took."""
         return sum(self.phases.values())

@@ -6,12 +6,13 @@ nothing else: what a generation takes, becomes, covers and lets go of is decided
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tandem.backup_avro.chain.entries import JsonObject, from_iso, iso
 from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
 from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.json_fields import TIME_MS, in_json
 
 #: The longest pause in ms: a pair that nobody can take over must not be forgotten.
 LONGEST_MS: Final = 30 * 86_400_000
@@ -19,14 +20,23 @@ LONGEST_MS: Final = 30 * 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Who asked for what; `until` None ends the pause before. Times are ms since the epoch by the store's clock."""
+    """`tandem pause` and `resume`: who asked for what. `number` counts both; `until` None ends the pause before.
+
+    Times are ms since the epoch by the store's clock.
+    """
 
     number: int
     pair: str
-    at: int
-    until: int | None
+    at: int = field(metadata=TIME_MS)
+    until: int | None = field(metadata=TIME_MS)
     by: str
     reason: str
+
+    @property
+    @in_json
+    def paused(self) -> bool:
+        """Whether it begins a pause."""
+        return self.until is not None
 
 
 def in_force(newest: Pause | None, now: int) -> Pause | None:

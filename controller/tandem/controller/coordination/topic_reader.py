@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -23,6 +23,7 @@ from tandem.backup_avro.documents.coordination_message import (
     parse_message_key,
 )
 from tandem.backup_avro.errors import DamagedError, PermanentError, TandemError
+from tandem.backup_avro.json_fields import NOT_IN_JSON, TIME_MS
 from tandem.controller.coordination.topic import appended_at, open_consumer, partition_of
 from tandem.sink.kafka.auth import client_config
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
@@ -40,7 +41,7 @@ class NoTopicError(PermanentError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """One record of the coordination topic: `message`, or in `trouble` why it is none.
+    """`tandem coordination tail`: a record of the topic. `undecodable` says why `message` is None.
 
     `at` is the record's timestamp in ms, None if it has none that is a time, `appended_at` the same if it is the
     broker's own. `key` is text for people, with escapes.
@@ -48,11 +49,11 @@ class Letter:
 
     partition: int
     offset: int
-    at: int | None
+    at: int | None = field(metadata=TIME_MS)
     key: str | None
     message: CoordinationMessage | None = None
-    trouble: str | None = None
-    appended_at: int | None = None
+    undecodable: str | None = None
+    appended_at: int | None = field(default=None, metadata=NOT_IN_JSON)
 
 
 def open_letter(
@@ -87,7 +88,7 @@ def open_letter(
         at=_moment(at),
         key=shown,
         message=None if trouble is not None else message,
-        trouble=trouble,
+        undecodable=trouble,
         appended_at=_moment(appended_at),
     )
 

@@ -18,6 +18,7 @@ import yaml
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.errors import PermanentError, TimedOutError
+from tandem.backup_avro.json_fields import NOT_IN_JSON
 from tandem.controller.demo import airports
 from tandem.controller.demo.topic_contents import latest, read_topic
 from tandem.controller.demo.writer import Ledger, Writer, Written
@@ -42,17 +43,18 @@ _TOPIC_CONFIG = {
 
 @dataclass(slots=True, kw_only=True)
 class Figures:
-    """What the story ends with."""
+    """`tandem demo`: what the story ends with."""
 
-    written: int = 0
-    tombstones: int = 0
+    records_written: int = 0
+    tombstones_written: int = 0
     keys: int = 0
-    restored_records: int = 0
-    restored_keys: int = 0
+    records_restored: int = 0
+    keys_restored: int = 0
     missing: int = 0
     extra: int = 0
     different: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict, metadata=NOT_IN_JSON)
 
     @property
     def exact(self) -> bool:
@@ -99,7 +101,7 @@ class Story:
             self._say(f"\n{self._chapter}. {title}")
             began = time.monotonic()
             chapter()
-            self.figures.seconds[title] = time.monotonic() - began
+            self.figures.phases[title] = time.monotonic() - began
         return self.figures
 
     def close(self) -> None:
@@ -169,7 +171,7 @@ class Story:
         document = json.loads(self._tandem("restore", "--to", RESTORED, "--yes", "-o", "json", quiet=True))
         self._ends = _ends(document)
         self._restored = read_topic(self._endpoints.bootstrap_servers, RESTORED)
-        self.figures.restored_records = len(self._restored)
+        self.figures.records_restored = len(self._restored)
         self._tell(f"{len(self._restored):,} records are in `{RESTORED}`, the writer never stopped")
 
     def _compare(self) -> None:
@@ -177,8 +179,8 @@ class Story:
         figures = self.figures
         expected = self._ledger.latest(self._ends)
         restored = latest(self._restored)
-        figures.written, figures.tombstones = len(self._ledger), self._ledger.tombstones()
-        figures.keys, figures.restored_keys = len(expected), len(restored)
+        figures.records_written, figures.tombstones_written = len(self._ledger), self._ledger.tombstones()
+        figures.keys, figures.keys_restored = len(expected), len(restored)
         # A tombstone that compaction took together with its key leaves nothing behind, on both sides.
         gone = {slot for slot, record in expected.items() if record.value is None and slot not in restored}
         figures.missing = len(expected.keys() - restored.keys() - gone)

@@ -201,6 +201,43 @@ class Standing:
     steps: tuple[Step, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """At most about so much is read again, and stored beside the present generation."""
+
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What the new generation holds."""
+
+    records: int
+    bytes: int
+    objects: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failover:
+    """`tandem failover`, `switchover` and `reinit`. `built` is there when --wait saw it done."""
+
+    pair: str
+    request_id: str
+    reason: str | None
+    requested_at: datetime
+    from_instance: str | None
+    from_generation: int | None
+    to_instance: str
+    to_generation: int
+    stage: Stage
+    timed_out: bool
+    steps: tuple[Step, ...]
+    seconds: float
+    cost: Cost
+    built: Built | None
+
+
 def standing(
     asked: Plan,
     requested_at: int,

@@ -8,13 +8,14 @@ covered, and until then it is the backup.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import ConfigError, RefusedError
+from tandem.backup_avro.json_fields import NOT_IN_JSON
 from tandem.backup_avro.selection import coverage
 from tandem.controller.status.overview import State, moment, state_of
 from tandem.controller.status.pair_view import PairView
@@ -39,16 +40,20 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parting:
-    """What is going to be released. `partitions` None: all that the topic had. No `losses`: it was released before."""
+    """`tandem release`. `partitions` None: all that the topic had. No `losses`: it was released before.
+
+    `release` is its number, None until it is released.
+    """
 
     pair: str
     topic: str
     topic_id: str
     partitions: tuple[int, ...] | None
     through: int
-    why: str
+    why: str = field(metadata=NOT_IN_JSON)
     losses: tuple[Loss, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = field(metadata=NOT_IN_JSON)
+    release: int | None = None
 
 
 def parting(

@@ -26,6 +26,27 @@ class Annals:
     damaged: dict[int, str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """`tandem history`."""
+
+    pair: str
+    root: str
+    damaged: Mapping[int, str]
+    events: tuple[Happening, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedHistory(History):
+    """`/history`: what `tandem history` has, read by and by.
+
+    `unread`: how many entries of each generation are not read yet, None if that is not known; `trouble`: why none is.
+    """
+
+    unread: Mapping[int, int | None] | None
+    trouble: str | None
+
+
 def read_annals(store: ObjectStore, pair: str, *, only: int | None, routine: bool) -> Annals:
     """Read all chains, or that of generation `only`. Raises ConfigError if that does not exist, and store errors."""
     reader = _Annalist(store, pair, routine=routine)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from tandem.backup_avro.errors import ConfigError
-from tandem.controller.cli.output.output import document, fields
+from tandem.controller.cli.output.output import document
 from tandem.controller.decision.observation import Role
 from tandem.controller.http.host_names import HostNames
 from tandem.controller.http.server import Answer, Handler, Server
@@ -105,7 +105,7 @@ def serve(
                 return Answer(body=body, kind=kind)
             health = look()
             if path == "/status":
-                text = json.dumps(document("Instance", fields(health.state)), allow_nan=False)
+                text = json.dumps(document("Instance", health.state), allow_nan=False)
                 return Answer(body=text, kind="application/json")
             if path not in _CHECKS:
                 there = ", ".join([*_CHECKS, "/status", *([] if metrics is None else ["/metrics"]), *more])

@@ -47,6 +47,17 @@ class Acl:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaPolicy:
+    """`tandem policy kafka`. `commands` are the ACLs as command lines of kafka-acls."""
+
+    pair: str
+    role: Role
+    principal: str
+    acls: Sequence[Acl]
+    commands: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
     """Names of topics or groups, and prefixes of names."""
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tandem.backup_avro.json_fields import NOT_IN_JSON, in_json
 from tandem.controller.sandbox.errors import PartMissingError, PortTakenError, StateDamagedError
 from tandem.controller.sandbox.jars import find_java, kafka_jars
 from tandem.controller.sandbox.kafka import KafkaServer
@@ -61,13 +62,20 @@ class ServerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxStatus:
-    """Both servers. `endpoints` is None before the first start."""
+    """`tandem sandbox status`: both servers. `endpoints` is None before the first start."""
 
     folder: Path
     servers: tuple[ServerStatus, ...]
-    endpoints: Endpoints | None
+    endpoints: Endpoints | None = field(metadata=NOT_IN_JSON)
 
     @property
+    @in_json
+    def bucket(self) -> str | None:
+        """The bucket that was made."""
+        return self.endpoints.bucket if self.endpoints else None
+
+    @property
+    @in_json
     def running(self) -> bool:
         """Whether both servers answer."""
         return bool(self.servers) and all(server.state is ServerState.RUNNING for server in self.servers)

@@ -84,8 +84,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a check came to. `summary` says how it stands in a few words; findings are the worst first."""
+    """`tandem check`. `summary` says how it stands in a few words; findings are the worst first."""
 
+    pair: str
+    at: datetime
     severity: Severity
     summary: str
     findings: tuple[Finding, ...]
@@ -115,6 +117,8 @@ def check(
     ]
     findings.sort(key=lambda one: _BY_WEIGHT.index(one.severity))
     return Report(
+        pair=found.pair,
+        at=found.at,
         severity=findings[0].severity if findings else Severity.OK,
         summary=_summary(found),
         findings=tuple(findings),
@@ -142,6 +146,8 @@ def connections(
     topics = {} if seen.brokers is None else seen.brokers.guarded.topics
     partitions = sum(count for _, count in topics.values())
     return Report(
+        pair=seen.pair,
+        at=moment(seen.at),
         severity=findings[0].severity if findings else Severity.OK,
         summary=f"pair {seen.pair}: the store and the brokers answer; guarded topics: {len(topics):,}, "
         f"partitions: {partitions:,}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -73,6 +73,31 @@ class CheckpointStatus:
     why_not: str | None = None
     detail: str | None = None
     partitions: tuple[CutPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointDocument(CheckpointStatus):
+    """`tandem checkpoint create` and `show`."""
+
+    pair: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """`tandem checkpoint list`."""
+
+    pair: str
+    checkpoints: Sequence[CheckpointStatus]
+    damaged: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointDeleted:
+    """`tandem checkpoint delete`."""
+
+    pair: str
+    id: str
+    deleted: bool
 
 
 def draft(

@@ -98,8 +98,11 @@ class ReleaseStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationDescription:
-    """One generation: its status with every position and taint, and what its chain, pins and checkpoints hold."""
+    """`tandem describe GENERATION`: its status with all positions and taints; what chain, pins and checkpoints hold."""
 
+    pair: str
+    root: str
+    at: datetime
     generation: GenerationStatus
     entries: tuple[EntryKind, ...]
     topics: tuple[TopicStored, ...]
@@ -123,8 +126,11 @@ class TopicCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """A topic over all generations that hold it, ascending; a name may have had several topic ids."""
+    """`tandem describe TOPIC`: all generations that hold it, ascending; a name may have had several topic ids."""
 
+    pair: str
+    root: str
+    at: datetime
     topic: str
     copies: tuple[TopicCopy, ...]
     checkpoints: tuple[CheckpointHeld, ...]
@@ -137,6 +143,9 @@ def describe_generation(
     """Return what is known of one generation; `annals` are those of its whole chain."""
     ids = set(generation.topics)
     return GenerationDescription(
+        pair=seen.pair,
+        root=seen.root,
+        at=moment(seen.at),
         generation=generation_status(seen, generation),
         entries=_kinds(annals),
         topics=_topics(generation, generation.topics.values()),
@@ -161,6 +170,9 @@ def describe_topic(seen: PairView, name: str, checkpoints: Iterable[CheckpointSt
     """Return what is known of a topic; no copies: nothing of it is stored."""
     copies = [copy for generation in seen.generations for copy in _copies(seen, generation, name)]
     return TopicDescription(
+        pair=seen.pair,
+        root=seen.root,
+        at=moment(seen.at),
         topic=name,
         copies=tuple(copies),
         checkpoints=_held(one for one in checkpoints if any(part.topic == name for part in one.partitions)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tandem.backup_avro.chain.generation import Generation
@@ -24,6 +24,26 @@ class KeyUse:
     objects: int
     bytes: int
     at_hand: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyAtHand:
+    """A key that the configuration names, and where. Its id tells nothing about it."""
+
+    key_id: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """`tandem keys`. `current` is the key for new objects, None if they are not encrypted."""
+
+    pair: str
+    root: str
+    current: str | None
+    at_hand: tuple[KeyAtHand, ...]
+    uses: tuple[KeyUse, ...]
+    damaged: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.chain.integers import FIRST_MOMENT, LAST_MOMENT
 from tandem.backup_avro.chain.layout import pins_prefix
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage
+from tandem.backup_avro.documents.outcome import Outcome
 from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.selection import coverage, moments, newest_state
@@ -191,7 +192,10 @@ class PauseStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """The whole document. `healthy` is the absence of problems. `requests` are those in force, if anybody listened."""
+    """`tandem status`. `healthy` is the absence of problems. `requests` are those in force, if anybody listened.
+
+    `last_verify`, `last_drill` and `last_retention` are what was kept of each, where that was looked up.
+    """
 
     pair: str
     root: str
@@ -204,6 +208,9 @@ class Overview:
     pause: PauseStatus | None
     instances: tuple[InstanceStatus, ...]
     generations: tuple[GenerationStatus, ...]
+    last_verify: Outcome | None = None
+    last_drill: Outcome | None = None
+    last_retention: Outcome | None = None
 
 
 def overview(seen: PairView) -> Overview:

@@ -38,6 +38,14 @@ class PairSummary:
     damaged: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """`tandem list`."""
+
+    root: str
+    pairs: tuple[PairSummary, ...]
+
+
 def pairs(store: ObjectStore) -> tuple[PairSummary, ...]:
     """Return the pairs directly below the store's root, by name. Raises the store's errors.
 

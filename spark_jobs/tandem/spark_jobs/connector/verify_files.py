@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from tandem.backup_avro.chain.entries import Part
 from tandem.backup_avro.errors import PermanentError
+from tandem.backup_avro.json_fields import in_json
 from tandem.spark_jobs.connector import choose_files
 from tandem.spark_jobs.connector.choose_files import Listing
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader, nothing_there
@@ -18,8 +19,7 @@ from tandem.spark_jobs.connector.file_findings import File, FileFault, FileFindi
 from tandem.spark_jobs.connector.overlapping_files import Settled, clusters
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 
-#: What no look at the files can tell.
-NOT_PROVEN: Final = (
+_NOT_PROVEN: Final = (
     "that no file is missing, or was cut off right after a block: gaps between offsets are what compaction leaves, too",
     "that the newest records are there: nobody recorded how far the log went",
     "that bytes are as they were written: there are no checksums",
@@ -58,17 +58,32 @@ class CopyResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The outcome. `choices`: topic -> which copy a restore takes, or why it takes none unless it is told."""
+    """`tandem verify --layout connector`. `choices`: topic -> the copy that a restore takes, or why it takes none."""
 
+    root: str
+    seconds: float = 0.0
     copies: tuple[CopyResult, ...]
     findings: tuple[FileFinding, ...]
     choices: dict[str, str]
     notes: tuple[str, ...]
 
     @property
+    @in_json
+    def layout(self) -> Literal["connector"]:
+        """Whose files these are."""
+        return "connector"
+
+    @property
+    @in_json
     def clean(self) -> bool:
         """Whether nothing is wrong with what is there."""
         return not self.findings
+
+    @property
+    @in_json
+    def not_proven(self) -> tuple[str, ...]:
+        """What no look at the files can tell."""
+        return _NOT_PROVEN
 
 
 def verify(address: StoreAddress, reader: ConnectorReader, *, topics: Collection[str] | None) -> Result:
@@ -101,6 +116,7 @@ def verify(address: StoreAddress, reader: ConnectorReader, *, topics: Collection
         else:
             choices[topic] = copy if said is None else said
     return Result(
+        root=address.root,
         copies=tuple(results),
         findings=tuple(findings),
         choices=choices,

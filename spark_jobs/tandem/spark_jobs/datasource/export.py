@@ -90,17 +90,19 @@ def place(to: str) -> str:
     return f"file://{path}"
 
 
-def export(
-    spark: SparkSession,
-    planned: Planned,
-    *,
-    form: Format,
-    to: str,
-    latest: bool = False,
-    tombstones: bool = True,
-    tell: Tell | None = None,
-) -> Report:
-    """Write what was planned to a new folder `to`, as `place` returned it. With `latest` the newest record of each key.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRequest:
+    """What is exported to a new folder `to`, as `place` returned it. `latest`: only the newest record of each key."""
+
+    planned: Planned
+    form: Format
+    to: str
+    latest: bool = False
+    tombstones: bool = True
+
+
+def export(spark: SparkSession, request: ExportRequest, *, tell: Tell | None = None) -> Report:
+    """Write what was planned.
 
     The folder holds one file per task, and `_SUCCESS` as soon as all are complete. Pins keep what is read; the newest
     state is the newest when Spark plans, not when `planned` was made. Raises RefusedError if the folder exists,
@@ -111,14 +113,15 @@ def export(
     from pyspark.sql import Observation, functions  # noqa: PLC0415 (as above)
 
     register(spark)
+    planned, to = request.planned, request.to
     parsed = parse_options(planned.options)
     with pins.held(
         parsed.address.open(), parsed.pair, sorted(planned.found.basis_of(planned.selection)), owner="export"
     ):
         frame = spark.read.format(FORMAT).options(**referenced(planned.options)).load()
-        if latest:
+        if request.latest:
             frame = latest_per_key(frame)
-        if not tombstones:
+        if not request.tombstones:
             frame = frame.where("value is not null")
         seen = Observation()
         frame = frame.observe(
@@ -128,7 +131,7 @@ def export(
         )
         try:
             with _telling(spark, tell):
-                _write(frame, form, to)
+                _write(frame, request.form, to)
         except (PySparkException, Py4JError) as error:
             raise _plainer(error, to) from error
         figures = seen.get

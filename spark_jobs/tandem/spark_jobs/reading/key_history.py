@@ -10,15 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from tandem.backup_avro.documents.connector_layout import Reading
+from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.record.current import BYTES, Record, decode_body
 from tandem.backup_avro.record.varint import encode_long
-from tandem.backup_avro.selection.newest_state import PartitionSelection
+from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection
 from tandem.sink.store import ObjectStore
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.datasource.plan import ReadTask, plan_tasks
-from tandem.spark_jobs.reading.object_reader import Body, ObjectReader
+from tandem.spark_jobs.reading.object_reader import Body, ObjectReader, StoreAddress, require_pair
+from tandem.spark_jobs.state import find_state
+from tandem.spark_jobs.state.wanted_state import Found, Wish
 
 _THREADS: Final = 4
 """Each holds one object in memory, 64 MiB as they are cut, and one block."""
@@ -34,6 +40,40 @@ class KeyRecord:
     record: Record
     generation: int
     item: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsRequest:
+    """Whose records are looked for: those of a key of a topic, in the state that is wished for.
+
+    With a connector's files, `index` is where it is kept what they hold.
+    """
+
+    address: StoreAddress
+    pair: str
+    topic: str
+    key: bytes
+    wish: Wish
+    index: Path | None = None
+
+
+def find_partitions(request: RecordsRequest, *, tell: Tell) -> tuple[Found, Selection]:
+    """Return the state, and what of it has the topic, also one that was deleted. ConfigError if nothing has."""
+    address = request.address
+    reader: ChainReader | ConnectorReader
+    if address.connector is None:
+        require_pair(address, request.pair)
+        reader = ChainReader(address.open(), request.pair)
+    else:
+        reader = ConnectorReader(address, wants=lambda name: name == request.topic, tell=tell, index=request.index)
+    state = find_state.find(reader, request.wish)
+    selection = state.select(wanted=lambda found: found.name == request.topic, removed=True)
+    if not selection.partitions:
+        raise ConfigError(
+            f"{selection.what} holds no complete partition of {request.topic}",
+            remedy="`tandem status` shows what is backed up; --generation names another one",
+        )
+    return state, selection
 
 
 def history(

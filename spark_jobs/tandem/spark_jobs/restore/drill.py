@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tandem.backup_avro.errors import RefusedError, TandemError
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.job import Report, Told, restore
+from tandem.spark_jobs.connector.connector_reader import ConnectorReader
+from tandem.spark_jobs.restore.job import Report, RestoreRequest, Told, restore
 from tandem.spark_jobs.restore.lease import forget_restores
 from tandem.spark_jobs.restore.plan.options import Options
 from tandem.spark_jobs.restore.plan.plan import Naming
@@ -59,7 +59,7 @@ def drill_options(options: Options, drill_id: str) -> Options:
     return replace(options, naming=Naming(suffix=f"{SUFFIX}{drill_id}"), consent=True, leaves_record=False)
 
 
-def prepare_drill(reader: ChainReader, target: Target, options: Options) -> Prepared:
+def prepare_drill(reader: ChainReader | ConnectorReader, target: Target, options: Options) -> Prepared:
     """Plan it, touching nothing. Raises what `restore.prepare` does, and RefusedError for a name that is taken."""
     prepared = prepare(reader, target, options)
     if prepared.targets:
@@ -75,30 +75,22 @@ def left_over(target: Target) -> list[str]:
     return sorted(info.name for info in target.admin.topics((), [_LEFT_OVER]))
 
 
-def drill(
-    spark: SparkSession,
-    address: StoreAddress,
-    reader: ChainReader,
-    target: Target,
-    options: Options,
-    *,
-    keep: bool,
-    now: Callable[[], int],
-    tell: Told | None = None,
-) -> Drilled:
+def drill(spark: SparkSession, request: RestoreRequest, *, keep: bool, tell: Told | None = None) -> Drilled:
     """Restore, check, and delete the scratch topics again unless `keep`, also when it fails.
 
-    `options` are those of `drill_options`. Raises what `restore.restore` does; the topics are deleted then too.
+    The options of the request are those of `drill_options`. Raises what `restore.restore` does; the topics are deleted
+    then too.
     """
     told = tell or Told()
+    target = request.target
     began = time.monotonic()
-    names = [topic.target for topic in prepare_drill(reader, target, options).plan.topics]
+    names = [topic.target for topic in prepare_drill(request.reader, target, request.options).plan.topics]
     planned = time.monotonic()
     gone: list[str] = []
     left: dict[str, str] = {}
     with _deleting(target, [] if keep else names, gone, left, told) as took:
         heard = told if keep else _Scratch(told)
-        report = restore(spark, address, reader, target, options, now=now, tell=heard)
+        report = restore(spark, request, tell=heard)
         rest = time.monotonic() - planned - report.load_seconds - report.check_seconds
     return Drilled(
         report=report,

@@ -120,52 +120,48 @@ class Told:
         """It ends here, without having come to its end. `wrong`: the target is not what the backup is."""
 
 
-def restore(
-    spark: SparkSession,
-    address: StoreAddress,
-    reader: ChainReader | ConnectorReader,
-    target: Target,
-    options: Options,
-    *,
-    now: Callable[[], int],
-    tell: Told | None = None,
-) -> Report:
-    """Carry a restore out. `now` is ms since the epoch. See `prepare`, `check_consent` for what is refused.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreRequest:
+    """What is restored: the backup that `reader` knows, which workers open at `address`, into the `target` cluster.
+
+    `options` are what the user chose; `now` returns ms since the epoch.
+    """
+
+    address: StoreAddress
+    reader: ChainReader | ConnectorReader
+    target: Target
+    options: Options
+    now: Callable[[], int]
+
+
+def restore(spark: SparkSession, request: RestoreRequest, *, tell: Told | None = None) -> Report:
+    """Carry a restore out. See `prepare`, `check_consent` for what is refused.
 
     A run that ended anyhow is resumed by calling this again; two at once are safe: the later one takes over.
     """
     told = tell or Told()
     told.phase("planning")
-    prepared = prepare(reader, target, options)
-    check_consent(prepared.plan, options, now=now())
+    reader = request.reader
+    prepared = prepare(reader, request.target, request.options)
+    check_consent(prepared.plan, request.options, now=request.now())
     with pins.held(reader.store, reader.pair, sorted(prepared.plan.basis), owner="restore"):
         restore_prepare.refuse_if_clearing(reader, prepared.plan)
-        return _Run(prepared, spark=spark, address=address, target=target, options=options, now=now, told=told).run()
+        return _Run(prepared, request, spark, told).run()
 
 
 class _Run:
     """One run of a prepared restore."""
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        *,
-        spark: SparkSession,
-        address: StoreAddress,
-        target: Target,
-        options: Options,
-        now: Callable[[], int],
-        told: Told,
-    ) -> None:
+    def __init__(self, prepared: Prepared, request: RestoreRequest, spark: SparkSession, told: Told) -> None:
         self._spark = spark
-        self._address = address
-        self._target = target
-        self._options = options
+        self._address = request.address
+        self._target = target = request.target
+        self._options = request.options
         self._prepared = prepared
         self._plan = prepared.plan
-        self._now = now
+        self._now = request.now
         self._told = told
-        self._charge = Charge(prepared, target=target, options=options, now=now)
+        self._charge = Charge(prepared, target=target, now=request.now)
         self._cluster = Cluster(props=dict(target.props))
         self._notes: dict[str, list[str]] = {topic.target: [] for topic in self._plan.topics}
         self._refused: dict[str, Mapping[str, str]] = {}

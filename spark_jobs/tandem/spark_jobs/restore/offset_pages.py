@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tandem.backup_avro.chain.document_limits import LISTS
 from tandem.backup_avro.errors import DamagedError
@@ -14,19 +15,20 @@ from tandem.spark_jobs.restore.offset_map import LARGEST_PAGE, Row, decode_page,
 _REMEDY = "somebody wrote to the bucket, or to the topic of restores' progress: restore anew"
 
 
-def write(
-    store: ObjectStore,
-    rows: Sequence[Row],
-    previous: str | None,
-    *,
-    pair: str,
-    restore: str,
-    topic_id: str,
-    task: int,
-) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskMap:
+    """Whose rows pages have: those of a task of a restore."""
+
+    pair: str
+    restore: str
+    topic_id: str
+    task: int
+
+
+def write(store: ObjectStore, rows: Sequence[Row], previous: str | None, of: TaskMap) -> str:
     """Put at least one row in pages after `previous`; return the key of the last one. Raises the store's errors."""
     for at in range(0, len(rows), LARGEST_PAGE):
-        key = page_key(pair, restore, topic_id=topic_id, task=task, nonce=secrets.token_hex(8))
+        key = page_key(of.pair, of.restore, topic_id=of.topic_id, task=of.task, nonce=secrets.token_hex(8))
         put_new(store, key, encode_page(rows[at : at + LARGEST_PAGE], previous))
         previous = key
     assert previous is not None

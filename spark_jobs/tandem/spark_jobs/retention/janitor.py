@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Clearing, Entry, Kind
 from tandem.backup_avro.chain.generation import ChainError, Generation
 from tandem.backup_avro.errors import RefusedError, TandemError
+from tandem.backup_avro.json_fields import NOT_IN_JSON, in_json
 from tandem.sink.store import ObjectStore, UploadInfo
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -37,11 +38,23 @@ _AT_ONCE: Final = 1000
 class Outcome:
     """What became of a step. `count` and `bytes` are what was done; `note` says why it is less than was planned."""
 
-    step: Step
+    step: Step = field(metadata=NOT_IN_JSON)
     count: int = 0
     bytes: int = 0
     note: str | None = None
     failed: bool = False
+
+    @property
+    @in_json
+    def action(self) -> Action:
+        """What the step does."""
+        return self.step.action
+
+    @property
+    @in_json
+    def generation(self) -> int | None:
+        """Which generation the step is of."""
+        return self.step.generation
 
 
 class Janitor:

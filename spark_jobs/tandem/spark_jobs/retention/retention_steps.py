@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.json_fields import in_json
 from tandem.sink.store import ObjectInfo, UploadInfo
 from tandem.sink.store.chain.pins import Pin
 
@@ -84,11 +85,13 @@ class Step:
         return tuple(item.key for item in self.objects)
 
     @property
+    @in_json
     def bytes(self) -> int:
         """Bytes of the objects."""
         return sum(item.bytes for item in self.objects)
 
     @property
+    @in_json
     def count(self) -> int:
         """How many objects, uploads or pins."""
         return len(self.objects) + len(self.uploads) + len(self.pins)

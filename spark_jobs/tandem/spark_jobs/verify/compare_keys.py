@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tandem.backup_avro.chain.entries import PartitionKey, Topic, number_setting
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
+from tandem.backup_avro.json_fields import UNLESS_NONE, in_json
 from tandem.backup_avro.selection.coverage import common_offset, only_compacts
 from tandem.backup_avro.selection.newest_state import PartitionSelection, Slice, choose
 from tandem.sink.encryption.key_ring import keys_of
@@ -41,6 +42,7 @@ from tandem.spark_jobs.verify.compare_plan import (
     Comparison,
     Facts,
     KeyFinding,
+    Kind,
     PartitionResult,
     Seen,
     Suspect,
@@ -49,6 +51,7 @@ from tandem.spark_jobs.verify.compare_plan import (
     told,
     verdict,
 )
+from tandem.spark_jobs.verify.verify_plan import Repair
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,19 +111,34 @@ class GenerationTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The outcome. `against` says with what; `not_compared` names topics or partitions and why.
+    """`tandem verify --against-topic` and `--against-generation`.
 
-    `generation` is the newest that the backup's side rests on.
+    `against` says with what; `not_compared` names topics or partitions and why. `generation` is the newest that the
+    backup's side rests on.
     """
 
     pair: str
+    root: str
+    seconds: float = 0.0
     against: str
     generation: int
     partitions: tuple[PartitionResult, ...]
     not_compared: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    repair: Repair | None = field(default=None, metadata=UNLESS_NONE)
 
     @property
+    @in_json
+    def counts(self) -> dict[Kind, int]:
+        """How many findings there are of each kind."""
+        found: dict[Kind, int] = {}
+        for one in self.partitions:
+            for kind, count in one.counts.items():
+                found[kind] = found.get(kind, 0) + count
+        return found
+
+    @property
+    @in_json
     def findings(self) -> list[KeyFinding]:
         """The findings that are told in full."""
         return [finding for one in self.partitions for finding in one.findings]
@@ -131,6 +149,7 @@ class Compared:
         return sum(one.lost for one in self.partitions)
 
     @property
+    @in_json
     def clean(self) -> bool:
         """Whether something was compared, and nothing was found."""
         return bool(self.partitions) and all(one.clean for one in self.partitions)
@@ -182,6 +201,7 @@ def against_topic(
     damaged = {**reader.damaged, **lost}
     return Compared(
         pair=pair,
+        root=address.root,
         against="topic",
         generation=selection.generation,
         partitions=found,
@@ -299,7 +319,7 @@ def compare_topic(task: TopicTask) -> PartitionResult:
             with RawFetcher(task.cluster.props, read_committed=task.read_committed) as again:
                 log = _log_of(again, task)
                 keys |= _keys(log.below(max(rest) + 1), named)
-    return _result(comparison, outcome, named, keys, facts, cut=task.cut, seconds=time.monotonic() - began)
+    return _result(comparison, outcome, _told(named, keys, facts), facts, cut=task.cut, began=began)
 
 
 def _log_of(fetcher: RawFetcher, task: TopicTask) -> LiveLog:
@@ -370,6 +390,7 @@ def against_generation(
         found = _run(spark, tasks, _compare_generations, tell)
     return Compared(
         pair=pair,
+        root=address.root,
         against=f"generation {older} with {newer}",
         generation=newer,
         partitions=found,
@@ -484,7 +505,7 @@ def compare_generations(task: GenerationTask) -> PartitionResult:
     keys: dict[int, bytes | None] = {}
     for side in (0, 1):
         keys |= _keys(_bodies(readers[side], _around(task.slices[side], named)), named)
-    return _result(comparison, outcome, named, keys, facts, cut=task.cut, seconds=time.monotonic() - began)
+    return _result(comparison, outcome, _told(named, keys, facts), facts, cut=task.cut, began=began)
 
 
 # --- what both share --------------------------------------------------------------------------------------------------
@@ -538,30 +559,32 @@ def _keys(bodies: Iterable[Body | Segment], named: Mapping[int, Suspect]) -> dic
     return found
 
 
+def _told(named: Mapping[int, Suspect], keys: Mapping[int, bytes | None], facts: Facts) -> tuple[KeyFinding, ...]:
+    return tuple(told(one, keys.get(key), facts, known=key in keys) for key, one in named.items())
+
+
 def _result(
     comparison: Comparison,
     outcome: Verdict,
-    named: Mapping[int, Suspect],
-    keys: Mapping[int, bytes | None],
+    findings: tuple[KeyFinding, ...],
     facts: Facts,
     *,
     cut: int,
-    seconds: float,
+    began: float,
 ) -> PartitionResult:
     return PartitionResult(
         topic=facts.topic,
         partition=facts.partition,
         start=min(facts.starts) if facts.only_compacts else max(facts.starts),
         cut=cut,
-        first_records=comparison.records[0],
-        second_records=comparison.records[1],
+        records=(comparison.records[0], comparison.records[1]),
         keys=comparison.keys,
         counts=outcome.counts,
         lost=outcome.lost,
-        findings=tuple(told(one, keys.get(key), facts, known=key in keys) for key, one in named.items()),
+        findings=findings,
         explained=outcome.explained,
         not_judged=outcome.not_judged,
-        seconds=seconds,
+        seconds=round(time.monotonic() - began, 3),
     )
 
 

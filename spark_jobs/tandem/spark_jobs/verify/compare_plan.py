@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from tandem.backup_avro.json_fields import NOT_IN_JSON
 from tandem.backup_avro.record.record_spans import Span
 
 #: Findings that are told in full, at most, per partition; the counts have all.
@@ -71,9 +72,10 @@ class KeyFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionResult:
-    """What comparing one partition showed. `counts` are of all findings, of which `findings` are at most NAMED.
+    """What comparing one partition, between `start` and `cut`, showed. `counts` are of all findings by kind.
 
-    `cut` is the common end (exclusive), `start` what both sides could still have. `lost` counts the findings of which
+    `cut` is the common end (exclusive), `start` what both sides could still have. `records` are those of both sides. Of
+    all findings, `findings` are at most NAMED. `lost` counts the findings of which
     only the first side has the record (`only_in_first`). `not_judged` says what could not be decided, `error` why the
     partition could not be read at all. `seconds` is how long it took.
     """
@@ -82,12 +84,11 @@ class PartitionResult:
     partition: int
     start: int
     cut: int
-    first_records: int = 0
-    second_records: int = 0
+    records: tuple[int, int] = (0, 0)
     keys: int = 0
     counts: Mapping[Kind, int] = field(default_factory=dict)
-    lost: int = 0
-    findings: tuple[KeyFinding, ...] = ()
+    lost: int = field(default=0, metadata=NOT_IN_JSON)
+    findings: tuple[KeyFinding, ...] = field(default=(), metadata=NOT_IN_JSON)
     explained: int = 0
     not_judged: Mapping[str, int] = field(default_factory=dict)
     error: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,26 +43,30 @@ _MOST_NOT_GIVEN = 10
 """Objects of one task that the store may refuse to give before that is taken for an outage."""
 
 
-def verify(
-    spark: SparkSession,
-    address: StoreAddress,
-    pair: str,
-    *,
-    generation: int | None = None,
-    sampling: Sampling | None = None,
-    known: Mapping[int, int] | None = None,
-    heads: Collection[Head] = (),
-    tell: Tell | None = None,
-) -> Result:
-    """Verify one generation, or all that are not cleared. Pins keep what is read from being deleted meanwhile.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyRequest:
+    """What is verified: one generation, or all that are not cleared; of the objects what `sampling` says.
 
-    `heads` are entries that must be there, of whatever generation.
-
-    Chains are always read in full, of the objects what `sampling` says. Generations that are being cleared are skipped.
-    `known` is up to which entry chains were read before: nothing else tells that the end of one was deleted.
-    Raises ConfigError if there is nothing of that name; a damaged chain is a finding, and the other generations are
-    still verified.
+    `heads` are entries that must be there, of whatever generation. `known` is up to which entry chains were read
+    before: nothing else tells that the end of one was deleted.
     """
+
+    address: StoreAddress
+    pair: str
+    generation: int | None = None
+    sampling: Sampling | None = None
+    known: Mapping[int, int] = field(default_factory=dict)
+    heads: Collection[Head] = ()
+
+
+def verify(spark: SparkSession, request: VerifyRequest, *, tell: Tell | None = None) -> Result:
+    """Verify what is asked for. Pins keep what is read from being deleted meanwhile.
+
+    Chains are always read in full. Generations that are being cleared are skipped. Raises ConfigError if there is
+    nothing of that name; a damaged chain is a finding, and the other generations are still verified.
+    """
+    address, pair, generation, sampling = request.address, request.pair, request.generation, request.sampling
+    heads, known = request.heads, request.known
     store = address.open()
     require_pair(address, pair)
     look = ChainReader(store, pair)
@@ -83,7 +87,7 @@ def verify(
             for state in states
             if state not in wanted
         }
-        chains += [finding for state in states for finding in verify_plan.check_length(state, known or {})]
+        chains += [finding for state in states for finding in verify_plan.check_length(state, known)]
         if generation is not None and skipped:
             raise RefusedError(f"generation {generation}: {skipped[generation]}", remedy="choose another one")
         checks = verify_plan.plan_objects(wanted)
@@ -107,10 +111,11 @@ def verify(
         findings.extend(found)
     return Result(
         pair=pair,
+        root=address.root,
         generations=tuple(summaries),
         findings=tuple(findings),
         skipped={number: why for number, why in skipped.items() if why != "it is cleared"},
-        sampled=None if sampling is None else verify_plan.sampled(sampling, checks, left),
+        sample=None if sampling is None else verify_plan.sampled(sampling, checks, left),
     )
 
 

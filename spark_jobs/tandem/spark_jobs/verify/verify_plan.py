@@ -16,6 +16,7 @@ from typing import Final
 from tandem.backup_avro.chain.entries import Base, Opening, Part, PartitionKey, StoredObject
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import DamagedError, TandemError
+from tandem.backup_avro.json_fields import UNLESS_NONE, in_json
 from tandem.backup_avro.record.container import Header, decompress, iter_blocks
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
 from tandem.sink.encryption.objects import open_object, part_hashes
@@ -121,19 +122,31 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """The outcome of a verification. `skipped` says of which generations nothing was read, and why.
+class Repair:
+    """What `--repair` came to."""
 
-    `sampled` is None if everything was read.
-    """
+    asked: bool
+    message: str
+    request_id: str | None = field(default=None, metadata=UNLESS_NONE)
+    generation: int | None = field(default=None, metadata=UNLESS_NONE)
+    target: str | None = field(default=None, metadata=UNLESS_NONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """`tandem verify`. `skipped`: generation -> why it was not read. `sample` is None if everything was read."""
 
     pair: str
+    root: str
+    seconds: float = 0.0
     generations: tuple[GenerationResult, ...]
-    findings: tuple[Finding, ...]
     skipped: Mapping[int, str] = field(default_factory=dict)
-    sampled: Sampled | None = None
+    sample: Sampled | None = None
+    findings: tuple[Finding, ...]
+    repair: Repair | None = field(default=None, metadata=UNLESS_NONE)
 
     @property
+    @in_json
     def clean(self) -> bool:
         """Whether everything is as the chains say."""
         return not self.findings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -120,7 +121,7 @@ def list_(
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List all checkpoints, oldest first, from the store alone. Exit code 3 if one can't be read."""
-    from tandem.controller.status.checkpoint_view import Seer  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.checkpoint_view import Checkpoints, Seer  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
@@ -144,7 +145,7 @@ def list_(
         ],
         right=frozenset({"generation", "entry"}),
     )
-    body = {"pair": settings.pair, "checkpoints": found, "damaged": damaged}
+    body = Checkpoints(pair=settings.pair, checkpoints=found, damaged=damaged)
     output.show(kind="Checkpoints", body=body, output=output_, tables=[table])
     for checkpoint_id, why in damaged.items():
         output.warn(f"checkpoint {checkpoint_id} can't be read: {why}")
@@ -204,7 +205,7 @@ def delete(
     Deleting one that does not exist is no error.
     """
     from tandem.backup_avro.documents.checkpoint import check_id  # noqa: PLC0415 - Kafka and S3 are slow to import
-    from tandem.controller.status.checkpoint_view import hint  # noqa: PLC0415 - likewise
+    from tandem.controller.status.checkpoint_view import CheckpointDeleted, hint  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain import checkpoints  # noqa: PLC0415 - likewise
 
     check_id(id_)
@@ -217,7 +218,7 @@ def delete(
     finally:
         store.close()
     said = f"checkpoint {id_} is deleted" if deleted else f"there is no checkpoint {id_}"
-    body = {"pair": settings.pair, "id": id_, "deleted": deleted}
+    body = CheckpointDeleted(pair=settings.pair, id=id_, deleted=deleted)
     output.show(kind="CheckpointDeleted", body=body, output=output_, tables=[said])
 
 
@@ -278,7 +279,10 @@ def _conclude(stands: CheckpointStatus) -> None:
 
 
 def _show(stands: CheckpointStatus, pair: str, form: OutputFormat) -> None:
-    body = {"pair": pair, **output.fields(stands)}
+    from tandem.controller.status.checkpoint_view import CheckpointDocument  # noqa: PLC0415 - for the command, not for --help
+
+    fields = {one.name: getattr(stands, one.name) for one in dataclasses.fields(stands)}
+    body = CheckpointDocument(pair=pair, **fields)
     output.show(kind="Checkpoint", body=body, output=form, tables=_tables(stands))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -70,24 +71,28 @@ def failover(
     take_turn(
         load(context, config, overrides),
         lambda _: to,
-        reason=one_line(reason, otherwise="manual failover"),
-        force=force,
-        yes=yes,
-        wait_s=timeout_s if wait else None,
-        form=output_,
+        HandoverOptions(
+            reason=one_line(reason, otherwise="manual failover"),
+            force=force,
+            yes=yes,
+            wait_s=timeout_s if wait else None,
+            form=output_,
+        ),
     )
 
 
-def take_turn(
-    settings: Config,
-    whom: Callable[[PairView], str | None],
-    *,
-    reason: str,
-    force: bool,
-    yes: bool,
-    wait_s: float | None,
-    form: OutputFormat,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoverOptions:
+    """How a turn is asked for. `wait_s`: so long it is followed, None: not at all."""
+
+    reason: str
+    force: bool
+    yes: bool
+    wait_s: float | None
+    form: OutputFormat
+
+
+def take_turn(settings: Config, whom: Callable[[PairView], str | None], options: HandoverOptions) -> None:
     """Ask `whom` (None: who is not Active) for the next generation: costs, consent, request, and what comes of it.
 
     Raises RefusedError where it may not be, TransientError where nobody can be asked, TimedOutError after `wait_s`.
@@ -98,18 +103,18 @@ def take_turn(
     store = store_for_looking(settings)
     try:
         seen = _look(settings, store)
-        asked = plan(seen, to=whom(seen), force=force)
+        asked = plan(seen, to=whom(seen), force=options.force)
         output.note("\n".join(_costs(asked)))
-        if not yes:
-            consent(_question(asked), yes=yes)
+        if not options.yes:
+            consent(_question(asked), yes=options.yes)
             seen = _look(settings, store)
-            again = plan(seen, to=whom(seen), force=force)
+            again = plan(seen, to=whom(seen), force=options.force)
             if (again.generation, again.target) != (asked.generation, asked.target):
                 raise RefusedError(
                     "the pair has changed since it was shown: another generation was claimed",
                     remedy="`tandem status` shows how it stands; run the command again if it is still needed",
                 )
-        _carry_out(settings, store, seen, asked, reason=reason, wait_s=wait_s, form=form)
+        _carry_out(settings, store, seen, asked, options)
     finally:
         store.close()
 
@@ -156,20 +161,11 @@ def _question(asked: Plan) -> str:
     return f"Ask {asked.target} to build generation {asked.generation} now?"
 
 
-def _carry_out(
-    settings: Config,
-    store: ObjectStore,
-    seen: PairView,
-    asked: Plan,
-    *,
-    reason: str,
-    wait_s: float | None,
-    form: OutputFormat,
-) -> None:
+def _carry_out(settings: Config, store: ObjectStore, seen: PairView, asked: Plan, options: HandoverOptions) -> None:
     from tandem.controller.coordination.follow_handover import Following  # noqa: PLC0415 - for the command, not for --help
     from tandem.controller.history.handover_progress import Stage, Standing  # noqa: PLC0415 - likewise
 
-    message = _request(settings, store, asked, reason)
+    message, wait_s = _request(settings, store, asked, options.reason), options.wait_s
     assert seen.brokers is not None
     with Following(settings, store, asked, guarded=seen.brokers.guarded, requested_at=message.at) as following:
         offset = following.send(message)
@@ -182,7 +178,7 @@ def _carry_out(
                 output.note("no longer followed; the request stays in force, and `tandem status` shows how it goes")
                 raise
         new = following.generation(asked.generation) if stands.stage is Stage.DONE else None
-    _show(asked, stands, message, new, waited=wait_s is not None, form=form)
+    _show(asked, stands, message, new, waited=wait_s is not None, form=options.form)
     if wait_s is None:
         output.note("`tandem status` shows how it goes")
     else:
@@ -299,30 +295,29 @@ def _show(
     waited: bool,
     form: OutputFormat,
 ) -> None:
-    from tandem.controller.history.handover_progress import Stage  # noqa: PLC0415 - for the command, not for --help
-    from tandem.controller.status.overview import moment  # noqa: PLC0415 - likewise
+    from tandem.controller.history.handover_progress import Built, Cost, Failover, Stage  # noqa: PLC0415 - for the command, not for --help
 
     over = stands.stage in {Stage.DONE, Stage.GIVEN_UP}
-    body = {
-        "pair": asked.pair,
-        "requestId": message.request_id,
-        "reason": message.reason,
-        "requestedAt": moment(message.at),
-        "fromInstance": asked.active,
-        "fromGeneration": asked.former,
-        "toInstance": stands.builder or asked.target,
-        "toGeneration": asked.generation,
-        "stage": stands.stage,
-        "timedOut": waited and not over,
-        "steps": stands.steps,
-        "seconds": round(sum(step.seconds for step in stands.steps), 3),
-        "cost": {"records": asked.records, "bytes": asked.bytes},
-        "built": None if new is None else {"records": _records(new), "bytes": _bytes(new), "objects": len(new.objects)},
-    }
+    body = Failover(
+        pair=asked.pair,
+        request_id=message.request_id,
+        reason=message.reason,
+        requested_at=output.moment(message.at),
+        from_instance=asked.active,
+        from_generation=asked.former,
+        to_instance=stands.builder or asked.target,
+        to_generation=asked.generation,
+        stage=stands.stage,
+        timed_out=waited and not over,
+        steps=stands.steps,
+        seconds=round(sum(step.seconds for step in stands.steps), 3),
+        cost=Cost(records=asked.records, bytes=asked.bytes),
+        built=None if new is None else Built(records=_records(new), bytes=_bytes(new), objects=len(new.objects)),
+    )
     table = Table(
         columns=("step", "at", "took"),
         rows=[
-            ("requested", output.at(moment(message.at)), None),
+            ("requested", output.at(output.moment(message.at)), None),
             *((step.step, output.at(step.at), duration(step.seconds)) for step in stands.steps),
         ],
         right=frozenset({"took"}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -94,15 +94,6 @@ def show(settings: Config, found: Pause, *, now: int, form: OutputFormat) -> Non
     trouble = hint(settings, found)
     if trouble is not None:
         output.note(f"the instances could not be told and look by themselves within a heartbeat: {trouble.args[0]}")
-    body = {
-        "pair": found.pair,
-        "paused": found.until is not None,
-        "number": found.number,
-        "at": _moment(found.at),
-        "until": None if found.until is None else _moment(found.until),
-        "by": found.by,
-        "reason": found.reason,
-    }
     said = f"pair {found.pair}: no pause, turns go on"
     if found.until is not None:
         left = duration((found.until - now) / 1000)
@@ -110,12 +101,8 @@ def show(settings: Config, found: Pause, *, now: int, form: OutputFormat) -> Non
             f"pair {found.pair} is paused until {_time(found.until)}, for {left}: nobody takes over if the Active "
             "dies; `tandem resume` ends it"
         )
-    output.show(kind="Pause", body=body, output=form, tables=[said])
-
-
-def _moment(at: int) -> datetime:
-    return datetime.fromtimestamp(at / 1000, UTC)
+    output.show(kind="Pause", body=found, output=form, tables=[said])
 
 
 def _time(at: int) -> str | None:
-    return output.at(_moment(at))
+    return output.at(output.moment(at))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.backup_avro.errors import ConfigError
-from tandem.controller.cli.handover.failover import take_turn
+from tandem.controller.cli.handover.failover import HandoverOptions, take_turn
 from tandem.controller.cli.options.consent import one_line
 from tandem.controller.cli.options.durations import span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
@@ -55,11 +55,13 @@ def reinit(
     take_turn(
         load(context, config, overrides),
         lambda seen: builder(seen, instance, generation),
-        reason=one_line(reason, otherwise="reinit"),
-        force=force,
-        yes=yes,
-        wait_s=timeout_s if wait else None,
-        form=output_,
+        HandoverOptions(
+            reason=one_line(reason, otherwise="reinit"),
+            force=force,
+            yes=yes,
+            wait_s=timeout_s if wait else None,
+            form=output_,
+        ),
     )
 
 

@@ -105,7 +105,7 @@ def check(
     """
     from tandem.controller.process.timed_call import Errand  # noqa: PLC0415 - likewise
     from tandem.controller.status import check as rules  # noqa: PLC0415 - likewise
-    from tandem.controller.status.overview import moment, overview  # noqa: PLC0415 - likewise
+    from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise
 
     limits = _limits(
         lag=(lag_warning, lag_critical),
@@ -118,7 +118,7 @@ def check(
         raise ConfigError(
             "--connections goes without --s3-only and limits", remedy="leave them out: the backup itself is not judged"
         )
-    settings = configured(context, config, overrides, root=root, pair=pair, alone=s3_only, unless="--s3-only")
+    settings = configured(context, config, overrides, root=root, pair=pair, unless=None if s3_only else "--s3-only")
     brokers_s = None if timeout is None else _BROKERS * timeout
 
     def ask() -> tuple[
@@ -142,23 +142,7 @@ def check(
     if output_ is OutputFormat.TABLE:
         output.status_line(rules.line(report))
     else:
-        body = {
-            "pair": seen.pair,
-            "at": moment(seen.at),
-            "severity": report.severity.name,
-            "summary": report.summary,
-            "findings": [
-                {
-                    "severity": one.severity.name,
-                    "fault": one.fault,
-                    "message": one.message,
-                    "remedy": one.remedy,
-                }
-                for one in report.findings
-            ],
-            "figures": report.figures,
-        }
-        output.show(kind="Check", body=body, output=output_, tables=[])
+        output.show(kind="Check", body=report, output=output_, tables=[])
     raise typer.Exit(report.severity)
 
 

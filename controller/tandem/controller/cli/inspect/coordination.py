@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import time
 from collections.abc import Iterator
@@ -114,30 +113,16 @@ def _letters(mailbox: Mailbox, *, since: int | None, follow: bool) -> Iterator[L
 
 
 def _show(letter: Letter, form: OutputFormat, *, all_pairs: bool) -> None:
-    from tandem.controller.status.overview import moment  # noqa: PLC0415 - Kafka is slow to import
-
-    at = None if letter.at is None else moment(letter.at)
-    body: dict[str, object] = {
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "at": at,
-        "key": letter.key,
-        "undecodable": letter.trouble,
-        "message": None,
-    }
-    if letter.message is not None:
-        names = [field.name for field in dataclasses.fields(letter.message)]
-        fields = {output.camel(name): getattr(letter.message, name) for name in names}
-        body["message"] = fields | {"at": moment(letter.message.at)}
+    at = None if letter.at is None else output.moment(letter.at)
     line = f"{_at(at)}  {letter.offset:>8}  {_text(letter, all_pairs=all_pairs)}"
-    output.show(kind="CoordinationMessage", body=body, output=form, tables=[log.printable(line)], stream=True)
+    output.show(kind="CoordinationMessage", body=letter, output=form, tables=[log.printable(line)], stream=True)
 
 
 def _text(letter: Letter, *, all_pairs: bool) -> str:
     message = letter.message
     if message is None:
         key = f" (key {letter.key})" if letter.key is not None else ""
-        return f"not a message{key}: {letter.trouble}"
+        return f"not a message{key}: {letter.undecodable}"
     sender = f"{message.pair}/{message.instance}" if all_pairs else message.instance
     return f"{message.event.value:<11}  {sender}  {'  '.join(_details(message))}".rstrip()
 

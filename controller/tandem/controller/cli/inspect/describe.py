@@ -114,22 +114,10 @@ def _generation(settings: Config, store: ObjectStore, number: int, form: OutputF
     generation = next((one for one in seen.generations if one.number == number), None) or reader.load(number)
     annals = read_annals(store, settings.pair, only=number, routine=True)
     found = describe_generation(seen, generation, annals, _checkpoints(settings, store))
-    body = output.fields(found)
-    output.show(
-        kind="GenerationDescription",
-        body={"pair": settings.pair, "root": store.url, "at": _moment(seen.at), **body},
-        output=form,
-        tables=_generation_tables(found),
-    )
+    output.show(kind="GenerationDescription", body=found, output=form, tables=_generation_tables(found))
     if annals.damaged:
         output.warn(f"generation {number} can't be read to its end: {annals.damaged[number]}")
         raise typer.Exit(ExitCode.UNHEALTHY)
-
-
-def _moment(at: int) -> object:
-    from tandem.controller.status.overview import moment  # noqa: PLC0415 - Kafka and S3 are slow to import
-
-    return moment(at)
 
 
 def _generation_tables(found: GenerationDescription) -> Iterator[Table | str]:
@@ -191,13 +179,7 @@ def _topic(settings: Config, store: ObjectStore, name: str, form: OutputFormat) 
             f"nothing is stored of a topic {name!r} in pair {settings.pair}",
             remedy=f"stored are {_few(names)}" if names else "nothing is stored yet: `tandem status` says more",
         )
-    body = output.fields(found)
-    output.show(
-        kind="TopicDescription",
-        body={"pair": settings.pair, "root": store.url, "at": _moment(seen.at), **body},
-        output=form,
-        tables=_topic_tables(found),
-    )
+    output.show(kind="TopicDescription", body=found, output=form, tables=_topic_tables(found))
     if seen.damaged:
         raise typer.Exit(ExitCode.UNHEALTHY)
 

@@ -41,7 +41,7 @@ def history(
     Oldest first; times are the store's. It reads the store alone. Exit code 3 if a chain is damaged: what comes before
     the damage is shown.
     """
-    from tandem.controller.history.store_history import read_annals  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.history.store_history import History, read_annals  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     if commits and generation is None:
         raise ConfigError("--commits needs --generation", remedy="there is a commit a minute: say of which generation")
@@ -53,7 +53,7 @@ def history(
         store.close()
     output.show(
         kind="History",
-        body={"pair": settings.pair, "root": settings.store.root, "damaged": found.damaged, "events": found.happenings},
+        body=History(pair=settings.pair, root=settings.store.root, damaged=found.damaged, events=found.happenings),
         output=output_,
         tables=_tables(found.happenings, commits=commits),
     )

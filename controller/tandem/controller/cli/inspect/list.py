@@ -40,7 +40,7 @@ def list_(
     Everything comes from the store; with --root no configuration is needed. Who is Active is said by the chains:
     whether the process is alive, `tandem status` knows. Exit code 3 if a chain can't be read.
     """
-    from tandem.controller.status.pair_list import pairs  # noqa: PLC0415 - S3 is slow to import
+    from tandem.controller.status.pair_list import Pairs, pairs  # noqa: PLC0415 - S3 is slow to import
 
     _, store = opened(context, config, overrides, root=root, pair=_ANY)
     try:
@@ -48,7 +48,7 @@ def list_(
             found = pairs(store)
     finally:
         store.close()
-    output.show(kind="Pairs", body={"root": store.url, "pairs": found}, output=output_, tables=_tables(found))
+    output.show(kind="Pairs", body=Pairs(root=store.url, pairs=found), output=output_, tables=_tables(found))
     if not found:
         output.note(f"no pair is stored in {store.url}")
     for one in found:

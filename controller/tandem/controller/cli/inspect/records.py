@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,22 +14,11 @@ from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.documents.connector_layout import PAIR
 from tandem.backup_avro.documents.name_lists import names_in
 from tandem.backup_avro.errors import ConfigError
+from tandem.backup_avro.json_fields import UNLESS_NONE
 from tandem.backup_avro.selection.moments import parse_moment
-from tandem.controller.cli.options.backup_place import AtOption, CheckpointOption, PairOption, RootOption, backup
+from tandem.controller.cli.options import backup_place, layout_options
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
-from tandem.controller.cli.options.layout_options import (
-    EmptyAsNullOption,
-    IndexOption,
-    InstanceOption,
-    Layout,
-    LayoutOption,
-    LeaveOutOption,
-    PreferOption,
-    files_below,
-    reading,
-    told,
-    wants,
-)
+from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
@@ -44,12 +32,50 @@ _EVERY_S = 5.0
 _WIDTH = 80
 
 
-class KeyFormat(StrEnum):
-    """How a key is written on the command line."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bytes:
+    """Bytes as text if they are that, else as base64."""
 
-    UTF8 = "utf8"
-    HEX = "hex"
-    BASE64 = "base64"
+    utf8: str | None = field(default=None, metadata=UNLESS_NONE)
+    base64: str | None = field(default=None, metadata=UNLESS_NONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """One header of a record."""
+
+    key: str
+    value: Bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record; `timestamp` in ms, -1 if it has none. `value` None is a tombstone."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    time: str | None
+    timestamp_type: str
+    tombstone: bool
+    value: Bytes | None
+    headers: Sequence[Header]
+    generation: int
+    object: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsDocument:
+    """`tandem records`."""
+
+    pair: str
+    topic: str
+    key: Bytes | None
+    generation: int
+    seq: int
+    at: str | None
+    seconds: float
+    records: Sequence[Record]
 
 
 @app.command(
@@ -69,16 +95,16 @@ def records(
     generation: Annotated[
         int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
     ] = None,
-    at: AtOption = None,
-    checkpoint: CheckpointOption = None,
-    root: RootOption = None,
-    pair: PairOption = None,
-    layout: LayoutOption = Layout.TANDEM,
-    empty_as_null: EmptyAsNullOption = False,
-    instance: InstanceOption = None,
-    prefer: PreferOption = None,
-    leave_out: LeaveOutOption = None,
-    index: IndexOption = None,
+    at: backup_place.AtOption = None,
+    checkpoint: backup_place.CheckpointOption = None,
+    root: backup_place.RootOption = None,
+    pair: backup_place.PairOption = None,
+    layout: layout_options.LayoutOption = layout_options.Layout.TANDEM,
+    empty_as_null: layout_options.EmptyAsNullOption = False,
+    instance: layout_options.InstanceOption = None,
+    prefer: layout_options.PreferOption = None,
+    leave_out: layout_options.LeaveOutOption = None,
+    index: layout_options.IndexOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show every record of one key that the backup holds, by partition and offset.
@@ -86,44 +112,34 @@ def records(
     Reads all of the topic, as only producers know which partition a key belongs to; nothing but the store is needed,
     and no Spark. What the topic's compaction had removed before it was first read is not there. No record: exit code 0.
     """
-    from tandem.sink.encryption.objects import require_keys  # noqa: PLC0415 - likewise
-    from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.spark_jobs.connector.connector_reader import ConnectorReader, refuse_states  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.reading.key_history import history  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.state import find_state  # noqa: PLC0415 - likewise
+    from tandem.sink.encryption.objects import require_keys  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.connector.connector_reader import refuse_states  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.reading.key_history import RecordsRequest, find_partitions, history  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.state.wanted_state import Wish  # noqa: PLC0415 - likewise
 
     wanted = key_bytes(key, key_format)
     topic = _one_topic(topic)
     wish = Wish(generation=generation, at=None if at is None else parse_moment("--at", at), checkpoint=checkpoint)
     wish.check("--")
-    files = reading(
-        layout,
-        empty_as_null=empty_as_null,
-        instance=instance,
-        prefer=prefer,
-        leave_out=leave_out,
-        pair=pair,
-        index=index,
-    )
-    place, settings, name, _ = backup(context, config, overrides, root=root, pair=PAIR if files else pair)
-    address = StoreAddress(root=place, settings=settings, connector=files)
-    reader: ChainReader | ConnectorReader
-    if files is None:
-        require_pair(address, name)
-        reader = ChainReader(address.open(), name)
-    else:
-        refuse_states(wish, "--")
-        output.note(f"reading {files_below(address)}")
-        reader = ConnectorReader(address, wants=wants([topic]), tell=told(), index=index)
-    state = find_state.find(reader, wish)
-    selection = state.select(wanted=lambda found: found.name == topic, removed=True)
-    if not selection.partitions:
-        raise ConfigError(
-            f"{selection.what} holds no complete partition of {topic}",
-            remedy="`tandem status` shows what is backed up; --generation names another one",
+    files = layout_options.reading(
+        layout_options.LayoutArguments(
+            layout=layout,
+            empty_as_null=empty_as_null,
+            instance=instance,
+            prefer=prefer,
+            leave_out=leave_out,
+            pair=pair,
+            index=index,
         )
+    )
+    place, settings, name, _ = backup_place.backup(context, config, overrides, root=root, pair=PAIR if files else pair)
+    address = StoreAddress(root=place, settings=settings, connector=files)
+    if files is not None:
+        refuse_states(wish, "--")
+        output.note(f"reading {layout_options.files_below(address)}")
+    request = RecordsRequest(address=address, pair=name, topic=topic, key=wanted, wish=wish, index=index)
+    state, selection = find_partitions(request, tell=layout_options.told())
     for warning in state.doubts(selection):
         output.warn(warning)
     require_keys(address.open(), selection.partitions)
@@ -133,16 +149,16 @@ def records(
     rows = [document(item) for item in found]
     output.show(
         kind="Records",
-        body={
-            "pair": name,
-            "topic": topic,
-            "key": shown(wanted),
-            "generation": selection.generation,
-            "seq": selection.seq,
-            "at": None if past is None else iso(past.at),
-            "seconds": round(time.monotonic() - began, 1),
-            "records": rows,
-        },
+        body=RecordsDocument(
+            pair=name,
+            topic=topic,
+            key=shown(wanted),
+            generation=selection.generation,
+            seq=selection.seq,
+            at=None if past is None else iso(past.at),
+            seconds=round(time.monotonic() - began, 1),
+            records=rows,
+        ),
         output=output_,
         tables=_tables(rows, len(selection.partitions)),
     )
@@ -158,18 +174,12 @@ def _one_topic(text: str) -> str:
 def key_bytes(text: str, form: KeyFormat) -> bytes:
     """Return a key as it is stored. ConfigError if the text is not what the format says."""
     try:
-        match form:
-            case KeyFormat.UTF8:
-                return text.encode("utf-8", "surrogateescape")  # as the shell handed it over
-            case KeyFormat.HEX:
-                return bytes.fromhex(text)
-            case KeyFormat.BASE64:
-                return base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error) as error:
+        return form.decode(text)
+    except ValueError as error:
         raise ConfigError(f"--key {text!r} is not {form.value}", remedy="see --key-format") from error
 
 
-def shown(data: bytes | None) -> dict[str, str] | None:
+def shown(data: bytes | None) -> Bytes | None:
     """Return bytes as text if they are that, else as base64; null stays null, and empty is empty text."""
     if data is None:
         return None
@@ -178,25 +188,25 @@ def shown(data: bytes | None) -> dict[str, str] | None:
     except UnicodeDecodeError:
         text = "\0"
     if all(char.isprintable() or char in "\t\r\n" for char in text):
-        return {"utf8": text}
-    return {"base64": base64.b64encode(data).decode("ascii")}
+        return Bytes(utf8=text)
+    return Bytes(base64=base64.b64encode(data).decode("ascii"))
 
 
-def document(item: KeyRecord) -> dict[str, Any]:
+def document(item: KeyRecord) -> Record:
     """Return one record for people and programs; `timestamp` in ms, -1 if it has none."""
     record = item.record
-    return {
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "time": _time(record.timestamp),
-        "timestampType": record.timestamp_type.name,
-        "tombstone": record.value is None,
-        "value": shown(record.value),
-        "headers": [{"key": name, "value": shown(value)} for name, value in record.headers],
-        "generation": item.generation,
-        "object": item.item,
-    }
+    return Record(
+        partition=record.partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        time=_time(record.timestamp),
+        timestamp_type=record.timestamp_type.name,
+        tombstone=record.value is None,
+        value=shown(record.value),
+        headers=[Header(key=name, value=shown(value)) for name, value in record.headers],
+        generation=item.generation,
+        object=item.item,
+    )
 
 
 def _time(timestamp: int) -> str | None:
@@ -207,7 +217,7 @@ def _time(timestamp: int) -> str | None:
         return None
 
 
-def _tables(rows: Sequence[Mapping[str, Any]], partitions: int) -> Iterator[Table | str]:
+def _tables(rows: Sequence[Record], partitions: int) -> Iterator[Table | str]:
     if not rows:
         yield f"no record has this key in {partitions} partitions"
         return
@@ -215,27 +225,26 @@ def _tables(rows: Sequence[Mapping[str, Any]], partitions: int) -> Iterator[Tabl
         columns=("partition", "offset", "time", "value", "headers", "generation", "object"),
         rows=[
             (
-                row["partition"],
-                row["offset"],
-                row["time"] or row["timestamp"],
-                "(tombstone)" if row["tombstone"] else _short(row["value"]),
-                ", ".join(f"{item['key']}={_short(item['value'])}" for item in row["headers"]),
-                row["generation"],
-                row["object"],
+                row.partition,
+                row.offset,
+                row.time or row.timestamp,
+                "(tombstone)" if row.tombstone else _short(row.value),
+                ", ".join(f"{item.key}={_short(item.value)}" for item in row.headers),
+                row.generation,
+                row.object,
             )
             for row in rows
         ],
         right=frozenset({"partition", "offset", "generation"}),
     )
-    places = {row["partition"] for row in rows}
+    places = {row.partition for row in rows}
     yield f"{len(rows)} records" + (f" in {len(places)} partitions" if len(places) > 1 else "")
 
 
-def _short(value: Mapping[str, str] | None) -> str:
+def _short(value: Bytes | None) -> str:
     if value is None:
         return "(null)"
-    [(form, text)] = value.items()
-    text = text if form == "utf8" else f"{form}:{text}"
+    text = f"base64:{value.base64}" if value.utf8 is None else value.utf8
     return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}… ({len(text)} characters)"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
@@ -65,7 +66,7 @@ def status(
 
     if seconds is not None and not watch:
         raise ConfigError(f"{seconds:g}: how often goes with --watch", remedy=f"write `tandem status -w {seconds:g}`")
-    settings = configured(context, config, overrides, root=root, pair=pair, alone=s3_only, unless="--s3-only")
+    settings = configured(context, config, overrides, root=root, pair=pair, unless=None if s3_only else "--s3-only")
     store = stored(settings, root)
     reader = ChainReader(store, settings.pair)
 
@@ -114,10 +115,16 @@ def _show(
     form: OutputFormat,
     stream: bool = False,
 ) -> None:
-    fields = output.fields(found)
-    fields |= {f"last_{kind.value}": None if one is None else _document(one) for kind, one in ran.items()}
+    from tandem.backup_avro.documents.outcome import OutcomeKind  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    body = replace(
+        found,
+        last_verify=ran.get(OutcomeKind.VERIFY),
+        last_drill=ran.get(OutcomeKind.DRILL),
+        last_retention=ran.get(OutcomeKind.RETENTION),
+    )
     tables = chain(_tables(found, s3_only=s3_only), _last(ran, found.at))
-    output.show(kind="Status", body=fields, output=form, tables=tables, stream=stream)
+    output.show(kind="Status", body=body, output=form, tables=tables, stream=stream)
 
 
 def _tables(found: Overview, *, s3_only: bool) -> Iterator[Table | Verdict | str]:
@@ -142,28 +149,17 @@ def _tables(found: Overview, *, s3_only: bool) -> Iterator[Table | Verdict | str
         yield "\n".join(remarks)
 
 
-def _document(one: Outcome) -> dict[str, object]:
-    """Return a run as the document has it: times as times, and its kind is the field's name."""
-    from tandem.controller.status.overview import moment  # noqa: PLC0415 - loaded when the command runs, not for --help
-
-    fields = {name: value for name, value in output.fields(one).items() if name not in {"kind", "pair"}}
-    left = [{**output.fields(before), "at": moment(before.at)} for before in one.unsettled]
-    return {**fields, "at": moment(one.at), "seconds": one.seconds, "unsettled": left}
-
-
 def _last(ran: Mapping[OutcomeKind, Outcome | None], now: datetime) -> Iterator[str]:
     """Say when was verified and drilled last, and how it went."""
-    from tandem.controller.status.overview import moment  # noqa: PLC0415 - as above
-
     lines = []
     for kind, one in ran.items():
         if one is None:
             continue
         came = "clean" if one.clean else f"failed: {one.error}" if one.error else kind.findings(one.findings)
-        ago = _ago((now - moment(one.at)).total_seconds())
+        ago = _ago((now - output.moment(one.at)).total_seconds())
         lines.append(f"last {kind.value:9} {ago}, {duration(one.seconds)}: {came} ({one.what})")
         for before in one.unsettled:
-            ago = _ago((now - moment(before.at)).total_seconds())
+            ago = _ago((now - output.moment(before.at)).total_seconds())
             lines.append(
                 f"     {'':9} {ago}: {kind.findings(before.findings)} ({before.what}), not read again since: "
                 f"tandem {kind.value}"

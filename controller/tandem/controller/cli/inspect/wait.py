@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -19,6 +20,26 @@ from tandem.controller.cli.output.repeat import looks
 if TYPE_CHECKING:
     from tandem.controller.status.overview import Overview
     from tandem.controller.status.wait_conditions import Goal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One condition; `lacks` is what is missing, None if it holds."""
+
+    condition: str
+    met: bool
+    lacks: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitDocument:
+    """`tandem wait`."""
+
+    pair: str
+    met: bool
+    seconds: float
+    conditions: Sequence[Condition]
+
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -65,7 +86,7 @@ def wait(
 
     wait_s = span("--timeout", timeout).total_seconds()
     s3_only = all(map(is_of_store, for_))
-    settings = configured(context, config, overrides, root=root, pair=pair, alone=s3_only, unless=_OF_STORE)
+    settings = configured(context, config, overrides, root=root, pair=pair, unless=None if s3_only else _OF_STORE)
     goals = [parse(text, settings.instances) for text in for_]
     store = stored(settings, root)
     reader = ChainReader(store, settings.pair)
@@ -75,15 +96,15 @@ def wait(
     finally:
         store.close()
     took_s = time.monotonic() - began
-    body = {
-        "pair": settings.pair,
-        "met": not any(lacking),
-        "seconds": round(took_s, 3),
-        "conditions": [
-            {"condition": goal.text, "met": lack is None, "lacks": lack}
+    body = WaitDocument(
+        pair=settings.pair,
+        met=not any(lacking),
+        seconds=round(took_s, 3),
+        conditions=[
+            Condition(condition=goal.text, met=lack is None, lacks=lack)
             for goal, lack in zip(goals, lacking, strict=True)
         ],
-    }
+    )
     said = ", ".join(goal.text for goal in goals)
     met = f"pair {settings.pair}: {said}, after {duration(took_s)}"
     output.show(kind="Wait", body=body, output=output_, tables=[] if any(lacking) else [met])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +30,16 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Print the rights that each role needs, and no others.",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Policy:
+    """`tandem policy s3` and `bucket`. `role` is None for the bucket's; `policy` is in the syntax of AWS IAM."""
+
+    pair: str
+    role: Role | None
+    policy: Mapping[str, Any]
+
 
 RoleOption = Annotated[Role, typer.Option("--role", help="Whose rights; docs/roles.md says who does what.")]
 
@@ -112,7 +124,7 @@ def kafka(
     write topics of the guarded names unless --target says otherwise; drills need the names of the topics, in
     topics.include or as --target.
     """
-    from tandem.controller.roles.kafka import acls, command_lines, scope_of  # noqa: PLC0415 - loaded when it runs
+    from tandem.controller.roles.kafka import KafkaPolicy, acls, command_lines, scope_of  # noqa: PLC0415 - loaded when it runs
     from tandem.sink.kafka.auth.client_config import servers_of  # noqa: PLC0415 - likewise
 
     loaded = load(context, config, overrides)
@@ -134,7 +146,7 @@ def kafka(
     if not found:
         output.note(f"role {role.value} asks no broker: it needs no rights on Kafka")
     lines = list(command_lines(found, principal=who, bootstrap=servers_of(loaded.kafka.reveal())))
-    body = {"pair": loaded.pair, "role": role, "principal": who, "acls": found, "commands": lines}
+    body = KafkaPolicy(pair=loaded.pair, role=role, principal=who, acls=found, commands=lines)
     output.show(kind="KafkaPolicy", body=body, output=output_, tables=["\n".join(lines)] if lines else [])
 
 
@@ -172,5 +184,5 @@ def _place(loaded: Config) -> Place:
 
 
 def _show(policy: dict[str, Any], pair: str, role: Role | None, form: OutputFormat) -> None:
-    body = {"pair": pair, "role": role, "policy": policy}
+    body = S3Policy(pair=pair, role=role, policy=policy)
     output.show(kind="S3Policy", body=body, output=form, tables=[json.dumps(policy, indent=2)])

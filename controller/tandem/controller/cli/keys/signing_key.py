@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="Keys that sign a backup.")
 
 _OWNER_ONLY = 0o600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigningKey:
+    """`tandem signing-key generate` and `show`. `public` goes into signing.trusted; `id` is its short name."""
+
+    id: str
+    public: str
 
 
 @app.command(
@@ -73,7 +82,7 @@ def show(
 def _show(signer: Signer, form: OutputFormat) -> None:
     output.show(
         kind="SigningKey",
-        body={"id": signer.id, "public": signer.public},
+        body=SigningKey(id=signer.id, public=signer.public),
         output=form,
         tables=[f"{signer.public} # {signer.id}"],
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -76,7 +75,7 @@ def catch_up(
         done = job.run(
             number=generation, wait_s=wait_s, patience_s=loaded.scan.patience.total_seconds(), tell=output.note
         )
-    output.show(kind="CatchUp", body=dataclasses.asdict(done), output=output_, tables=_tables(done))
+    output.show(kind="CatchUp", body=done, output=output_, tables=_tables(done))
 
 
 def _tables(done: CaughtUp) -> Iterator[Table | str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -67,7 +68,7 @@ def release(
             output.warn(warning)
         if not found.losses:
             output.note(f"{_what(found)} was released before; its owners clear it")
-            _show(found, None, output_)
+            _show(found, output_)
             return
         output.note("\n".join(_costs(found)))
         consent(f"Let go of {_what(found)} for good?", yes=yes)
@@ -82,7 +83,7 @@ def release(
         written = _put(store, found, one_line(reason))
     finally:
         store.close()
-    _show(found, written, output_)
+    _show(replace(found, release=written.number), output_)
 
 
 def _look(settings: Config, store: ObjectStore) -> PairView:
@@ -138,28 +139,7 @@ def _put(store: ObjectStore, found: Parting, reason: str) -> Release:
     return ReleaseReader(store, found.pair).append(draft)
 
 
-def _show(found: Parting, written: Release | None, form: OutputFormat) -> None:
-    body = {
-        "pair": found.pair,
-        "topic": found.topic,
-        "topicId": found.topic_id,
-        "partitions": found.partitions,
-        "through": found.through,
-        "release": None if written is None else written.number,
-        "losses": [
-            {
-                "generation": loss.generation,
-                "instance": loss.instance,
-                "state": loss.state,
-                "partitions": loss.partitions,
-                "records": loss.records,
-                "bytes": loss.bytes,
-                "lastReadAt": loss.last_read_at,
-                "waitsFor": loss.waits_for,
-            }
-            for loss in found.losses
-        ],
-    }
+def _show(found: Parting, form: OutputFormat) -> None:
     figures = ("partitions", "records", "size")
     table = Table(
         columns=("generation", "owner", "state", *figures, "last read", "goes after"),
@@ -178,5 +158,5 @@ def _show(found: Parting, written: Release | None, form: OutputFormat) -> None:
         ],
         right=frozenset({"generation", *figures}),
     )
-    said = "was released before" if written is None else f"released, as release {written.number}"
-    output.show(kind="Release", body=body, output=form, tables=[f"{_what(found)}: {said}", table])
+    said = "was released before" if found.release is None else f"released, as release {found.release}"
+    output.show(kind="Release", body=found, output=form, tables=[f"{_what(found)}: {said}", table])

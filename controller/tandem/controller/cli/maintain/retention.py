@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,6 @@ import typer
 
 from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.errors import ConfigError, ExitCode, TandemError
-from tandem.controller.cli.maintain.sweep_view import Shown, tell
 from tandem.controller.cli.options.backup_place import PairOption, RootOption, of_store
 from tandem.controller.cli.options.consent import asker
 from tandem.controller.cli.options.durations import refuse_bare, span
@@ -93,7 +92,8 @@ def retention(
     all records before the horizon are read. Safe beside running instances: each step is looked at once more before it
     is carried out.
     """
-    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.cli.maintain.sweep_view import RetentionDocument, Shown, tell  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.retention.janitor import Janitor  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.retention.retention_steps import Rules  # noqa: PLC0415 - likewise
@@ -132,19 +132,17 @@ def retention(
     sweeps = () if swept is None else tuple(swept.outcomes)
     if execute:
         _keep(address, loaded.pair, time.monotonic() - began, steps=outcomes or (), sweeps=sweeps)
-    body: dict[str, object] = {
-        "pair": plan.pair,
-        "root": loaded.store.root,
-        "at": iso(plan.at),
-        "executed": execute,
-        "bytes": plan.bytes,
-        "steps": [_document(step) for step in plan.steps],
-        "kept": plan.kept,
-    }
-    if outcomes is not None:
-        body["outcomes"] = [_outcome(outcome) for outcome in outcomes]
-    if swept is not None:
-        body["sweeps"] = swept.document()
+    body = RetentionDocument(
+        pair=plan.pair,
+        root=loaded.store.root,
+        at=iso(plan.at),
+        executed=execute,
+        bytes=plan.bytes,
+        steps=plan.steps,
+        kept=plan.kept,
+        outcomes=outcomes,
+        sweeps=None if swept is None else swept.document(),
+    )
     tables = [*_tables(plan, outcomes), *(swept.tables() if swept is not None else ())]
     output.show(kind="Retention", body=body, output=output_, tables=tables)
     if any(step.failed for step in outcomes or ()) or any(sweep.failed for sweep in sweeps):
@@ -212,32 +210,6 @@ def _size(option: str, text: str) -> int:
 
 def _ms(span: timedelta) -> int:
     return round(span.total_seconds() * 1000)
-
-
-def _document(step: Step) -> Mapping[str, object]:
-    return {
-        "action": step.action,
-        "generation": step.generation,
-        "instance": step.instance,
-        "reason": step.reason,
-        "topics": step.topics,
-        "count": step.count,
-        "bytes": step.bytes,
-        "objects": step.objects,
-        "uploads": step.uploads,
-        "pins": step.pins,
-    }
-
-
-def _outcome(outcome: Outcome) -> Mapping[str, object]:
-    return {
-        "action": outcome.step.action,
-        "generation": outcome.step.generation,
-        "count": outcome.count,
-        "bytes": outcome.bytes,
-        "note": outcome.note,
-        "failed": outcome.failed,
-    }
 
 
 def _tell(outcome: Outcome) -> None:

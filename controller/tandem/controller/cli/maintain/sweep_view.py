@@ -2,16 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from tandem.backup_avro.chain.entries import iso
+from tandem.backup_avro.json_fields import UNLESS_NONE
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import Table
+from tandem.spark_jobs.retention.janitor import Outcome
+from tandem.spark_jobs.retention.retention_steps import Kept, Step
+from tandem.spark_jobs.retention.sweep import SweepOutcome, SweepPlan
+from tandem.spark_jobs.retention.sweep_plan import Left
 
-if TYPE_CHECKING:
-    from tandem.spark_jobs.retention.sweep import SweepOutcome, SweepPlan
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepHorizon:
+    """The oldest moment of a generation after a sweep."""
+
+    generation: int
+    entry: int
+    at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweptTopic:
+    """What a sweep takes out of a topic."""
+
+    generation: int
+    topic: str
+    partitions: int
+    records: int
+    tombstones: int
+    objects: int
+    bytes: int
+    read: int
+    forgotten: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepNote:
+    """What is to be said of a partition."""
+
+    generation: int
+    topic: str
+    partition: int
+    note: str
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweeps:
+    """What `--horizon` adds."""
+
+    at: str
+    horizons: Sequence[SweepHorizon]
+    topics: Sequence[SweptTopic]
+    left: Sequence[Left]
+    notes: Sequence[SweepNote]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionDocument:
+    """`tandem retention`. `outcomes` with --execute, `sweeps` with --horizon."""
+
+    pair: str
+    root: str
+    at: str
+    executed: bool
+    bytes: int
+    steps: Sequence[Step]
+    kept: Sequence[Kept]
+    outcomes: Sequence[Outcome] | None = field(default=None, metadata=UNLESS_NONE)
+    sweeps: Sweeps | None = field(default=None, metadata=UNLESS_NONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,48 +85,46 @@ class Shown:
     outcomes: Sequence[SweepOutcome]
     executed: bool
 
-    def document(self) -> Mapping[str, object]:
+    def document(self) -> Sweeps:
         """Return what scripts get."""
-        return {
-            "at": iso(self.plan.at),
-            "horizons": [
-                {"generation": sweep.generation, "entry": sweep.seq, "at": iso(sweep.at)} for sweep in self.plan.sweeps
+        return Sweeps(
+            at=iso(self.plan.at),
+            horizons=[
+                SweepHorizon(generation=one.generation, entry=one.seq, at=iso(one.at)) for one in self.plan.sweeps
             ],
-            "topics": list(self._rows()),
-            "left": [
-                {"generation": left.generation, "reason": left.reason, "topics": left.topics} for left in self.plan.left
-            ],
-            "notes": [
-                {
-                    "generation": outcome.generation,
-                    "topic": outcome.swept.topic,
-                    "partition": outcome.swept.key.partition,
-                    "note": outcome.note,
-                    "failed": outcome.failed,
-                }
+            topics=list(self._rows()),
+            left=self.plan.left,
+            notes=[
+                SweepNote(
+                    generation=outcome.generation,
+                    topic=outcome.swept.topic,
+                    partition=outcome.swept.key.partition,
+                    note=outcome.note,
+                    failed=outcome.failed,
+                )
                 for outcome in self.outcomes
                 if outcome.note is not None
             ],
-        }
+        )
 
-    def _rows(self) -> Iterator[dict[str, object]]:
+    def _rows(self) -> Iterator[SweptTopic]:
         by_topic: dict[tuple[int, str], list[SweepOutcome]] = {}
         for outcome in self.outcomes:
             by_topic.setdefault((outcome.generation, outcome.swept.topic), []).append(outcome)
         for (generation, topic), found in sorted(by_topic.items()):
             done = [outcome.swept for outcome in found if outcome.note is None]
-            yield {
-                "generation": generation,
-                "topic": topic,
-                "partitions": len(found),
-                "records": sum(swept.records for swept in done),
-                "tombstones": sum(swept.tombstones for swept in done),
-                "objects": sum(len(swept.replaced) for swept in done),
-                "bytes": sum(swept.before - swept.after for swept in done),
-                "read": sum(swept.read for swept in done),
-                "forgotten": sum(swept.forgot for swept in done),
-                "dropped": len(found) - len(done),
-            }
+            yield SweptTopic(
+                generation=generation,
+                topic=topic,
+                partitions=len(found),
+                records=sum(swept.records for swept in done),
+                tombstones=sum(swept.tombstones for swept in done),
+                objects=sum(len(swept.replaced) for swept in done),
+                bytes=sum(swept.before - swept.after for swept in done),
+                read=sum(swept.read for swept in done),
+                forgotten=sum(swept.forgot for swept in done),
+                dropped=len(found) - len(done),
+            )
 
     def tables(self) -> Iterator[Table | str]:
         """Return what people get."""
@@ -75,7 +136,7 @@ class Shown:
         if rows:
             columns = ("generation", "topic", "partitions", "records", "tombstones", "objects", "bytes", "dropped")
             shown = [
-                tuple(output.size(row[name]) if name == "bytes" else row[name] for name in columns)  # type: ignore[arg-type]  # a number
+                tuple(output.size(row.bytes) if name == "bytes" else getattr(row, name) for name in columns)
                 for row in rows
             ]
             yield Table(

@@ -16,28 +16,9 @@ from tandem.backup_avro.chain.layout import LAST_GENERATION
 from tandem.backup_avro.documents.connector_layout import PAIR
 from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError
 from tandem.controller.cli.maintain.verify_files import verify_files
-from tandem.controller.cli.options.backup_place import (
-    ExpectHeadOption,
-    PairOption,
-    RootOption,
-    backup,
-    chosen,
-    configured,
-    expected,
-)
+from tandem.controller.cli.options import backup_place, layout_options
 from tandem.controller.cli.options.consent import asker
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
-from tandem.controller.cli.options.layout_options import (
-    EmptyAsNullOption,
-    IndexOption,
-    InstanceOption,
-    Layout,
-    LayoutOption,
-    LeaveOutOption,
-    PreferOption,
-    reading,
-    refuse_with,
-)
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.keep_outcome import keep_outcome
@@ -53,8 +34,8 @@ if TYPE_CHECKING:
     from tandem.controller.config import Config
     from tandem.spark_jobs.reading.object_reader import StoreAddress
     from tandem.spark_jobs.verify.compare_keys import Compared
-    from tandem.spark_jobs.verify.verify_objects import Progress
-    from tandem.spark_jobs.verify.verify_plan import Result, Sampling
+    from tandem.spark_jobs.verify.verify_objects import Progress, VerifyRequest
+    from tandem.spark_jobs.verify.verify_plan import Repair, Result, Sampling
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -99,19 +80,19 @@ def verify(
     require_signature: Annotated[
         bool, typer.Option("--require-signature", help="As signing.require: what nobody trusted has signed is damage.")
     ] = False,
-    expect_head: ExpectHeadOption = None,
+    expect_head: backup_place.ExpectHeadOption = None,
     expect_head_from_topic: Annotated[
         bool,
         typer.Option("--expect-head-from-topic", help="The same with what the instances have published on Kafka."),
     ] = False,
-    root: RootOption = None,
-    pair: PairOption = None,
-    layout: LayoutOption = Layout.TANDEM,
-    empty_as_null: EmptyAsNullOption = False,
-    instance: InstanceOption = None,
-    prefer: PreferOption = None,
-    leave_out: LeaveOutOption = None,
-    index: IndexOption = None,
+    root: backup_place.RootOption = None,
+    pair: backup_place.PairOption = None,
+    layout: layout_options.LayoutOption = layout_options.Layout.TANDEM,
+    empty_as_null: layout_options.EmptyAsNullOption = False,
+    instance: layout_options.InstanceOption = None,
+    prefer: layout_options.PreferOption = None,
+    leave_out: layout_options.LeaveOutOption = None,
+    index: layout_options.IndexOption = None,
     master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -125,15 +106,23 @@ def verify(
     from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.verify.verify_objects import VerifyRequest  # noqa: PLC0415 - likewise
 
     sampling = _sampling(sample, seed)
     numbers = None if against_generation is None else _numbers(against_generation)
-    names = chosen("--topics", topics) or ()
-    files = reading(
-        layout, empty_as_null=empty_as_null, instance=instance, prefer=prefer, leave_out=leave_out, index=index
+    names = backup_place.chosen("--topics", topics) or ()
+    files = layout_options.reading(
+        layout_options.LayoutArguments(
+            layout=layout,
+            empty_as_null=empty_as_null,
+            instance=instance,
+            prefer=prefer,
+            leave_out=leave_out,
+            index=index,
+        )
     )
     if files is not None:
-        refuse_with(
+        layout_options.refuse_with(
             {
                 "--generation": generation,
                 "--sample": sample,
@@ -146,7 +135,7 @@ def verify(
                 "--pair": pair,
             }
         )
-        place, settings, _, _ = backup(context, config, overrides, root=root, pair=PAIR)
+        place, settings, _, _ = backup_place.backup(context, config, overrides, root=root, pair=PAIR)
         address = StoreAddress(root=place, settings=settings, connector=files)
         if not verify_files(address, names or None, master, output_, index=index):
             raise typer.Exit(ExitCode.UNHEALTHY)
@@ -162,39 +151,41 @@ def verify(
         heads=bool(expect_head) or expect_head_from_topic,
         yes=yes and not repair,
     )
-    alone = not (against_topic or expect_head_from_topic or repair)
-    unless = "what the store alone answers"
-    loaded = configured(context, config, overrides, root=root, pair=pair, alone=alone, unless=unless)
+    unless = "what the store alone answers" if against_topic or expect_head_from_topic or repair else None
+    loaded = backup_place.configured(context, config, overrides, root=root, pair=pair, unless=unless)
     settings = store_settings(loaded)
     if require_signature:
         if not settings.trusted:
             raise ConfigError("--require-signature: nobody is trusted", remedy="set signing.trusted to public keys")
         settings = replace(settings, require_signatures=True)
-    heads = expected(expect_head) + (_published(loaded) if expect_head_from_topic else ())
+    heads = backup_place.expected(expect_head) + (_published(loaded) if expect_head_from_topic else ())
     address = StoreAddress(root=loaded.store.root, settings=settings)
     output.note(f"verifying pair {loaded.pair} in {loaded.store.root} on {master}")
     began = time.monotonic()
     require_pair(address, loaded.pair)
-    known = _known(address, loaded.pair)
+    request = VerifyRequest(
+        address=address,
+        pair=loaded.pair,
+        generation=generation,
+        sampling=sampling,
+        known=_known(address, loaded.pair),
+        heads=heads,
+    )
     keys = against_topic or numbers is not None
     try:
         with session(master, name=f"tandem verify {loaded.pair}") as spark:
             if keys:
                 found = _compare(spark, address, loaded, numbers=numbers, topics=names or None)
             else:
-                found = _read(
-                    spark, address, loaded.pair, generation=generation, sampling=sampling, known=known, heads=heads
-                )
+                found = _read(spark, request)
     except TandemError as error:
-        what = "the latest record of each key" if keys else _what(generation, sampling)
+        what = "the latest record of each key" if keys else _what(request)
         _keep_failed(address, loaded.pair, what, error, time.monotonic() - began)
         raise
     seconds = round(time.monotonic() - began, 1)
     keep_outcome(address.open(), partial(_outcome, found, loaded.pair, seconds))
     repaired = _repair(loaded, found, yes=yes) if repair else None
-    body = {"pair": loaded.pair, "root": loaded.store.root, "clean": found.clean, "seconds": seconds, **found.body}
-    if repaired is not None:
-        body["repair"] = repaired
+    body = replace(found.result, seconds=seconds, repair=repaired)
     output.show(kind="Verify", body=body, output=output_, tables=found.tables(seconds, repaired))
     if not found.clean:
         raise typer.Exit(ExitCode.REFUSED if repair and found.lost else ExitCode.UNHEALTHY)
@@ -258,7 +249,6 @@ class _Found:
     """
 
     result: Result | Compared
-    body: Mapping[str, object]
     what: str
     scope: Scope
     hurt: tuple[int, ...]
@@ -270,7 +260,7 @@ class _Found:
     def clean(self) -> bool:
         return self.result.clean
 
-    def tables(self, seconds: float, repaired: Mapping[str, object] | None) -> Iterable[Table | str]:
+    def tables(self, seconds: float, repaired: Repair | None) -> Iterable[Table | str]:
         from tandem.controller.cli.maintain.verify_view import compared_tables, verified_tables  # noqa: PLC0415 - when it runs
         from tandem.spark_jobs.verify.compare_keys import Compared  # noqa: PLC0415 - likewise
 
@@ -279,56 +269,33 @@ class _Found:
         else:
             yield from verified_tables(self.result, seconds)
         if repaired is not None:
-            yield f"repair: {repaired['message']}"
+            yield f"repair: {repaired.message}"
 
 
-def _read(
-    spark: SparkSession,
-    address: StoreAddress,
-    pair: str,
-    *,
-    generation: int | None,
-    sampling: Sampling | None,
-    known: Mapping[int, int],
-    heads: Sequence[Head],
-) -> _Found:
+def _read(spark: SparkSession, request: VerifyRequest) -> _Found:
     from tandem.backup_avro.documents.outcome import Scope  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.verify.verify_objects import verify as run  # noqa: PLC0415 - likewise
 
-    result = run(
-        spark,
-        address,
-        pair,
-        generation=generation,
-        sampling=sampling,
-        known=known,
-        heads=heads,
-        tell=_tell,
-    )
+    result = run(spark, request, tell=_tell)
     complete = [one.generation for one in result.generations if one.state in {"complete", "sealed"}]
     newest = max(complete, default=0)
     hurt = sorted({finding.generation for finding in result.findings})
     mends = any(number >= newest for number in hurt)
-    whole, part = (Scope.ALL, Scope.SAMPLE) if generation is None else (Scope.GENERATION, Scope.PART)
+    whole, part = (Scope.ALL, Scope.SAMPLE) if request.generation is None else (Scope.GENERATION, Scope.PART)
     return _Found(
         result=result,
-        scope=whole if sampling is None else part,
+        scope=whole if request.sampling is None else part,
         hurt=tuple(hurt),
-        what=_what(generation, sampling),
+        what=_what(request),
         mends=mends,
         why=f"the mismatches are in generation {', '.join(map(str, hurt))}; the newest complete one, {newest}, which a "
         "restore uses, has none, and the older one goes with its turn",
-        body={
-            "generations": result.generations,
-            "skipped": result.skipped,
-            "sample": result.sampled,
-            "findings": result.findings,
-        },
     )
 
 
-def _what(generation: int | None, sampling: Sampling | None) -> str:
-    what = "all chains and objects" if generation is None else f"generation {generation}"
+def _what(request: VerifyRequest) -> str:
+    what = "all chains and objects" if request.generation is None else f"generation {request.generation}"
+    sampling = request.sampling
     return what if sampling is None else f"{what}, of the objects a sample of {sampling.percent:g}%"
 
 
@@ -341,7 +308,7 @@ def _compare(
     topics: Sequence[str] | None,
 ) -> _Found:
     from tandem.backup_avro.documents.outcome import Scope  # noqa: PLC0415 - when the command runs
-    from tandem.controller.cli.maintain.verify_view import compared_body, only_copy, totals  # noqa: PLC0415 - likewise
+    from tandem.controller.cli.maintain.verify_view import only_copy  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.kafka_cluster import Cluster  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.verify.compare_keys import against_generation, against_topic  # noqa: PLC0415 - likewise
 
@@ -349,11 +316,11 @@ def _compare(
         cluster = Cluster(props=dict(loaded.kafka.reveal()), batch_limit=loaded.memory.largest_batch)
         result = against_topic(spark, address, loaded.pair, cluster, topics=topics, tell=_tell_partitions)
         what = f"the latest record of each key of {', '.join(topics) if topics else 'all topics'}, against the topics"
-        mends = any(kind != "returned" for kind in totals(result))
+        mends = any(kind != "returned" for kind in result.counts)
     else:
         result = against_generation(spark, address, loaded.pair, numbers, tell=_tell_partitions)
         what = f"the latest record of each key, {result.against}"
-        mends = bool(totals(result))
+        mends = bool(result.counts)
     why = "what was found is in the topics themselves, or could not be read: reading them again does not mend it"
     if result.lost:
         mends, why = False, only_copy(result)
@@ -365,7 +332,6 @@ def _compare(
         mends=mends,
         why=why,
         lost=result.lost,
-        body=compared_body(result),
     )
 
 
@@ -390,7 +356,7 @@ def _outcome(found: _Found, pair: str, seconds: float, at: int) -> Outcome:
     result = found.result
     if isinstance(result, Compared):
         count = sum(sum(one.counts.values()) + (one.error is not None) for one in result.partitions)
-        records, size, generations = sum(one.first_records for one in result.partitions), 0, {}
+        records, size, generations = sum(one.records[0] for one in result.partitions), 0, {}
     else:
         count = len(result.findings)
         records = sum(one.records for one in result.generations)
@@ -453,31 +419,32 @@ def _known(address: StoreAddress, pair: str) -> Mapping[int, int]:
     return found
 
 
-def _repair(loaded: Config, found: _Found, *, yes: bool) -> dict[str, object]:
+def _repair(loaded: Config, found: _Found, *, yes: bool) -> Repair:
     """Ask for a new generation where that helps; return what was done. What it can't do is said, nothing is deleted."""
     from tandem.controller.cli.handover.failover import ask_for_a_new_one  # noqa: PLC0415 - loaded when the command runs
     from tandem.controller.status.outside_view import store_for_looking  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.verify.verify_plan import Repair  # noqa: PLC0415 - likewise
 
     if found.clean:
-        return {"asked": False, "message": "nothing is to be repaired"}
+        return Repair(asked=False, message="nothing is to be repaired")
     if not found.mends:
-        return {"asked": False, "message": f"nothing was asked for: {found.why}"}
+        return Repair(asked=False, message=f"nothing was asked for: {found.why}")
     store = store_for_looking(loaded)
     try:
         message = ask_for_a_new_one(loaded, store, reason="verify --repair found mismatches", yes=yes)
     except TandemError as error:
         output.fail(str(error.args[0]) if error.args else type(error).__name__, remedy=error.remedy)
-        return {"asked": False, "message": f"nothing was asked for: {error}"}
+        return Repair(asked=False, message=f"nothing was asked for: {error}")
     finally:
         store.close()
-    return {
-        "asked": True,
-        "requestId": message.request_id,
-        "generation": message.generation,
-        "target": message.target,
-        "message": (
+    return Repair(
+        asked=True,
+        request_id=message.request_id,
+        generation=message.generation,
+        target=message.target,
+        message=(
             f"{message.target} was asked to build generation {message.generation} from the topics; `tandem status` "
             "shows how it goes. It takes the topics as they are: what only the backup has, such as a deleted topic or "
             "the states of the past, does not come back by it. Nothing was deleted"
         ),
-    }
+    )

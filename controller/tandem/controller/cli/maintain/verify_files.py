@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,26 +41,12 @@ def verify_files(
             reader.run = partial(in_spark, spark)
             result = connector_verify.verify(address, reader, topics=topics)
     seconds = time.monotonic() - began
-    output.show(
-        kind="Verify",
-        body={
-            "layout": "connector",
-            "root": address.root,
-            "clean": result.clean,
-            "seconds": round(seconds, 1),
-            "copies": result.copies,
-            "choices": result.choices,
-            "findings": result.findings,
-            "notes": result.notes,
-            "notProven": connector_verify.NOT_PROVEN,
-        },
-        output=form,
-        tables=_tables(result, connector_verify.NOT_PROVEN, seconds),
-    )
+    body = replace(result, seconds=round(seconds, 1))
+    output.show(kind="Verify", body=body, output=form, tables=_tables(result, seconds))
     return result.clean
 
 
-def _tables(result: Result, not_proven: Sequence[str], seconds: float) -> Iterator[Table | str]:
+def _tables(result: Result, seconds: float) -> Iterator[Table | str]:
     figures = ("partitions", "files", "bytes", "records", "tombstones", "empty values", "empty keys", "in two files")
     yield Table(
         columns=("topic", "copy", *figures),
@@ -73,7 +60,7 @@ def _tables(result: Result, not_proven: Sequence[str], seconds: float) -> Iterat
         if one.lone
     ]
     yield "\n".join([*notes, *result.notes])
-    yield "\n".join(["what can't be proven:", *(f"  {text}" for text in not_proven)])
+    yield "\n".join(["what can't be proven:", *(f"  {text}" for text in result.not_proven)])
     if result.clean:
         yield f"clean: every record could be read and lies where it belongs ({output.duration(seconds)})"
         return

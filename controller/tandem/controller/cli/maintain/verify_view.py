@@ -26,12 +26,12 @@ def verified_tables(result: Result, seconds: float) -> Iterator[Table | str]:
     )
     notes = [line for found in result.generations for line in _notes(found)]
     notes += [f"generation {number} was skipped: {why}" for number, why in result.skipped.items()]
-    if result.sampled is not None:
-        notes.append(_sampled(result.sampled))
+    if result.sample is not None:
+        notes.append(_sampled(result.sample))
     if notes:
         yield "\n".join(notes)
     if result.clean:
-        what = "everything" if result.sampled is None else "what was read"
+        what = "everything" if result.sample is None else "what was read"
         yield f"clean: {what} is as the chains say ({output.duration(seconds)})"
         return
     yield Table(
@@ -89,47 +89,10 @@ def _some(names: tuple[str, ...]) -> str:
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
-def compared_body(result: Compared) -> dict[str, object]:
-    """Return the document of a comparison."""
-    return {
-        "against": result.against,
-        "generation": result.generation,
-        "counts": totals(result),
-        "partitions": [
-            {
-                "topic": one.topic,
-                "partition": one.partition,
-                "start": one.start,
-                "cut": one.cut,
-                "records": [one.first_records, one.second_records],
-                "keys": one.keys,
-                "counts": {kind.value: count for kind, count in one.counts.items()},
-                "explained": one.explained,
-                "notJudged": one.not_judged,
-                "error": one.error,
-                "seconds": round(one.seconds, 3),
-            }
-            for one in result.partitions
-        ],
-        "notCompared": result.not_compared,
-        "warnings": result.warnings,
-        "findings": result.findings,
-    }
-
-
-def totals(result: Compared) -> dict[str, int]:
-    """Return how many findings there are of each kind."""
-    found: dict[str, int] = {}
-    for one in result.partitions:
-        for kind, count in one.counts.items():
-            found[kind.value] = found.get(kind.value, 0) + count
-    return found
-
-
 def compared_tables(result: Compared, seconds: float) -> Iterator[Table | str]:
     """Show a comparison: at most fifty findings, and all counts."""
     parts = result.partitions
-    keys, records = sum(one.keys for one in parts), sum(one.first_records + one.second_records for one in parts)
+    keys, records = sum(one.keys for one in parts), sum(sum(one.records) for one in parts)
     yield (
         f"compared with the {result.against}: {len(parts)} partitions, {keys:,} keys, {records:,} records of both sides"
         if result.against == "topic"
@@ -151,7 +114,7 @@ def compared_tables(result: Compared, seconds: float) -> Iterator[Table | str]:
     errors = [f"{one.topic}-{one.partition} could not be compared: {one.error}" for one in parts if one.error]
     if errors:
         yield "\n".join([*errors[:_SHOWN], *([f"… and {len(errors) - _SHOWN} more"] if len(errors) > _SHOWN else [])])
-    counts = totals(result)
+    counts = result.counts
     if not counts:
         return
     findings = result.findings

@@ -83,14 +83,13 @@ def configured(
     *,
     root: str | None,
     pair: str | None,
-    alone: bool,
-    unless: str,
+    unless: str | None,
 ) -> Config:
-    """Return the configuration for a command that asks the brokers too, unless the store `alone` is asked.
+    """Return the configuration for a command that asks the brokers too; `unless` says with which options it does not.
 
-    `unless` says how to do that. Raises ConfigError, also for `root` and `pair`: they say nothing of the brokers.
+    None: the store alone is asked. Raises ConfigError, also for `root` and `pair`: they say nothing of the brokers.
     """
-    if alone:
+    if unless is None:
         return of_store(context, config, overrides, root=root, pair=pair)
     if root is not None or pair is not None:
         raise ConfigError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -59,36 +60,40 @@ IndexOption = Annotated[
 ]
 
 
-def reading(
-    layout: Layout,
-    *,
-    empty_as_null: bool,
-    instance: Sequence[str] | None,
-    prefer: Prefer | None,
-    leave_out: Sequence[str] | None,
-    pair: str | None = None,
-    index: Path | None = None,
-) -> Reading | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutArguments:
+    """The options above, as they were given."""
+
+    layout: Layout
+    empty_as_null: bool = False
+    instance: Sequence[str] | None = None
+    prefer: Prefer | None = None
+    leave_out: Sequence[str] | None = None
+    pair: str | None = None
+    index: Path | None = None
+
+
+def reading(given: LayoutArguments) -> Reading | None:
     """Return how the connector's files are read, None for Tandem's. ConfigError for options that make no sense."""
     from tandem.spark_jobs.datasource.options import reading_of  # noqa: PLC0415 - loaded when the command runs, not for --help
 
-    if layout is Layout.CONNECTOR:
-        if pair is not None:
+    if given.layout is Layout.CONNECTOR:
+        if given.pair is not None:
             raise ConfigError("--pair goes without --layout connector", remedy="a connector's files are of no pair")
         return reading_of(
-            empty_as_null=empty_as_null,
-            instances=instance or (),
-            prefer=prefer,
-            left_out=leave_out or (),
+            empty_as_null=given.empty_as_null,
+            instances=given.instance or (),
+            prefer=given.prefer,
+            left_out=given.leave_out or (),
             place="--",
         )
     refuse_without(
         {
-            "--empty-as-null": empty_as_null,
-            "--instance": instance,
-            "--prefer": prefer,
-            "--leave-out": leave_out,
-            "--index": index,
+            "--empty-as-null": given.empty_as_null,
+            "--instance": given.instance,
+            "--prefer": given.prefer,
+            "--leave-out": given.leave_out,
+            "--index": given.index,
         }
     )
     return None

@@ -15,13 +15,15 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum, StrEnum
+from enum import Enum, IntEnum, StrEnum
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 from uuid import UUID
 
 import typer
 
+from tandem.backup_avro.chain.integers import FIRST_MOMENT, LAST_MOMENT
+from tandem.backup_avro.json_fields import json_fields
 from tandem.sink.process import log
 from tandem.sink.process.log import printable
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 SCHEMA_VERSION: Final = 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = {"s": "Seconds", "ms": "Milliseconds"}
 _FOLDED: Final = 24
 """Least width that a column of text is folded to."""
@@ -68,12 +71,12 @@ class Verdict:
 def show(
     *,
     kind: str,
-    body: Mapping[str, object],
+    body: DataclassInstance | Mapping[str, object],
     output: OutputFormat,
     tables: Iterable[Table | Verdict | str],
     stream: bool = False,
 ) -> None:
-    """Print a command's result: `body` as a document of `kind`, or `tables` (and lines of text) for people.
+    """Print a command's result: `body`, a dataclass, as a document of `kind`, or `tables` and lines for people.
 
     With `stream` each call prints one of many: one JSON document per line, YAML documents apart by `---`.
     """
@@ -98,14 +101,10 @@ def show(
                         _table(table)
 
 
-def document(kind: str, body: Mapping[str, object]) -> object:
+def document(kind: str, body: DataclassInstance | Mapping[str, object]) -> dict[str, Any]:
     """Return a document of `kind` as JSON and YAML have it."""
-    return plain({"schemaVersion": SCHEMA_VERSION, "kind": kind} | {camel(key): value for key, value in body.items()})
-
-
-def fields(value: DataclassInstance) -> dict[str, object]:
-    """Return the fields of a dataclass by name, as the body of a document."""
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    found = {camel(key): plain(value) for key, value in body.items()} if isinstance(body, Mapping) else plain(body)
+    return {"schemaVersion": SCHEMA_VERSION, "kind": kind, **found}
 
 
 def clear() -> None:
@@ -141,14 +140,17 @@ def camel(name: str) -> str:
     return first + "".join(_UNITS.get(word, word.capitalize()) for word in others)
 
 
-def plain(value: object) -> object:
+def plain(value: object) -> Any:  # noqa: ANN401 - JSON
     """Return `value` as JSON has it: times in UTC with Z, durations in seconds, enums by value, tuples as lists.
 
-    Fields of dataclasses get names in camelCase; keys of mappings are data, and stay.
+    Numbered enums go by name. Dataclasses are as `json_fields` says, with names in camelCase; keys of mappings are
+    data, and stay.
 
     Raises TypeError for what has no form of its own, such as bytes.
     """
     match value:
+        case IntEnum():
+            return value.name
         case Enum():
             return plain(value.value)
         case None | bool() | int() | float() | str():
@@ -166,9 +168,19 @@ def plain(value: object) -> object:
         case set() | frozenset():
             return sorted(str(plain(item)) for item in value)
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {camel(name): plain(inner) for name, inner in fields(value).items()}
+            members = [(field, getattr(value, field.name)) for field in json_fields(type(value))]
+            return {
+                camel(field.name): plain(moment(inner) if field.time_ms and inner is not None else inner)
+                for field, inner in members
+                if not (field.optional and inner is None)
+            }
         case _:
             raise TypeError(f"no form in JSON for {type(value).__name__}")
+
+
+def moment(at: int) -> datetime:
+    """Return ms since the epoch as a time in UTC; the last there is for an interval that goes beyond it."""
+    return _EPOCH + timedelta(milliseconds=min(max(at, FIRST_MOMENT), LAST_MOMENT))
 
 
 def duration(span: timedelta | float) -> str:

@@ -1,39 +1,35 @@
-"""JSON Schemas of what `-o json` prints and of what instances serve, made from the types of `documents`.
+"""JSON Schemas of what `-o json` prints and of what instances serve, made from the dataclasses in `documents`.
 
 `python -m tandem.controller.cli.output.schemas` writes them to docs/schemas, one file per command or path.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
 import json
+import operator
 import re
+import typing
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import Enum, IntEnum
 from pathlib import Path
+from types import NoneType, UnionType
 from typing import Any, Final
 
+import typing_extensions
 from pydantic import TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import core_schema
 
+from tandem.backup_avro.json_fields import JsonField, json_fields
 from tandem.controller.cli.output.documents import DOCUMENTS, SERVED
 from tandem.controller.cli.output.output import SCHEMA_VERSION, camel
 
 FOLDER: Final = Path(__file__).parents[5] / "docs" / "schemas"
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_UNIONS: Final = (typing.Union, UnionType)
 _FIELD: Final = re.compile(r"`([a-z]+(?:_[a-z]+)+)`")
-_NOISE: Final = frozenset({"title", "default"})
-
-
-class _Printed(GenerateJsonSchema):
-    """Describes what `output.plain` makes of a value: every field of a dataclass is there, whatever its default."""
-
-    def field_is_required(
-        self,
-        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
-        total: bool,
-    ) -> bool:
-        """Return whether a document always has a field: all but what a TypedDict calls NotRequired."""
-        return field["type"] == "dataclass-field" or super().field_is_required(field, total)
 
 
 def schemas() -> dict[str, dict[str, Any]]:
@@ -48,51 +44,85 @@ def schema(command: str) -> dict[str, Any]:
     return _schema(f"tandem {command} -o json", DOCUMENTS[command])
 
 
-def _schema(title: str, documents: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    definitions: dict[str, Any] = {}
-    forms = [_document(kind, printed, definitions) for kind, printed in documents]
+def _schema(title: str, documents: Sequence[tuple[str, type]]) -> dict[str, Any]:
+    shared = _Definitions()
+    forms = [_document(kind, shared.describe(printed)) for kind, printed in documents]
     found: dict[str, Any] = {
         "$schema": _DIALECT,
         "title": title,
         **(forms[0] if len(forms) == 1 else {"anyOf": forms}),
     }
-    if definitions:
-        found["$defs"] = dict(sorted(definitions.items()))
+    if shared.found:
+        found["$defs"] = dict(sorted(shared.found.items()))
     return found
 
 
-def _document(kind: str, printed: Any, definitions: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - any type
-    made = _renamed(TypeAdapter(printed).json_schema(mode="serialization", schema_generator=_Printed))
-    for name, definition in made.pop("$defs", {}).items():
-        if definitions.setdefault(name, definition) != definition:
-            raise ValueError(f"two types of {kind} documents have the name {name}")
+def _document(kind: str, made: dict[str, Any]) -> dict[str, Any]:
     head = {"schemaVersion": {"const": SCHEMA_VERSION}, "kind": {"const": kind}}
-    made["properties"] = head | made["properties"]
-    made["required"] = [*head, *made.get("required", [])]
-    return made
+    return made | {"properties": head | made["properties"], "required": [*head, *made["required"]]}
 
 
-def _renamed(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema with the names that documents have. What a mapping's keys are is data, and stays."""
-    found: dict[str, Any] = {}
-    for name, value in schema.items():
-        if name == "properties":
-            found[name] = {camel(field): _renamed(inner) for field, inner in value.items()}
-        elif name == "required":
-            found[name] = [camel(field) for field in value]
-        elif name == "$defs":
-            found[name] = {definition: _renamed(inner) for definition, inner in value.items()}
-        elif name == "description":
-            found[name] = _FIELD.sub(lambda match: f"`{camel(match[1])}`", value)
-        elif name not in _NOISE:
-            found[name] = _walked(value)
-    return found
+class _Definitions:
+    """Describes types as `output.plain` prints their values; types with a name are shared, and described once."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {}
+        self._types: dict[str, type] = {}
+
+    def describe(self, kind: Any) -> dict[str, Any]:  # noqa: ANN401 - any type
+        """Return the schema of a type with a name: a dataclass, a TypedDict or an enumeration."""
+        about = {"description": _FIELD.sub(lambda match: f"`{camel(match[1])}`", inspect.cleandoc(kind.__doc__))}
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            numbers = issubclass(kind, IntEnum)
+            return about | {"enum": [one.name if numbers else one.value for one in kind], "type": "string"}
+        hints = typing_extensions.get_type_hints(kind)
+        if typing_extensions.is_typeddict(kind):
+            members = [(name, self._type(hints[name]), name in kind.__required_keys__) for name in hints]
+        else:
+            members = [
+                (camel(field.name), self._type(_hint(field, hints)), not field.optional) for field in json_fields(kind)
+            ]
+        required = [name for name, _, always in members if always]
+        return about | {
+            "properties": {name: inner for name, inner, _ in members},
+            **({"required": required} if required else {}),
+            "type": "object",
+        }
+
+    def _type(self, hint: Any) -> dict[str, Any]:  # noqa: ANN401 - any type
+        origin, inner = typing.get_origin(hint), typing.get_args(hint)
+        if origin in _UNIONS:
+            return {"anyOf": [self._type(one) for one in inner]}
+        if origin in {tuple, list, Sequence}:
+            return {"items": self._type(inner[0]), "type": "array"}
+        if origin in {dict, Mapping}:
+            values = self._type(inner[1])
+            return {"additionalProperties": values or True, "type": "object"}
+        if dataclasses.is_dataclass(hint) or typing_extensions.is_typeddict(hint) or _is_enum(hint):
+            return self._reference(hint)
+        leaf: dict[str, Any] = TypeAdapter(str if hint is Path else hint).json_schema(mode="serialization")
+        return leaf
+
+    def _reference(self, kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a type
+        name = kind.__name__
+        if self._types.setdefault(name, kind) is not kind:
+            raise ValueError(f"{self._types[name]} and {kind} have one name")
+        if name not in self.found:
+            self.found[name] = {}  # it may hold itself
+            self.found[name] = self.describe(kind)
+        return {"$ref": f"#/$defs/{name}"}
 
 
-def _walked(value: Any) -> Any:  # noqa: ANN401 - JSON
-    if isinstance(value, dict):
-        return _renamed(value)
-    return [_walked(item) for item in value] if isinstance(value, list) else value
+def _hint(field: JsonField, hints: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any type
+    """Return the type of what is printed."""
+    hint = hints[field.name] if field.read is None else typing.get_type_hints(field.read)["return"]
+    inner = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
+    there = [one for one in inner if not (field.optional and one is NoneType)]
+    return functools.reduce(operator.or_, [datetime if field.time_ms and one is int else one for one in there])
+
+
+def _is_enum(hint: Any) -> bool:  # noqa: ANN401 - any type
+    return isinstance(hint, type) and issubclass(hint, Enum)
 
 
 def text(schema: Mapping[str, Any]) -> str:

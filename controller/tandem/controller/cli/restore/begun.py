@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,6 +21,49 @@ if TYPE_CHECKING:
     from tandem.spark_jobs.restore.abandon import Abandoned
     from tandem.spark_jobs.restore.lease.progress import PlanState, Progress
     from tandem.spark_jobs.restore.prepare.target_cluster import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunRestore:
+    """A restore that a cluster knows of. `records`: those that are there, None once it ended, or if it is not known."""
+
+    restore: str
+    state: Literal["begun", "loading", "verified", "finished", "abandoned"]
+    at: str
+    generation: int | None
+    targets: Sequence[str]
+    appends: bool
+    records: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restores:
+    """`tandem restore list`. `damaged`: record of `_tandem_restore_progress` -> why it can't be read."""
+
+    restores: Sequence[BegunRestore]
+    damaged: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedSetting:
+    """A setting that the cluster refuses to set as `wanted`; None: to drop from the topic."""
+
+    topic: str
+    setting: str
+    wanted: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreAbandoned:
+    """`tandem restore abandon`. `stay`: topics that are left as they were loaded; `gone`: that are not there."""
+
+    restore: str
+    records: int
+    put_back: Sequence[str]
+    stay: Sequence[str]
+    gone: Sequence[str]
+    refused: Sequence[RefusedSetting]
 
 
 def list_(
@@ -40,7 +84,7 @@ def list_(
     found = target.progress(settled=False, strict=False)
     states = sorted(found.plans.values(), key=lambda state: (state.at, state.plan))
     restores = [_document(state, found) for state in states]
-    body = {"restores": restores, "damaged": found.damaged}
+    body = Restores(restores=restores, damaged=found.damaged)
     output.show(kind="Restores", body=body, output=output_, tables=_list_tables(restores, damaged=bool(found.damaged)))
     for why in found.damaged.values():
         output.warn(f"what is known of a restore can't be read: {why}")
@@ -66,18 +110,18 @@ def abandon(
 
     target = _target(context, config, overrides, target_servers, target_config)
     done = job.abandon(target, plan, output.note)
-    body = {
-        "restore": _short(done.state),
-        "records": done.records,
-        "putBack": list(done.put_back),
-        "stay": list(done.stay),
-        "gone": list(done.gone),
-        "refused": [
-            {"topic": name, "setting": key, "wanted": done.own[name].get(key), "reason": why}
+    body = RestoreAbandoned(
+        restore=_short(done.state),
+        records=done.records,
+        put_back=done.put_back,
+        stay=done.stay,
+        gone=done.gone,
+        refused=[
+            RefusedSetting(topic=name, setting=key, wanted=done.own[name].get(key), reason=why)
             for name, refused in sorted(done.refused.items())
             for key, why in sorted(refused.items())
         ],
-    }
+    )
     output.show(kind="RestoreAbandoned", body=body, output=output_, tables=["\n".join(_abandoned_lines(done))])
     if done.refused:
         raise typer.Exit(ExitCode.UNHEALTHY)
@@ -115,20 +159,20 @@ def _short(state: PlanState) -> str:
     return short(state.plan)
 
 
-def _document(state: PlanState, found: Progress) -> dict[str, Any]:
+def _document(state: PlanState, found: Progress) -> BegunRestore:
     counted = state.unfinished and not any(key.startswith(f"{state.plan}/") for key in found.damaged)
-    return {
-        "restore": _short(state),
-        "state": state.state.value,
-        "at": iso(state.at),
-        "generation": state.generation or None,
-        "targets": sorted(state.targets),
-        "appends": bool(state.before),
-        "records": sum(item.records for item in found.of_plan(state.plan)) if counted else None,
-    }
+    return BegunRestore(
+        restore=_short(state),
+        state=state.state.value,
+        at=iso(state.at),
+        generation=state.generation or None,
+        targets=sorted(state.targets),
+        appends=bool(state.before),
+        records=sum(item.records for item in found.of_plan(state.plan)) if counted else None,
+    )
 
 
-def _list_tables(restores: Sequence[Mapping[str, Any]], *, damaged: bool) -> Iterator[Table | str]:
+def _list_tables(restores: Sequence[BegunRestore], *, damaged: bool) -> Iterator[Table | str]:
     if not restores:
         if not damaged:
             yield "no restore has come to this cluster"
@@ -137,12 +181,12 @@ def _list_tables(restores: Sequence[Mapping[str, Any]], *, damaged: bool) -> Ite
         columns=("restore", "state", "at", "generation", "targets", "records"),
         rows=[
             (
-                item["restore"],
-                item["state"],
-                item["at"],
-                "-" if item["generation"] is None else item["generation"],
-                ", ".join(item["targets"]) + (" (appended)" if item["appends"] else ""),
-                "-" if item["records"] is None else item["records"],
+                item.restore,
+                item.state,
+                item.at,
+                "-" if item.generation is None else item.generation,
+                ", ".join(item.targets) + (" (appended)" if item.appends else ""),
+                "-" if item.records is None else item.records,
             )
             for item in restores
         ],

@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,6 +34,46 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _SHOWN = 50
 _NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillTopic:
+    """A topic and the scratch topic that it was restored into."""
+
+    source: str
+    target: str
+    records: int
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillMismatch:
+    """Where a scratch topic was not what the backup is."""
+
+    target: str
+    partition: int
+    records: int
+    expected_records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillDocument:
+    """`tandem drill`."""
+
+    pair: str
+    generation: int
+    seq: int
+    at: str | None
+    clean: bool
+    records: int
+    bytes: int
+    seconds: float
+    phases: Mapping[str, float]
+    topics: Sequence[DrillTopic]
+    mismatches: Sequence[DrillMismatch]
+    deleted: Sequence[str]
+    left: Mapping[str, str]
+    warnings: Sequence[str]
 
 
 @app.command(
@@ -69,6 +110,7 @@ def drill(
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore import drill as job  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.job import RestoreRequest  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.plan.options import Options  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.prepare.target_cluster import Target  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
@@ -106,7 +148,8 @@ def drill(
             f"into *{options.naming.suffix}"
         )
         with session(master, name=f"tandem drill {loaded.pair}") as spark, telling() as tell:
-            done = job.drill(spark, address, reader, target, options, keep=keep, now=_now, tell=tell)
+            request = RestoreRequest(address=address, reader=reader, target=target, options=options, now=_now)
+            done = job.drill(spark, request, keep=keep, tell=tell)
     except TandemError as error:
         keep_outcome(
             reader.store,
@@ -194,33 +237,33 @@ def _failed(pair: str, plan: RestorePlan | None, options: Options, at: int, *, w
 
 def _show(pair: str, done: Drilled, form: OutputFormat) -> None:
     report = done.report
-    body = {
-        "pair": pair,
-        "generation": report.plan.generation,
-        "seq": report.plan.seq,
-        "at": report.plan.as_of,
-        "clean": done.clean,
-        "records": report.records,
-        "bytes": _size(report.plan),
-        "seconds": round(sum(done.phases.values()), 1),
-        "phases": {name: round(seconds, 3) for name, seconds in done.phases.items()},
-        "topics": [
-            {"source": topic.source, "target": topic.target, "records": topic.records, "notes": topic.notes}
+    body = DrillDocument(
+        pair=pair,
+        generation=report.plan.generation,
+        seq=report.plan.seq,
+        at=report.plan.as_of,
+        clean=done.clean,
+        records=report.records,
+        bytes=_size(report.plan),
+        seconds=round(sum(done.phases.values()), 1),
+        phases={name: round(seconds, 3) for name, seconds in done.phases.items()},
+        topics=[
+            DrillTopic(source=topic.source, target=topic.target, records=topic.records, notes=topic.notes)
             for topic in report.topics
         ],
-        "mismatches": [
-            {
-                "target": item.target,
-                "partition": item.partition,
-                "records": item.records,
-                "expectedRecords": item.expected_records,
-            }
+        mismatches=[
+            DrillMismatch(
+                target=item.target,
+                partition=item.partition,
+                records=item.records,
+                expected_records=item.expected_records,
+            )
             for item in report.mismatches
         ],
-        "deleted": done.deleted,
-        "left": done.left,
-        "warnings": report.plan.warnings(),
-    }
+        deleted=done.deleted,
+        left=done.left,
+        warnings=report.plan.warnings(),
+    )
     output.show(kind="Drill", body=body, output=form, tables=_tables(done))
 
 

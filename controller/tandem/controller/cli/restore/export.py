@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,30 +12,8 @@ import typer
 from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.documents.connector_layout import PAIR
 from tandem.backup_avro.errors import ConfigError
-from tandem.controller.cli.options.backup_place import (
-    AtOption,
-    CheckpointOption,
-    GenerationOption,
-    PairOption,
-    RootOption,
-    TopicsOption,
-    backup,
-    chosen,
-)
+from tandem.controller.cli.options import backup_place, layout_options
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
-from tandem.controller.cli.options.layout_options import (
-    EmptyAsNullOption,
-    IndexOption,
-    InstanceOption,
-    Layout,
-    LayoutOption,
-    LeaveOutOption,
-    PreferOption,
-    files_below,
-    reading,
-    refuse_with,
-    source_options,
-)
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
@@ -62,10 +42,10 @@ def export(
     to: Annotated[
         str, typer.Option("--to", metavar="PATH", help="A new folder; also a URL that this Spark can write to.")
     ],
-    topics: TopicsOption = None,
-    generation: GenerationOption = None,
-    at: AtOption = None,
-    checkpoint: CheckpointOption = None,
+    topics: backup_place.TopicsOption = None,
+    generation: backup_place.GenerationOption = None,
+    at: backup_place.AtOption = None,
+    checkpoint: backup_place.CheckpointOption = None,
     latest_per_key: Annotated[
         bool, typer.Option("--latest-per-key", help="Only the newest record of each key in each partition.")
     ] = False,
@@ -75,14 +55,14 @@ def export(
     include_source: Annotated[
         bool, typer.Option("--include-source", help="Two more columns: generation and object of each record.")
     ] = False,
-    root: RootOption = None,
-    pair: PairOption = None,
-    layout: LayoutOption = Layout.TANDEM,
-    empty_as_null: EmptyAsNullOption = False,
-    instance: InstanceOption = None,
-    prefer: PreferOption = None,
-    leave_out: LeaveOutOption = None,
-    index: IndexOption = None,
+    root: backup_place.RootOption = None,
+    pair: backup_place.PairOption = None,
+    layout: layout_options.LayoutOption = layout_options.Layout.TANDEM,
+    empty_as_null: layout_options.EmptyAsNullOption = False,
+    instance: layout_options.InstanceOption = None,
+    prefer: layout_options.PreferOption = None,
+    leave_out: layout_options.LeaveOutOption = None,
+    index: layout_options.IndexOption = None,
     master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -98,19 +78,21 @@ def export(
 
     if form not in _FORMATS:
         raise ConfigError(f"--format {form!r} is neither {' nor '.join(_FORMATS)}", remedy="give one of them")
-    names = chosen("--topics", topics) or ()
-    files = reading(
-        layout,
-        empty_as_null=empty_as_null,
-        instance=instance,
-        prefer=prefer,
-        leave_out=leave_out,
-        pair=pair,
-        index=index,
+    names = backup_place.chosen("--topics", topics) or ()
+    files = layout_options.reading(
+        layout_options.LayoutArguments(
+            layout=layout,
+            empty_as_null=empty_as_null,
+            instance=instance,
+            prefer=prefer,
+            leave_out=leave_out,
+            pair=pair,
+            index=index,
+        )
     )
     if files is not None:
-        refuse_with({"--generation": generation, "--at": at, "--checkpoint": checkpoint})
-    place, settings, name, _ = backup(context, config, overrides, root=root, pair=PAIR if files else pair)
+        layout_options.refuse_with({"--generation": generation, "--at": at, "--checkpoint": checkpoint})
+    place, settings, name, _ = backup_place.backup(context, config, overrides, root=root, pair=PAIR if files else pair)
     address = StoreAddress(root=place, settings=settings, connector=files)
     given = {
         "root": place,
@@ -123,48 +105,62 @@ def export(
     }
     options = {key: str(value) for key, value in given.items() if value is not None} | store_options(settings)
     if files is not None:
-        options |= source_options(files, index)
+        options |= layout_options.source_options(files, index)
     target = job.place(to)
     if files is None:
         require_pair(address, name)
     else:
-        output.note(f"reading {files_below(address)}")
+        output.note(f"reading {layout_options.files_below(address)}")
     planned = job.prepare(options)
     for warning in planned.found.doubts(planned.selection):
         output.warn(warning)
     if target.startswith("file:") and not is_local(master):
         output.warn(f"{target} is written by Spark's executors, each on its own machine unless all share it")
-    what = files_below(address) if files else f"pair {name} from {planned.selection.what}"
+    what = layout_options.files_below(address) if files else f"pair {name} from {planned.selection.what}"
     output.note(f"exporting {what} to {target}")
     began = time.monotonic()
     with session(master, name=f"tandem export {name}") as spark:
-        report = job.export(
-            spark,
-            planned,
+        request = job.ExportRequest(
+            planned=planned,
             form=job.Format(form),
             to=target,
             latest=latest_per_key,
             tombstones=not no_tombstones,
-            tell=lambda done, of: output.note(f"{done} of {of} tasks"),
         )
+        report = job.export(spark, request, tell=lambda done, of: output.note(f"{done} of {of} tasks"))
     _show(planned, report, form, time.monotonic() - began, output_)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportDocument:
+    """`tandem export`."""
+
+    pair: str
+    generation: int
+    at: str | None
+    topics: Sequence[str]
+    format: str
+    to: str
+    records: int
+    tombstones: int
+    seconds: float
 
 
 def _show(planned: Planned, report: Report, form: str, seconds: float, output_: OutputFormat) -> None:
     past = planned.found.known(planned.selection)
     output.show(
         kind="Export",
-        body={
-            "pair": planned.options.get("pair", PAIR),
-            "generation": planned.selection.generation,
-            "at": None if past is None else iso(past.at),
-            "topics": sorted({item.topic.name for item in planned.selection.partitions}),
-            "format": form,
-            "to": report.to,
-            "records": report.records,
-            "tombstones": report.tombstones,
-            "seconds": round(seconds, 1),
-        },
+        body=ExportDocument(
+            pair=planned.options.get("pair", PAIR),
+            generation=planned.selection.generation,
+            at=None if past is None else iso(past.at),
+            topics=sorted({item.topic.name for item in planned.selection.partitions}),
+            format=form,
+            to=report.to,
+            records=report.records,
+            tombstones=report.tombstones,
+            seconds=round(seconds, 1),
+        ),
         output=output_,
         tables=[_line(report, seconds)],
     )

@@ -126,24 +126,9 @@ def _choice(names: Sequence[str] | None, rename: Sequence[str] | None, suffix: s
 
 
 def _show(planned: GroupsPlan, note: str | None, form: OutputFormat, *, executed: bool) -> None:
-    body = {
-        "restore": planned.record.id,
-        "executed": executed,
-        "before": note,
-        "offsets": [
-            {
-                "group": move.group,
-                "source": move.source,
-                "topic": move.topic,
-                "partition": move.partition,
-                "offset": move.offset,
-                "before": move.before,
-                "mayComeAgain": move.again,
-                "note": move.note,
-            }
-            for move in planned.moves
-        ],
-    }
+    from tandem.spark_jobs.restore.groups.restore_groups import RestoreGroups  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    body = RestoreGroups(restore=planned.record.id, executed=executed, before=note, offsets=planned.moves)
     output.show(kind=_KIND, body=body, output=form, tables=_tables(planned, executed=executed))
 
 
@@ -172,14 +157,8 @@ def _tables(planned: GroupsPlan, *, executed: bool) -> Iterator[Table | str]:
 
 
 def _show_rollback(record: RestoreRecord, before: Sequence[Before], form: OutputFormat) -> None:
-    body = {
-        "restore": record.id,
-        "rolledBack": True,
-        "offsets": [
-            {"group": item.group, "topic": item.topic, "partition": item.partition, "offset": item.offset}
-            for item in before
-        ],
-    }
+    from tandem.spark_jobs.restore.groups.restore_groups import RestoreGroupsRolledBack  # noqa: PLC0415 - loaded when the command runs, not for --help
+
     table = Table(
         columns=("group", "topic", "partition", "offset"),
         rows=[
@@ -188,4 +167,5 @@ def _show_rollback(record: RestoreRecord, before: Sequence[Before], form: Output
         ],
         right=frozenset({"partition", "offset"}),
     )
+    body = RestoreGroupsRolledBack(restore=record.id, offsets=before)
     output.show(kind=_KIND, body=body, output=form, tables=[table, "put back what was there before"])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +13,7 @@ from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.options.backup_place import chosen, renames
+from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.topic_config import settings_in
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.whole_file import write_whole
@@ -26,14 +25,6 @@ if TYPE_CHECKING:
     from tandem.spark_jobs.restore.plan.record_changes import Shape
 
 
-class KeyFormat(StrEnum):
-    """How keys are written in options and files."""
-
-    UTF8 = "utf8"
-    HEX = "hex"
-    BASE64 = "base64"
-
-
 class Excluded(StrEnum):
     """What becomes of records with excluded keys."""
 
@@ -41,118 +32,128 @@ class Excluded(StrEnum):
     TOMBSTONE = "tombstone"
 
 
-def options_of(
-    *,
-    topics: Sequence[str] | None,
-    to: str | None,
-    rename: Sequence[str] | None,
-    patterns: Sequence[str] | None,
-    suffix: str,
-    generation: int | None,
-    at: str | None,
-    commit: int | None,
-    checkpoint: str | None,
-    until: Sequence[str] | None,
-    shape: Shape,
-    partitions: int | None,
-    rate: str | None,
-    merge: bool,
-    append: bool,
-    keep_load_config: bool,
-    consent: bool,
-    replication_factor: int | None,
-    topic_config: Sequence[str] | None = None,
-    leaves_record: bool = True,
-    counts_known: bool = True,
-) -> Options:
-    """Return what the user chose. ConfigError for options that make no sense, alone or together.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeArguments:
+    """What the options say of changes on the way, as they were given."""
 
-    Unless `counts_known`, a number of partitions says how many a topic had, and not only how many it gets.
-    """
-    from tandem.spark_jobs.restore.plan.options import Options  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.spark_jobs.restore.plan.plan import Naming  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.state.wanted_state import Wish  # noqa: PLC0415 - likewise
-
-    if to is not None and (rename or patterns or suffix):
-        raise ConfigError("--to goes with none of --map, --map-pattern and --suffix", remedy="give one of them")
-    if partitions is not None and shape.partitioner is None and counts_known:
-        raise ConfigError(
-            "--partitions goes with --repartition", remedy="say how producers choose a partition, murmur2 or crc32"
-        )
-    if append and topic_config:
-        raise ConfigError("--topic-config goes without --append", remedy="what is appended to keeps its own config")
-    if append and keep_load_config:
-        raise ConfigError(
-            "--append goes with no --keep-load-config", remedy="topics that are added to get their own config back"
-        )
-    if append and (partitions is not None or replication_factor is not None):
-        raise ConfigError(
-            "--append goes with neither --partitions nor --replication-factor",
-            remedy="these are for new topics; add to topics that are there",
-        )
-    moment = None if at is None else parse_moment("--at", at)
-    Wish(generation=generation, at=moment, commit=commit, checkpoint=checkpoint).check("--")
-    renamed = renames("--map", rename)
-    return Options(
-        naming=Naming(only=to, renamed=renamed, patterns=tuple(map(_pattern, patterns or ())), suffix=suffix),
-        topics=chosen("--topics", topics),
-        generation=generation,
-        at=moment,
-        commit=commit,
-        checkpoint=checkpoint,
-        until=bounds(until or ()),
-        shape=shape,
-        partitions=partitions,
-        topic_config=settings_in("--topic-config", topic_config),
-        leaves_record=leaves_record,
-        bytes_per_second=None if rate is None else _rate("--rate", rate),
-        merge=merge,
-        append=append,
-        keep_load_config=keep_load_config,
-        consent=consent,
-        replication_factor=replication_factor,
-    )
+    until_timestamp: str | None = None
+    filter_timestamp: str | None = None
+    latest: bool = False
+    tombstones: bool = True
+    key: Sequence[str] | None = None
+    exclude_key: Sequence[str] | None = None
+    exclude_keys_file: Path | None = None
+    excluded: Excluded = Excluded.DROP
+    key_format: KeyFormat = KeyFormat.UTF8
+    repartition: str | None = None
 
 
-def shape_of(
-    *,
-    until_timestamp: str | None,
-    filter_timestamp: str | None,
-    latest: bool,
-    tombstones: bool,
-    key: Sequence[str] | None,
-    exclude_key: Sequence[str] | None,
-    exclude_keys_file: Path | None,
-    excluded: Excluded,
-    key_format: KeyFormat,
-    repartition: str | None,
-) -> Shape:
+def shape_of(given: ShapeArguments) -> Shape:
     """Return what is to be changed on the way. ConfigError for options that make no sense, alone or together."""
     from tandem.spark_jobs.restore.plan.record_changes import Shape  # noqa: PLC0415 - loaded when the command runs, not for --help
 
-    if not tombstones and not latest:
+    if not given.tombstones and not given.latest:
         raise ConfigError(
             "--no-tombstones goes with --latest-per-key",
             remedy="without tombstones a log with older values would bring deleted keys back",
         )
-    without = {decode_key("--exclude-key", text, key_format) for text in exclude_key or ()}
-    without.update(_keys_in(exclude_keys_file, key_format))
-    only = None if key is None else frozenset(decode_key("--key", text, key_format) for text in key)
-    if excluded is Excluded.TOMBSTONE and not without:
+    without = {decode_key("--exclude-key", text, given.key_format) for text in given.exclude_key or ()}
+    without.update(_keys_in(given.exclude_keys_file, given.key_format))
+    only = None if given.key is None else frozenset(decode_key("--key", text, given.key_format) for text in given.key)
+    if given.excluded is Excluded.TOMBSTONE and not without:
         raise ConfigError("--excluded tombstone without a key", remedy="name keys with --exclude-key")
     since = before = None
-    if filter_timestamp is not None:
-        since, before = _span(filter_timestamp)
+    if given.filter_timestamp is not None:
+        since, before = _span(given.filter_timestamp)
     return Shape(
-        partitioner=None if repartition is None else _partitioner(repartition),
+        partitioner=None if given.repartition is None else _partitioner(given.repartition),
         keys=only,
         excluded=frozenset(without),
-        as_tombstones=excluded is Excluded.TOMBSTONE,
+        as_tombstones=given.excluded is Excluded.TOMBSTONE,
         since=since,
         before=before,
-        until=None if until_timestamp is None else parse_moment("--until-timestamp", until_timestamp),
-        latest=latest,
-        tombstones=tombstones,
+        until=None if given.until_timestamp is None else parse_moment("--until-timestamp", given.until_timestamp),
+        latest=given.latest,
+        tombstones=given.tombstones,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreArguments:
+    """What the options of `tandem restore` choose, as they were given.
+
+    Unless `counts_known`, a number of partitions says how many a topic had, and not only how many it gets.
+    """
+
+    topics: Sequence[str] | None = None
+    to: str | None = None
+    rename: Sequence[str] | None = None
+    patterns: Sequence[str] | None = None
+    suffix: str = ""
+    generation: int | None = None
+    at: str | None = None
+    commit: int | None = None
+    checkpoint: str | None = None
+    until: Sequence[str] | None = None
+    shape: Shape
+    partitions: int | None = None
+    rate: str | None = None
+    merge: bool = True
+    append: bool = False
+    keep_load_config: bool = False
+    consent: bool = False
+    replication_factor: int | None = None
+    topic_config: Sequence[str] | None = None
+    leaves_record: bool = True
+    counts_known: bool = True
+
+
+def options_of(given: RestoreArguments) -> Options:
+    """Return what the user chose. ConfigError for options that make no sense, alone or together."""
+    from tandem.spark_jobs.restore.plan.options import Options  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.plan.plan import Naming  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.state.wanted_state import Wish  # noqa: PLC0415 - likewise
+
+    if given.to is not None and (given.rename or given.patterns or given.suffix):
+        raise ConfigError("--to goes with none of --map, --map-pattern and --suffix", remedy="give one of them")
+    if given.partitions is not None and given.shape.partitioner is None and given.counts_known:
+        raise ConfigError(
+            "--partitions goes with --repartition", remedy="say how producers choose a partition, murmur2 or crc32"
+        )
+    if given.append and given.topic_config:
+        raise ConfigError("--topic-config goes without --append", remedy="what is appended to keeps its own config")
+    if given.append and given.keep_load_config:
+        raise ConfigError(
+            "--append goes with no --keep-load-config", remedy="topics that are added to get their own config back"
+        )
+    if given.append and (given.partitions is not None or given.replication_factor is not None):
+        raise ConfigError(
+            "--append goes with neither --partitions nor --replication-factor",
+            remedy="these are for new topics; add to topics that are there",
+        )
+    moment = None if given.at is None else parse_moment("--at", given.at)
+    Wish(generation=given.generation, at=moment, commit=given.commit, checkpoint=given.checkpoint).check("--")
+    renamed = renames("--map", given.rename)
+    return Options(
+        naming=Naming(
+            only=given.to, renamed=renamed, patterns=tuple(map(_pattern, given.patterns or ())), suffix=given.suffix
+        ),
+        topics=chosen("--topics", given.topics),
+        generation=given.generation,
+        at=moment,
+        commit=given.commit,
+        checkpoint=given.checkpoint,
+        until=bounds(given.until or ()),
+        shape=given.shape,
+        partitions=given.partitions,
+        topic_config=settings_in("--topic-config", given.topic_config),
+        leaves_record=given.leaves_record,
+        bytes_per_second=None if given.rate is None else _rate("--rate", given.rate),
+        merge=given.merge,
+        append=given.append,
+        keep_load_config=given.keep_load_config,
+        consent=given.consent,
+        replication_factor=given.replication_factor,
     )
 
 
@@ -189,14 +190,8 @@ def write_plan(file: Path, plan: RestorePlan, options: Options) -> None:
 def decode_key(option: str, text: str, form: KeyFormat) -> bytes:
     """Return the key that an option means. ConfigError names the option, not the key: it may be a person's."""
     try:
-        match form:
-            case KeyFormat.UTF8:
-                return text.encode()
-            case KeyFormat.HEX:
-                return bytes.fromhex(text)
-            case KeyFormat.BASE64:
-                return base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error):
+        return form.decode(text)
+    except ValueError:
         raise ConfigError(f"{option}: a key is not {form.value}", remedy="see --key-format") from None
 
 

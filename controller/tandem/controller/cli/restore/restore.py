@@ -13,33 +13,9 @@ import typer
 
 from tandem.backup_avro.documents.connector_layout import PAIR
 from tandem.backup_avro.errors import ConfigError, ExitCode
-from tandem.controller.cli.options.backup_place import (
-    AtOption,
-    CheckpointOption,
-    ExpectHeadOption,
-    GenerationOption,
-    PairOption,
-    RootOption,
-    TopicsOption,
-    backup,
-    expected,
-)
+from tandem.controller.cli.options import backup_place, layout_options
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
-from tandem.controller.cli.options.layout_options import (
-    EmptyAsNullOption,
-    IndexOption,
-    InstanceOption,
-    Layout,
-    LayoutOption,
-    LeaveOutOption,
-    PreferOption,
-    files_below,
-    reading,
-    refuse_with,
-    refuse_without,
-    told,
-    wants,
-)
+from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
 from tandem.controller.cli.output import output
@@ -47,7 +23,15 @@ from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
 from tandem.controller.cli.restore.begun import abandon, list_
 from tandem.controller.cli.restore.groups import groups
-from tandem.controller.cli.restore.options import Excluded, KeyFormat, options_of, planned, shape_of, write_plan
+from tandem.controller.cli.restore.options import (
+    Excluded,
+    RestoreArguments,
+    ShapeArguments,
+    options_of,
+    planned,
+    shape_of,
+    write_plan,
+)
 from tandem.controller.cli.restore.view import show_plan, show_report, telling
 
 if TYPE_CHECKING:
@@ -93,7 +77,7 @@ def restore(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
-    topics: TopicsOption = None,
+    topics: backup_place.TopicsOption = None,
     to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Target of the one topic.")] = None,
     rename: Annotated[
         list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="Target of one topic; may be repeated.")
@@ -105,12 +89,12 @@ def restore(
     suffix: Annotated[
         str, typer.Option("--suffix", help="Appended to all names that no --map gives, e.g. .restored")
     ] = "",
-    generation: GenerationOption = None,
-    at: AtOption = None,
+    generation: backup_place.GenerationOption = None,
+    at: backup_place.AtOption = None,
     commit: Annotated[
         int | None, typer.Option("--commit", min=1, metavar="ENTRY", help="As of this chain entry of the generation.")
     ] = None,
-    checkpoint: CheckpointOption = None,
+    checkpoint: backup_place.CheckpointOption = None,
     merge: Annotated[
         bool,
         typer.Option(
@@ -175,15 +159,15 @@ def restore(
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="SIZE", help="At most so much a second, e.g. 50MiB, as sent.")
     ] = None,
-    expect_head: ExpectHeadOption = None,
-    root: RootOption = None,
-    pair: PairOption = None,
-    layout: LayoutOption = Layout.TANDEM,
-    empty_as_null: EmptyAsNullOption = False,
-    instance: InstanceOption = None,
-    prefer: PreferOption = None,
-    leave_out: LeaveOutOption = None,
-    index: IndexOption = None,
+    expect_head: backup_place.ExpectHeadOption = None,
+    root: backup_place.RootOption = None,
+    pair: backup_place.PairOption = None,
+    layout: layout_options.LayoutOption = layout_options.Layout.TANDEM,
+    empty_as_null: layout_options.EmptyAsNullOption = False,
+    instance: layout_options.InstanceOption = None,
+    prefer: layout_options.PreferOption = None,
+    leave_out: layout_options.LeaveOutOption = None,
+    index: layout_options.IndexOption = None,
     topic_config: Annotated[
         list[str] | None,
         typer.Option("--topic-config", metavar="KEY=VALUE", help="Set on all targets, over their recorded config."),
@@ -223,7 +207,7 @@ def restore(
     is not what the backup is, or did not get its config, or --expect-head names an entry that the bucket lacks.
     """
     if context.invoked_subcommand is not None:
-        refuse_with({context.invoked_subcommand: layout is Layout.CONNECTOR})
+        layout_options.refuse_with({context.invoked_subcommand: layout is layout_options.Layout.CONNECTOR})
         _refuse_options_before(context, context.invoked_subcommand)
         return
     from tandem.backup_avro.documents.outcome import OutcomeKind  # noqa: PLC0415 - loaded when the command runs, not for --help
@@ -234,19 +218,21 @@ def restore(
     from tandem.spark_jobs.restore.prepare.target_cluster import Target  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
 
-    files = reading(
-        layout,
-        empty_as_null=empty_as_null,
-        instance=instance,
-        prefer=prefer,
-        leave_out=leave_out,
-        pair=pair,
-        index=index,
+    files = layout_options.reading(
+        layout_options.LayoutArguments(
+            layout=layout,
+            empty_as_null=empty_as_null,
+            instance=instance,
+            prefer=prefer,
+            leave_out=leave_out,
+            pair=pair,
+            index=index,
+        )
     )
     if files is None:
-        refuse_without({"--offset-map": leave_map})
+        layout_options.refuse_without({"--offset-map": leave_map})
     else:
-        refuse_with(
+        layout_options.refuse_with(
             {
                 "--generation": generation,
                 "--at": at,
@@ -256,53 +242,60 @@ def restore(
                 "--expect-head": expect_head,
             }
         )
-    heads = expected(expect_head)
-    place, settings, name, configured = backup(context, config, overrides, root=root, pair=PAIR if files else pair)
+    heads = backup_place.expected(expect_head)
+    place, settings, name, configured = backup_place.backup(
+        context, config, overrides, root=root, pair=PAIR if files else pair
+    )
     target = Target(target_properties(configured, target_servers, target_config))
     options = options_of(
-        topics=topics,
-        to=to,
-        rename=rename,
-        patterns=patterns,
-        suffix=suffix,
-        generation=generation,
-        at=at,
-        commit=commit,
-        checkpoint=checkpoint,
-        until=until,
-        shape=shape_of(
-            until_timestamp=until_timestamp,
-            filter_timestamp=filter_timestamp,
-            latest=latest,
-            tombstones=tombstones,
-            key=key,
-            exclude_key=exclude_key,
-            exclude_keys_file=exclude_keys_file,
-            excluded=excluded,
-            key_format=key_format,
-            repartition=repartition,
-        ),
-        partitions=partitions,
-        rate=rate,
-        merge=merge,
-        append=append,
-        keep_load_config=keep_load_config,
-        consent=yes,
-        replication_factor=replication_factor,
-        topic_config=topic_config,
-        leaves_record=files is None or leave_map,
-        counts_known=files is None,
+        RestoreArguments(
+            topics=topics,
+            to=to,
+            rename=rename,
+            patterns=patterns,
+            suffix=suffix,
+            generation=generation,
+            at=at,
+            commit=commit,
+            checkpoint=checkpoint,
+            until=until,
+            shape=shape_of(
+                ShapeArguments(
+                    until_timestamp=until_timestamp,
+                    filter_timestamp=filter_timestamp,
+                    latest=latest,
+                    tombstones=tombstones,
+                    key=key,
+                    exclude_key=exclude_key,
+                    exclude_keys_file=exclude_keys_file,
+                    excluded=excluded,
+                    key_format=key_format,
+                    repartition=repartition,
+                )
+            ),
+            partitions=partitions,
+            rate=rate,
+            merge=merge,
+            append=append,
+            keep_load_config=keep_load_config,
+            consent=yes,
+            replication_factor=replication_factor,
+            topic_config=topic_config,
+            leaves_record=files is None or leave_map,
+            counts_known=files is None,
+        )
     )
     if apply is not None:
         options = replace(planned(apply, options, pair=name), consent=yes)
     address = StoreAddress(root=place, settings=settings, connector=files)
     reader = _reader(address, name, options, master, index, heads=heads)
+    request = job.RestoreRequest(address=address, reader=reader, target=target, options=options, now=_now)
     if dry_run or plan is not None:
         prepared = prepare(reader, target, options, only_look=True)
         if plan is not None and prepared.refused is None:
             write_plan(plan, prepared.plan, options)
         drilled = outcomes.latest(reader.store, name, OutcomeKind.DRILL)
-        show_plan(prepared, options, output_, now=_now(), drill=drilled)
+        show_plan(prepared, output_, now=_now(), drill=drilled)
         if prepared.refused is not None:
             raise prepared.refused
         return
@@ -315,7 +308,7 @@ def restore(
     began = time.monotonic()
     try:
         with session(master, name=f"tandem restore {name}") as spark, telling() as tell:
-            report = job.restore(spark, address, reader, target, options, now=_now, tell=tell)
+            report = job.restore(spark, request, tell=tell)
     except KeyboardInterrupt:
         output.note("interrupted")
         raise
@@ -337,7 +330,7 @@ def _refuse_options_before(context: typer.Context, command: str) -> None:
 
 def _what(plan: RestorePlan, address: StoreAddress) -> str:
     if not plan.recorded:
-        return files_below(address)
+        return layout_options.files_below(address)
     as_of = "" if plan.as_of is None else f", as of {plan.as_of}"
     return f"pair {plan.pair} from generation {plan.generation}, entry {plan.seq}{as_of}"
 
@@ -359,8 +352,10 @@ def _reader(
             for head in heads:
                 chains.require(head)
         return chains
-    output.note(f"reading {files_below(address)}")
-    reader = ConnectorReader(address, wants=wants(options.topics), tell=told(), index=index)
+    output.note(f"reading {layout_options.files_below(address)}")
+    reader = ConnectorReader(
+        address, wants=layout_options.wants(options.topics), tell=layout_options.told(), index=index
+    )
     if not is_local(master):  # all files are read before there is a plan: where there are more machines than this one
         with session(master, name="tandem reads a connector's files") as spark:
             reader.run = partial(in_spark, spark)

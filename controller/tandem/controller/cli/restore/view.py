@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, Table
@@ -12,154 +13,229 @@ from tandem.controller.cli.output.output import OutputFormat, Table
 if TYPE_CHECKING:
     from tandem.backup_avro.documents.outcome import Outcome
     from tandem.spark_jobs.restore.job import Report, Told
-    from tandem.spark_jobs.restore.plan.options import Options
-    from tandem.spark_jobs.restore.plan.plan import RestorePlan
-    from tandem.spark_jobs.restore.prepare.prepare import Prepared
+    from tandem.spark_jobs.restore.load.load import Loaded
+    from tandem.spark_jobs.restore.plan.plan import PlannedTopic, RestorePlan
+    from tandem.spark_jobs.restore.prepare.prepare import Prepared, RestorePlanDocument
 
 _RESTORE = "Restore"
 _SHOWN = 50
 _EVERY_S = 5.0
 
 
-def show_plan(prepared: Prepared, options: Options, form: OutputFormat, *, now: int, drill: Outcome | None) -> None:
+def show_plan(prepared: Prepared, form: OutputFormat, *, now: int, drill: Outcome | None) -> None:
     """Print a dry run. `drill` is the last one of this pair, by which the time is estimated."""
     from tandem.spark_jobs.restore.plan.duration import estimate  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.restore.prepare.prepare import describe  # noqa: PLC0415 - likewise
 
     plan = prepared.plan
     size = sum(topic.bytes for topic in plan.topics)
-    took = estimate(plan.records, size, drill, rate=options.bytes_per_second)
+    took = estimate(plan.records, size, drill, rate=prepared.options.bytes_per_second)
     document = describe(prepared, now=now, took=took)
-    output.show(kind=_RESTORE, body={"dryRun": True, **document}, output=form, tables=_plan_tables(document, options))
+    output.show(kind=_RESTORE, body=document, output=form, tables=_plan_tables(document, prepared))
 
 
-def _plan_tables(document: Mapping[str, Any], options: Options) -> Iterator[Table | str]:
+def _plan_tables(document: RestorePlanDocument, prepared: Prepared) -> Iterator[Table | str]:
     figures = ("objects", "records", "tombstones", "bytes")
     yield Table(
         columns=("topic", "target", "partition", *figures),
         rows=[
             (
-                topic["source"],
-                topic["target"],
-                item["partition"],
-                item["objects"],
-                item["records"] if item["exact"] else f"up to {item['records']}",
-                item["tombstones"],
-                output.size(item["bytes"]),
+                topic.source,
+                topic.target,
+                item.partition,
+                item.objects,
+                item.records if item.exact else f"up to {item.records}",
+                item.tombstones,
+                output.size(item.bytes),
             )
-            for topic in document["topics"]
-            for item in topic["partitions"]
+            for topic in document.topics
+            for item in topic.partitions
         ],
         right=frozenset({"partition", *figures}),
     )
-    rests = (
-        f"generation {document['generation']}, entry {document['seq']}" if document["recorded"] else "the files alone"
-    )
-    lines = [f"rests on {rests}; plan {document['hash'][:16]}"]
-    if document["at"] is not None:
-        lines.append(f"as of {document['at']}")
-    took = document["estimate"]
-    how = "by what the last drill took" if took["measured"] else "a guess; `tandem drill` measures it"
-    lines.append(f"takes about {output.duration(took['seconds'])} ({how})")
-    if document["resumes"]:
-        lines.append(f"resumes a run that did not end: {document['present']} records are there already")
-    for topic in document["topics"]:
-        lines.extend(_plan_lines(topic, options, recorded=document["recorded"]))
-    lines.extend(f"warning: {text}" for text in document["warnings"])
+    rests = f"generation {document.generation}, entry {document.seq}" if document.recorded else "the files alone"
+    lines = [f"rests on {rests}; plan {document.hash[:16]}"]
+    if document.at is not None:
+        lines.append(f"as of {document.at}")
+    took = document.estimate
+    how = "by what the last drill took" if took.measured else "a guess; `tandem drill` measures it"
+    lines.append(f"takes about {output.duration(took.seconds)} ({how})")
+    if document.resumes:
+        lines.append(f"resumes a run that did not end: {document.present} records are there already")
+    for topic in document.topics:
+        lines.extend(_plan_lines(topic, prepared))
+    lines.extend(f"warning: {text}" for text in document.warnings)
     yield "\n".join(lines)
 
 
-def _plan_lines(topic: Mapping[str, Any], options: Options, *, recorded: bool) -> Iterator[str]:
-    name = topic["target"]
+def _plan_lines(topic: PlannedTopic, prepared: Prepared) -> Iterator[str]:
+    options, recorded = prepared.options, prepared.plan.recorded
+    name = topic.target
     config = (
-        "recorded config" if recorded else "its own config" if topic["targetExists"] else "config, as none was recorded"
+        "recorded config" if recorded else "its own config" if topic.target_exists else "config, as none was recorded"
     )
     if options.append:
         yield f"{name}: is added to; its config, during the restore changed so that nothing is compacted or deleted:"
     else:
-        yield f"{name}: {'exists and is prepared' if topic['targetExists'] else 'is created'}; {config}:"
-    yield "  " + (", ".join(f"{key}={value}" for key, value in topic["config"].items()) or "none")
-    for key, values in topic["configDifferences"].items():
-        yield f"  {key} is {values['present']} now, recorded is {values['recorded']}"
-    if topic["largestRecord"] is not None:
-        yield f"  the largest record has up to {output.size(topic['largestRecord'])}, uncompressed"
-    expire = topic["expireAtOnce"]
-    if (expire["atMost"] or expire["heldAtMost"]) and not options.keep_load_config:
-        held = f" and up to {expire['heldAtMost']} that it holds" if expire["heldAtMost"] else ""
+        yield f"{name}: {'exists and is prepared' if topic.target_exists else 'is created'}; {config}:"
+    yield "  " + (", ".join(f"{key}={value}" for key, value in topic.config.items()) or "none")
+    for key, values in topic.config_differences.items():
+        yield f"  {key} is {values.present} now, recorded is {values.recorded}"
+    if topic.largest_record is not None:
+        yield f"  the largest record has up to {output.size(topic.largest_record)}, uncompressed"
+    expire = topic.expire_at_once
+    if (expire.at_most or expire.held_at_most) and not options.keep_load_config:
+        held = f" and up to {expire.held_at_most} that it holds" if expire.held_at_most else ""
         yield (
-            f"  {' and '.join(expire['settings'])} would delete {expire['surely']} to {expire['atMost']} records at "
+            f"  {' and '.join(expire.settings)} would delete {expire.surely} to {expire.at_most} records at "
             f"once{held}: agree with --yes{'' if options.append else ', or add --keep-load-config'}"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strand:
+    """What went from one source partition into one of the target."""
+
+    partition: int
+    records: int
+    sha256: str
+    first_offset: int | None
+    last_offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredPartition:
+    """One source partition."""
+
+    partition: int
+    end: int
+    records: int
+    tombstones: int
+    null_keys: int
+    left_out: int
+    resumed: int
+    into: Sequence[Strand]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredTopic:
+    """One topic that was restored."""
+
+    source: str
+    target: str
+    records: int
+    config: Mapping[str, str]
+    notes: Sequence[str]
+    unset: Mapping[str, str]
+    partitions: Sequence[RestoredPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """Where a target is not what the backup is."""
+
+    target: str
+    partition: int
+    source: str | None
+    records: int
+    expected_records: int
+    sha256: str
+    expected_sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreReport:
+    """`tandem restore`. `left_out`: records that were read and, as was chosen, not written."""
+
+    dry_run: Literal[False] = False
+    id: str
+    pair: str
+    generation: int
+    seq: int
+    at: str | None
+    hash: str
+    verified: bool
+    records: int
+    left_out: int
+    resumed: int
+    seconds: float
+    load_seconds: float
+    check_seconds: float
+    records_per_second: int
+    topics: Sequence[RestoredTopic]
+    warnings: Sequence[str]
+    mismatches: Sequence[Mismatch]
+
+
+def _partition(item: Loaded, end: int) -> RestoredPartition:
+    return RestoredPartition(
+        partition=item.partition,
+        end=end,
+        records=item.records,
+        tombstones=item.tombstones,
+        null_keys=item.null_keys,
+        left_out=item.left_out,
+        resumed=item.resumed,
+        into=[
+            Strand(
+                partition=number,
+                records=strand.records,
+                sha256=strand.hash,
+                first_offset=strand.first,
+                last_offset=strand.last,
+            )
+            for number, strand in sorted(item.strands.items())
+        ],
+        seconds=round(item.seconds, 1),
+    )
 
 
 def show_report(report: Report, seconds: float, form: OutputFormat) -> None:
     """Print what was done."""
     loaded = report.records - report.resumed
     ends = {(topic.target, item.key.partition): item.end for topic in report.plan.topics for item in topic.partitions}
-    body = {
-        "dryRun": False,
-        "id": report.id,
-        "pair": report.plan.pair,
-        "generation": report.plan.generation,
-        "seq": report.plan.seq,
-        "at": report.plan.as_of,
-        "hash": report.plan.hash,
-        "verified": not report.mismatches,
-        "records": report.records,
-        "leftOut": report.left_out,
-        "resumed": report.resumed,
-        "seconds": round(seconds, 1),
-        "loadSeconds": round(report.load_seconds, 1),
-        "checkSeconds": round(report.check_seconds, 1),
-        "recordsPerSecond": round(loaded / report.load_seconds) if report.load_seconds else 0,
-        "topics": [
-            {
-                "source": topic.source,
-                "target": topic.target,
-                "records": topic.records,
-                "config": dict(topic.config),
-                "notes": topic.notes,
-                "unset": dict(topic.unset),
-                "partitions": [
-                    {
-                        "partition": item.partition,
-                        "end": ends[topic.target, item.partition],
-                        "records": item.records,
-                        "tombstones": item.tombstones,
-                        "nullKeys": item.null_keys,
-                        "leftOut": item.left_out,
-                        "resumed": item.resumed,
-                        "into": [
-                            {
-                                "partition": number,
-                                "records": strand.records,
-                                "sha256": strand.hash,
-                                "firstOffset": strand.first,
-                                "lastOffset": strand.last,
-                            }
-                            for number, strand in sorted(item.strands.items())
-                        ],
-                        "seconds": round(item.seconds, 1),
-                    }
-                    for item in topic.partitions
-                ],
-            }
+    body = RestoreReport(
+        id=report.id,
+        pair=report.plan.pair,
+        generation=report.plan.generation,
+        seq=report.plan.seq,
+        at=report.plan.as_of,
+        hash=report.plan.hash,
+        verified=not report.mismatches,
+        records=report.records,
+        left_out=report.left_out,
+        resumed=report.resumed,
+        seconds=round(seconds, 1),
+        load_seconds=round(report.load_seconds, 1),
+        check_seconds=round(report.check_seconds, 1),
+        records_per_second=round(loaded / report.load_seconds) if report.load_seconds else 0,
+        topics=[
+            RestoredTopic(
+                source=topic.source,
+                target=topic.target,
+                records=topic.records,
+                config=topic.config,
+                notes=topic.notes,
+                unset=topic.unset,
+                partitions=[_partition(item, ends[topic.target, item.partition]) for item in topic.partitions],
+            )
             for topic in report.topics
         ],
-        "warnings": report.plan.warnings() + report.in_vain(),
-        "mismatches": [
-            {
-                "target": item.target,
-                "partition": item.partition,
-                "source": item.what,
-                "records": item.records,
-                "expectedRecords": item.expected_records,
-                "sha256": item.hash,
-                "expectedSha256": item.expected_hash,
-            }
+        warnings=report.plan.warnings() + report.in_vain(),
+        mismatches=[
+            Mismatch(
+                target=item.target,
+                partition=item.partition,
+                source=item.what,
+                records=item.records,
+                expected_records=item.expected_records,
+                sha256=item.hash,
+                expected_sha256=item.expected_hash,
+            )
             for item in report.mismatches
         ],
-    }
+    )
     output.show(kind=_RESTORE, body=body, output=form, tables=_report_tables(report, seconds))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import typer
 
@@ -36,6 +38,14 @@ def validate(context: typer.Context, config: ConfigOption = None, overrides: Set
     output.note(f"ok: pair {loaded.config.pair}, {who}, store {loaded.config.store.root}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigDocument:
+    """`tandem config show`; keys are those of the file. `origins`: key path -> where its value came from."""
+
+    config: Mapping[str, Any]
+    origins: Mapping[str, str]
+
+
 @app.command(epilog=examples("tandem config show -c a.yaml -o table"))
 def show(
     context: typer.Context,
@@ -54,7 +64,7 @@ def show(
     rows = [(path, _cell(value), origins[path]) for path, value in flat.items()]
     output.show(
         kind="Config",
-        body={"config": values, "origins": origins},
+        body=ConfigDocument(config=values, origins=origins),
         output=output_,
         tables=[Table(columns=("key", "value", "from"), rows=rows)],
     )

@@ -55,24 +55,14 @@ def demo(
     finally:
         if not keep:
             sandbox.down()
-    body = {
-        "recordsWritten": figures.written,
-        "tombstonesWritten": figures.tombstones,
-        "keys": figures.keys,
-        "recordsRestored": figures.restored_records,
-        "keysRestored": figures.restored_keys,
-        "missing": figures.missing,
-        "extra": figures.extra,
-        "different": figures.different,
-        "seconds": round(time.monotonic() - began, 1),
-    }
+    figures.seconds = round(time.monotonic() - began, 1)
     output.note("")
     table = Table(
         columns=("FIGURE", "VALUE"),
-        rows=[(name, f"{value:,}") for name, value in body.items()],
+        rows=[(name, f"{value:,}") for name, value in output.plain(figures).items()],
         right=frozenset({"VALUE"}),
     )
-    output.show(kind="Demo", body=body, output=form, tables=[table])
+    output.show(kind="Demo", body=figures, output=form, tables=[table])
     return int(ExitCode.OK if figures.exact else ExitCode.UNHEALTHY)
 
 

@@ -50,16 +50,7 @@ def down(folder: FolderOption = DEFAULT_FOLDER) -> None:
 def status(folder: FolderOption = DEFAULT_FOLDER, form: OutputOption = OutputFormat.TABLE) -> None:
     """Ask both servers. Exit code 0 if both answer, 3 if not."""
     found = Sandbox(folder).status()
-    body = {
-        "folder": found.folder,
-        "running": found.running,
-        "bucket": found.endpoints.bucket if found.endpoints else None,
-        "servers": [
-            {"name": one.name, "state": one.state, "address": one.address, "pid": one.pid, "log": one.log}
-            for one in found.servers
-        ],
-    }
-    output.show(kind="SandboxStatus", body=body, output=form, tables=[_table(found)])
+    output.show(kind="SandboxStatus", body=found, output=form, tables=[_table(found)])
     if not found.running:
         raise typer.Exit(ExitCode.UNHEALTHY)
 

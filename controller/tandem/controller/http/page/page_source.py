@@ -19,6 +19,7 @@ from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
 from tandem.controller.cli.output.output import document
 from tandem.controller.config import Config
 from tandem.controller.history.background_history import Past, PastView
+from tandem.controller.history.store_history import ServedHistory
 from tandem.controller.history.turns import turn_of
 from tandem.controller.http.page.content import Content, Freshness, content
 from tandem.controller.http.page.render import page, policy
@@ -107,14 +108,14 @@ class PageSource:
         """Return what happened, as `tandem history -o json` does, as far as it is read: `unread` says what is not."""
         past = None if self._past is None else self._past.get(wait_s=_WAIT_S)
         view = None if past is None else past.value
-        body = {
-            "pair": self._config.pair,
-            "root": self._config.store.root,
-            "damaged": {} if view is None else view.annals.damaged,
-            "events": () if view is None else view.annals.happenings,
-            "unread": None if view is None else view.unread,
-            "trouble": None if past is None else past.trouble,
-        }
+        body = ServedHistory(
+            pair=self._config.pair,
+            root=self._config.store.root,
+            damaged={} if view is None else view.annals.damaged,
+            events=() if view is None else view.annals.happenings,
+            unread=None if view is None else view.unread,
+            trouble=None if past is None else past.trouble,
+        )
         return Answer(body=json.dumps(document("History", body), allow_nan=False), kind="application/json")
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from tandem.backup_avro.chain.entries import GroupOffset, iso
 from tandem.backup_avro.chain.integers import is_int64
 from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
+from tandem.backup_avro.json_fields import NOT_IN_JSON
 from tandem.spark_jobs.restore.offset_map import Row
 from tandem.spark_jobs.restore.restore_record import RestoreRecord, TaskRecord, TopicRecord
 
@@ -54,7 +55,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One committed offset that is to be set. `before`: what is there now, None for nothing."""
+    """A group's offset in the target that is to be set. `before`: what is there now, None for nothing.
+
+    `may_come_again`: records that it may see twice.
+    """
 
     group: str
     source: str
@@ -62,8 +66,8 @@ class Move:
     partition: int
     offset: int
     before: int | None
-    again: int
-    metadata: str
+    may_come_again: int
+    metadata: str = field(metadata=NOT_IN_JSON)
     note: str | None = None
 
 
@@ -75,7 +79,7 @@ class Before:
     topic: str
     partition: int
     offset: int | None
-    metadata: str = ""
+    metadata: str = field(default="", metadata=NOT_IN_JSON)
 
 
 def chosen(record: RestoreRecord, choice: Choice) -> dict[str, tuple[GroupOffset, ...]]:
@@ -260,7 +264,7 @@ def moves(
                         partition=number,
                         offset=offset,
                         before=present.get((group, topic.target, number)),
-                        again=place.again,
+                        may_come_again=place.again,
                         metadata="" if recorded is None else recorded.metadata,
                         note=place.note
                         if offset == place.offset

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import bisect
 from array import array
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Literal
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.generation import Generation
@@ -37,6 +38,25 @@ class GroupsPlan:
 
     record: RestoreRecord
     moves: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreGroups:
+    """`tandem restore groups`. `before`: how the names begin under which the offsets of before are kept, if any are."""
+
+    restore: str
+    executed: bool
+    before: str | None
+    offsets: Sequence[Move]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreGroupsRolledBack:
+    """`tandem restore groups --rollback`."""
+
+    restore: str
+    rolled_back: Literal[True] = True
+    offsets: Sequence[Before]
 
 
 def list_restores(store: ObjectStore, pair: str) -> tuple[list[RestoreRecord], dict[str, DamagedError]]:

@@ -17,7 +17,6 @@ from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
 from tandem.spark_jobs.restore.lease.progress import PlanState, State
 from tandem.spark_jobs.restore.plan import plan
-from tandem.spark_jobs.restore.plan.options import Options
 from tandem.spark_jobs.restore.plan.plan import TargetTopic
 from tandem.spark_jobs.restore.prepare import append, prepare
 from tandem.spark_jobs.restore.prepare.prepare import Prepared
@@ -27,11 +26,11 @@ from tandem.spark_jobs.restore.prepare.target_cluster import Target
 class Charge:
     """That of one run. `said`: whether there is something to go on with or to give up. `before`: see PlanState."""
 
-    def __init__(self, prepared: Prepared, *, target: Target, options: Options, now: Callable[[], int]) -> None:
+    def __init__(self, prepared: Prepared, *, target: Target, now: Callable[[], int]) -> None:
         self._prepared = prepared
         self._plan = prepared.plan
         self._target = target
-        self._options = options
+        self._options = prepared.options
         self._now = now
         resumes = prepared.resumes
         self.run = str(uuid.uuid4())

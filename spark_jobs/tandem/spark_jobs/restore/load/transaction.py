@@ -26,15 +26,8 @@ def last_page(store: ObjectStore, task: LoadTask, done: TaskProgress) -> str | N
     """Put the rows that are not in a page yet into one, and return the key of the last page."""
     if not done.rows or task.restore is None:
         return done.page
-    return offset_pages.write(
-        store,
-        done.rows,
-        done.page,
-        pair=task.pair,
-        restore=task.restore,
-        topic_id=task.topic_id,
-        task=task.number,
-    )
+    of = offset_pages.TaskMap(pair=task.pair, restore=task.restore, topic_id=task.topic_id, task=task.number)
+    return offset_pages.write(store, done.rows, done.page, of)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,11 +7,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey, Topic, iso, largest_of, number_setting
-from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, bounded
 from tandem.backup_avro.selection.state_as_of import Known
@@ -283,38 +282,6 @@ class RestorePlan:
         return found
 
 
-def make_plan(
-    generations: Sequence[Generation],
-    *,
-    pair: str,
-    naming: Naming,
-    topics: Sequence[str] | None = None,
-    number: int | None = None,
-    damaged: Mapping[int, str] | None = None,
-    cut: Mapping[PartitionKey, int] | None = None,
-    until: Mapping[tuple[str, int], int] | None = None,
-    merge: bool = True,
-) -> RestorePlan:
-    """Plan the restore of `topics` (None: all) from the newest state, or exactly `cut`.
-
-    With a `cut` the first of `generations` is the one that holds it, as of that entry. `until` bounds partitions,
-    (topic, number) -> the offset that is not restored any more. Without `merge` nothing is added from other generations
-    than the one that is rested on.
-
-    A topic that is named is restored even if the cluster has deleted it since. `damaged` are the generations that could
-    not be read, with the reason: they are warned of, because one of them may have been newer.
-    Raises RefusedError if no generation will do, ConfigError for topics that are not in it or names that collide.
-    """
-    found = Found(
-        generations=generations,
-        number=number,
-        cut=cut,
-        damaged=dict(damaged or {}),
-        merge=merge,
-    )
-    return plan_of_state(found, pair=pair, naming=naming, topics=topics, until=until)
-
-
 def plan_of_state(
     found: Found,
     *,
@@ -323,7 +290,12 @@ def plan_of_state(
     topics: Sequence[str] | None = None,
     until: Mapping[tuple[str, int], int] | None = None,
 ) -> RestorePlan:
-    """Plan the restore of a state that was found, as `make_plan` does."""
+    """Plan the restore of `topics` (None: all) from a state that was found.
+
+    `until` bounds partitions, (topic, number) -> the offset that is not restored any more. A topic that is named is
+    restored even if the cluster has deleted it since. Raises RefusedError if no generation will do, ConfigError for
+    topics that are not in it or names that collide.
+    """
     wanted = None if topics is None else frozenset(topics)
     selection = found.select(
         wanted=lambda topic: wanted is None or topic.name in wanted,
@@ -576,66 +548,91 @@ def refuse_unless_empty(target: TargetTopic, plan: RestorePlan) -> None:
         )
 
 
-def differences(recorded: Mapping[str, str], present: Mapping[str, str]) -> dict[str, dict[str, str | None]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A configuration key in which an existing target differs."""
+
+    present: str | None
+    recorded: str | None
+
+
+def differences(recorded: Mapping[str, str], present: Mapping[str, str]) -> dict[str, Difference]:
     """Return the config keys in which an existing target differs: key -> present and recorded value."""
     return {
-        key: {"present": present.get(key), "recorded": recorded.get(key)}
+        key: Difference(present=present.get(key), recorded=recorded.get(key))
         for key in sorted(recorded.keys() | present.keys())
         if recorded.get(key) != present.get(key)
     }
 
 
-def describe(plan: RestorePlan, targets: Mapping[str, TargetTopic], *, now: int) -> dict[str, Any]:
-    """Return the plan as a document. Bytes are those stored, compressed."""
-    return {
-        "pair": plan.pair,
-        "generation": plan.generation,
-        "seq": plan.seq,
-        "recorded": plan.recorded,
-        "basis": {str(number): seq for number, seq in sorted(plan.basis.items())},
-        "hash": plan.hash,
-        "at": plan.as_of,
-        "shape": plan.shape.document(),
-        "append": plan.append,
-        "topics": [_describe_topic(topic, targets.get(topic.target), now) for topic in plan.topics],
-        "warnings": plan.warnings(),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPartition:
+    """`records` is a bound unless `exact`; `end` is the offset below which everything is restored."""
+
+    partition: int
+    objects: int
+    records: int
+    exact: bool
+    tombstones: int
+    bytes: int
+    end: int
+    expired_below: int | None
+    generations: Sequence[int]
 
 
-def _describe_topic(topic: TopicPlan, target: TargetTopic | None, now: int) -> dict[str, Any]:
-    expires = topic.expiry(now)
-    return {
-        "source": topic.source.name,
-        "topicId": topic.source.topic_id,
-        "target": topic.target,
-        "targetExists": target is not None,
-        "targetPartitions": topic.count,
-        "targetEmpty": target is None or target.empty,
-        "replicationFactor": topic.source.replication_factor,
-        "config": dict(sorted(topic.final_config.items())),
-        "configDifferences": {} if target is None else differences(topic.source.config, target.config),
-        "records": topic.records,
-        "bytes": topic.bytes,
-        "largestRecord": topic.largest,
-        "maxMessageBytes": int(topic.loading_config()[_MAX_MESSAGE_BYTES]),
-        "expireAtOnce": {
-            "surely": expires.surely,
-            "atMost": expires.at_most,
-            "heldAtMost": expires.held_at_most,
-            "settings": list(expires.settings),
-        },
-        "partitions": [
-            {
-                "partition": item.key.partition,
-                "objects": len({piece.item.key for piece in item.slices}),
-                "records": item.records,
-                "exact": all(piece.whole for piece in item.slices),
-                "tombstones": sum(piece.part.tombstones for piece in item.slices),
-                "bytes": sum(piece.part.end - piece.part.start for piece in item.slices),
-                "end": item.end,
-                "expiredBelow": item.expired,
-                "generations": list(item.generations),
-            }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTopic:
+    """One topic of a plan. `largest_record`: bytes, uncompressed; None: not known. `max_message_bytes`: while it loads.
+
+    `bytes` are those stored, compressed.
+    """
+
+    source: str
+    topic_id: str
+    target: str
+    target_exists: bool
+    target_partitions: int
+    target_empty: bool
+    replication_factor: int
+    config: Mapping[str, str]
+    config_differences: Mapping[str, Difference]
+    records: int
+    bytes: int
+    largest_record: int | None
+    max_message_bytes: int
+    expire_at_once: Expiry
+    partitions: Sequence[PlannedPartition]
+
+
+def describe_topic(topic: TopicPlan, target: TargetTopic | None, *, now: int) -> PlannedTopic:
+    """Return what a plan's document says of a topic."""
+    return PlannedTopic(
+        source=topic.source.name,
+        topic_id=topic.source.topic_id,
+        target=topic.target,
+        target_exists=target is not None,
+        target_partitions=topic.count,
+        target_empty=target is None or target.empty,
+        replication_factor=topic.source.replication_factor,
+        config=dict(sorted(topic.final_config.items())),
+        config_differences={} if target is None else differences(topic.source.config, target.config),
+        records=topic.records,
+        bytes=topic.bytes,
+        largest_record=topic.largest,
+        max_message_bytes=int(topic.loading_config()[_MAX_MESSAGE_BYTES]),
+        expire_at_once=topic.expiry(now),
+        partitions=[
+            PlannedPartition(
+                partition=item.key.partition,
+                objects=len({piece.item.key for piece in item.slices}),
+                records=item.records,
+                exact=all(piece.whole for piece in item.slices),
+                tombstones=sum(piece.part.tombstones for piece in item.slices),
+                bytes=sum(piece.part.end - piece.part.start for piece in item.slices),
+                end=item.end,
+                expired_below=item.expired,
+                generations=item.generations,
+            )
             for item in topic.partitions
         ],
-    }
+    )

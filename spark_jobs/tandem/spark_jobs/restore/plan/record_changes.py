@@ -7,11 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TypedDict
 
 from tandem.backup_avro.chain.entries import sha256_hex
 from tandem.backup_avro.chain.json_codec import canonical
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
+
+
+class ShapeDocument(TypedDict):
+    """What a restore changes about records; keys appear as hashes only. The plan's hash rests on these names."""
+
+    keys: str | None
+    excluded: str
+    asTombstones: bool
+    since: int | None
+    before: int | None
+    until: int | None
+    latest: bool
+    tombstones: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +55,8 @@ class Shape:
         mine = {item.name: getattr(self, item.name) for item in fields(self)}
         return any(mine[item.name] != item.default for item in fields(self) if item.name != "partitioner")
 
-    def document(self) -> dict[str, Any]:
-        """Return what decides about records, for the plan's hash. Keys appear as hashes only."""
+    def document(self) -> ShapeDocument:
+        """Return what decides about records, for the plan's hash."""
         return {
             "keys": None if self.keys is None else _hash(self.keys),
             "excluded": _hash(self.excluded),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError
 from tandem.sink.encryption.objects import require_keys
@@ -17,14 +18,15 @@ from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import topic_settings
 from tandem.spark_jobs.restore.plan.duration import Estimate
 from tandem.spark_jobs.restore.plan.options import Exactly, Options, plan_again, plan_of
-from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicPlan
+from tandem.spark_jobs.restore.plan.plan import PlannedTopic, RestorePlan, TargetTopic, TopicPlan, describe_topic
+from tandem.spark_jobs.restore.plan.record_changes import ShapeDocument
 from tandem.spark_jobs.restore.prepare import append, target_settings
 from tandem.spark_jobs.restore.prepare.target_cluster import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A plan held against the target.
+    """A plan held against the target, of what the `options` choose.
 
     `found` is what earlier restores left. `resumes` is the state of this very plan, if a run of it did not end,
     `displaces` those of other plans that did not end, wanted the same topics and are given up. `present`: records that
@@ -32,6 +34,7 @@ class Prepared:
     recorded settings that the cluster does not take. `refused` says why it may not be done.
     """
 
+    options: Options
     plan: RestorePlan
     targets: Mapping[str, TargetTopic]
     found: Progress
@@ -110,6 +113,7 @@ def prepare(
             other_restores.refuse(others, again, there)
             other_restores.refuse_if_mixed(found, others, there)
             resumed = Prepared(
+                options=options,
                 plan=again,
                 targets=there,
                 found=found,
@@ -118,8 +122,9 @@ def prepare(
                 present=sum(item.records for item in present(found, again, there)),
                 configs={name: own for name, own in configs.items() if name in there},
             )
-            return _asked(target, resumed, options, lambda: None, only_look=only_look)
+            return _asked(target, resumed, lambda: None, only_look=only_look)
     begun = Prepared(
+        options=options,
         plan=plan,
         targets=targets,
         found=found,
@@ -128,23 +133,21 @@ def prepare(
         present=0,
         configs=configs,
     )
-    return _asked(target, begun, options, lambda: _refuse(found, plan, targets, rivals), only_look=only_look)
+    return _asked(target, begun, lambda: _refuse(found, plan, targets, rivals), only_look=only_look)
 
 
-def _asked(
-    target: Target, prepared: Prepared, options: Options, refuse: Callable[[], None], *, only_look: bool
-) -> Prepared:
+def _asked(target: Target, prepared: Prepared, refuse: Callable[[], None], *, only_look: bool) -> Prepared:
     """Return it with what the cluster says to the topics as they are to be, after `refuse` has raised nothing."""
     try:
         refuse()
-        return replace(prepared, left_out=_ask(target, prepared, options))
+        return replace(prepared, left_out=_ask(target, prepared))
     except (RefusedError, ConfigError, ClusterRequestError, ClusterDeniedError) as error:
         if not only_look:
             raise
         return replace(prepared, refused=error)
 
 
-def _ask(target: Target, prepared: Prepared, options: Options) -> target_settings.Refusals:
+def _ask(target: Target, prepared: Prepared) -> target_settings.Refusals:
     """Ask whether the cluster would create the topics that are missing, and return what settings it would refuse."""
     progress_topic.refuse_unless_kept(target.admin)
     plan, targets, resumes = prepared.plan, prepared.targets, prepared.resumes is not None
@@ -155,10 +158,10 @@ def _ask(target: Target, prepared: Prepared, options: Options) -> target_setting
         return {}  # it was asked before, and what topics get back may have been set otherwise since
     missing = [topic for topic in plan.topics if topic.target not in targets]
     brokers = target.brokers() if missing else 0
-    wanted = {topic.target: replicas(topic, options, brokers) for topic in missing}
+    wanted = {topic.target: replicas(topic, prepared.options, brokers) for topic in missing}
     for topic in missing:
         target.would_create(topic, replication_factor=wanted[topic.target])
-    return target_settings.ask(target, plan, options, targets, wanted)
+    return target_settings.ask(target, plan, prepared.options, targets, wanted)
 
 
 def _refuse(
@@ -303,12 +306,45 @@ def _let_go(plan: RestorePlan) -> str:
     return "a target that was begun must be deleted first"
 
 
-def describe(prepared: Prepared, *, now: int, took: Estimate) -> dict[str, object]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlanDocument:
+    """`tandem restore --dry-run`. `refused`: why it may not be done, None if it may. `recorded`: by a pair's chains."""
+
+    dry_run: Literal[True] = True
+    pair: str
+    generation: int
+    seq: int
+    recorded: bool
+    basis: Mapping[int, int]
+    hash: str
+    at: str | None
+    shape: ShapeDocument
+    append: bool
+    topics: Sequence[PlannedTopic]
+    warnings: Sequence[str]
+    estimate: Estimate
+    resumes: bool
+    present: int
+    refused: str | None
+
+
+def describe(prepared: Prepared, *, now: int, took: Estimate) -> RestorePlanDocument:
     """Return a dry run's document; `took` is how long it may take."""
-    document = restore_plan.describe(prepared.plan, prepared.targets, now=now)
-    document["estimate"] = {"seconds": round(took.seconds, 1), "measured": took.measured}
-    document["resumes"] = prepared.resumes is not None
-    document["present"] = prepared.present
-    document["warnings"] = prepared.warnings()
-    document["refused"] = None if prepared.refused is None else str(prepared.refused)
-    return document
+    plan = prepared.plan
+    return RestorePlanDocument(
+        pair=plan.pair,
+        generation=plan.generation,
+        seq=plan.seq,
+        recorded=plan.recorded,
+        basis=dict(sorted(plan.basis.items())),
+        hash=plan.hash,
+        at=plan.as_of,
+        shape=plan.shape.document(),
+        append=plan.append,
+        topics=[describe_topic(topic, prepared.targets.get(topic.target), now=now) for topic in plan.topics],
+        warnings=prepared.warnings(),
+        estimate=replace(took, seconds=round(took.seconds, 1)),
+        resumes=prepared.resumes is not None,
+        present=prepared.present,
+        refused=None if prepared.refused is None else str(prepared.refused),
+    )

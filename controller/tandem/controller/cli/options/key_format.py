@@ -1,0 +1,27 @@
+"""How the keys of records are written in options and files."""
+
+from __future__ import annotations
+
+import base64
+from enum import StrEnum
+
+
+class KeyFormat(StrEnum):
+    """How keys are written in options and files."""
+
+    UTF8 = "utf8"
+    HEX = "hex"
+    BASE64 = "base64"
+
+    def decode(self, text: str) -> bytes:
+        """Return a key as it is stored. ValueError if it is not of this format.
+
+        Bytes that are not UTF-8 are taken as the shell hands them over.
+        """
+        match self:
+            case KeyFormat.UTF8:
+                return text.encode("utf-8", "surrogateescape")
+            case KeyFormat.HEX:
+                return bytes.fromhex(text)
+            case KeyFormat.BASE64:
+                return base64.b64decode(text, validate=True)
