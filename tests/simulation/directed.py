@@ -510,7 +510,7 @@ def swept_beside_an_active(seed: int) -> World:
 
 
 def records_are_withheld_from_a_turn(seed: int) -> World:
-    """Brokers send the next generation little of an idle log, and name none of it; the copy before ends with deletes."""
+    """Brokers send the next generation little of an idle log, and name none of it; the copy before ends in deletes."""
     stage = Stage(seed, "idle")
     world, log = stage.world, stage.logs["idle"]
     log.append(_OTHER, 1)
