@@ -232,6 +232,9 @@ class ScriptedSource:
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     known: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     hashes: dict[TopicPartition, dict[int, RecordHash]] = field(default_factory=dict)
+    named: dict[TopicPartition, int] = field(default_factory=dict)
+    unnamed: bool = False
+    name_error: Exception | None = None
     closed: bool = False
     error: Exception | None = None
 
@@ -313,6 +316,12 @@ class ScriptedSource:
         return {
             tp: self.hashes.get(tp, {}).get(place.offset) for tp, place in places.items() if self.leader.get(tp, 1) >= 0
         }
+
+    def named_records(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """What the test set; nobody answers if `unnamed`, and `name_error` is raised if there is one."""
+        if self.name_error is not None:
+            raise self.name_error
+        return {} if self.unnamed else {tp: self.named.get(tp, -1) for tp in tps}
 
     def close(self) -> None:
         """Note it."""

@@ -8,7 +8,13 @@ from uuid import UUID
 import pytest
 from kafka.consumer import fetcher as kafka_fetcher
 from kafka.protocol.broker_version_data import BrokerVersionData
-from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+)
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from tandem.sink.kafka.fetch.events import TopicPartition
@@ -211,6 +217,21 @@ def test_list_offsets(version: int) -> None:
     assert (read.isolation_level, topic.name, part.partition_index, part.timestamp) == (1, "t", 3, -2)
     if version >= 4:
         assert part.current_leader_epoch == 5
+    made = ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponse.ListOffsetsTopicResponse(
+                name="t",
+                partitions=[
+                    ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
+                        partition_index=3, error_code=0, timestamp=1, offset=41, leader_epoch=5
+                    )
+                ],
+            )
+        ],
+    )
+    response = ListOffsetsResponse.decode(made.encode(version=version), version=version)
+    assert list(protocol.listed_offsets(response)) == [(TP, 0, 41, 5 if version >= 4 else -1)]
+    assert protocol.knows_max_timestamp(response) is (version >= 7)
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])

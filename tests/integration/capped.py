@@ -8,16 +8,19 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from brokers import Listeners
 
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.ports import LOOPBACK
 
-FETCH, METADATA = 1, 3
+FETCH, LIST_OFFSETS, METADATA = 1, 2, 3
+Change: TypeAlias = Callable[[bytes, int], bytes]
+"""Makes of an answer, from its correlation id on, and the version of its request what clients get."""
 _API_VERSIONS = 18
 _FLEXIBLE = 3
 _UNSUPPORTED_VERSION = 35
@@ -26,9 +29,9 @@ _UNSUPPORTED_VERSION = 35
 class CappedKafka(KafkaServer):
     """A broker behind the gate; `caps` is the highest version by the number of a request."""
 
-    def __init__(self, folder: Path, caps: Mapping[int, int]) -> None:
-        """See KafkaServer."""
-        self._gate = _Gate(caps)
+    def __init__(self, folder: Path, caps: Mapping[int, int], changes: Mapping[int, Change] | None = None) -> None:
+        """See KafkaServer. `changes` are made to answers, by the number of the request."""
+        self._gate = _Gate(caps, changes or {})
         listeners = Listeners.through({"capped": self._gate.address})
         super().__init__(folder, ports=listeners.ports, overrides=listeners.overrides)
         self._gate.open(listeners.behind["capped"])
@@ -45,8 +48,9 @@ class CappedKafka(KafkaServer):
 
 
 class _Gate:
-    def __init__(self, caps: Mapping[int, int]) -> None:
+    def __init__(self, caps: Mapping[int, int], changes: Mapping[int, Change]) -> None:
         self._caps = caps
+        self._changes = {_API_VERSIONS: self._capped, **changes}
         self._listener = socket.create_server((LOOPBACK, 0), backlog=64)
         self.address = f"{LOOPBACK}:{self._listener.getsockname()[1]}"
 
@@ -73,27 +77,27 @@ class _Gate:
                 client.close()
                 continue
             server.settimeout(None)
-            asked: dict[int, int] = {}
+            asked: dict[int, tuple[int, int]] = {}
             for work, one, other in ((self._requests, client, server), (self._answers, server, client)):
                 threading.Thread(target=work, args=(one, other, asked), daemon=True).start()
 
-    @staticmethod
-    def _requests(client: socket.socket, server: socket.socket, asked: dict[int, int]) -> None:
+    def _requests(self, client: socket.socket, server: socket.socket, asked: dict[int, tuple[int, int]]) -> None:
         for frame in _frames(client):
             key, version, correlation = struct.unpack_from(">hhi", frame)
-            if key == _API_VERSIONS:
-                asked[correlation] = version
+            if key in self._changes:
+                asked[correlation] = (key, version)
             _pass(server, frame)
         _end(server)
 
-    def _answers(self, server: socket.socket, client: socket.socket, asked: dict[int, int]) -> None:
+    def _answers(self, server: socket.socket, client: socket.socket, asked: dict[int, tuple[int, int]]) -> None:
         for frame in _frames(server):
-            version = asked.pop(struct.unpack_from(">i", frame)[0], None)
-            _pass(client, frame if version is None else self._capped(bytearray(frame), version))
+            key, version = asked.pop(struct.unpack_from(">i", frame)[0], (-1, -1))
+            _pass(client, frame if key < 0 else self._changes[key](frame, version))
         _end(client)
 
-    def _capped(self, frame: bytearray, version: int) -> bytes:
+    def _capped(self, answer: bytes, version: int) -> bytes:
         """Return the answer with lower versions: an error code, then (key, least, highest) for each request."""
+        frame = bytearray(answer)
         if struct.unpack_from(">h", frame, 4)[0] == _UNSUPPORTED_VERSION:
             version = 0
         if version < _FLEXIBLE:

@@ -509,6 +509,24 @@ def swept_beside_an_active(seed: int) -> World:
     return world
 
 
+def records_are_withheld_from_a_turn(seed: int) -> World:
+    """Brokers send the next generation little of an idle log, and name none of it; the copy before ends in deletes."""
+    stage = Stage(seed, "idle")
+    world, log = stage.world, stage.logs["idle"]
+    log.append(_OTHER, 1)
+    log.append(_DELETED, 1)
+    log.append(_DELETED, None)
+    world.start("b")
+    demand(stage.run(40, lambda: stage.complete("b")), "b never became Active")
+    world.weather.named, world.weather.withheld, world.weather.withheld_long = False, 1.0, 1.0
+    world.start("a")
+    stage.run(90, lambda: stage.complete("a"))
+    world.weather.withheld = 0.0
+    demand(stage.run(60, lambda: stage.complete("a")), "a never became Active, though brokers send all that they have")
+    stage.run(10)
+    return world
+
+
 HISTORIES: dict[str, Callable[[int], World]] = {
     "an idle log is cut, its reader is gone": idle_log_cut_owner_gone,
     "an idle log is cut, its copy is kept": idle_log_cut_copy_kept,
@@ -526,4 +544,5 @@ HISTORIES: dict[str, Callable[[int], World]] = {
     "a paused process wakes up": a_paused_process_wakes_up,
     "two sealed generations are kept": two_sealed_ones_are_kept,
     "janitors beside an Active": swept_beside_an_active,
+    "records are withheld from a turn": records_are_withheld_from_a_turn,
 }

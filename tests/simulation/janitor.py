@@ -17,6 +17,7 @@ from simulation.kafka import RECORD_BYTES, decode
 from simulation.patching import REWRITE_GRACE_MS
 from simulation.store import Store
 from tandem.backup_avro.record.record_spans import Span
+from tandem.sink.read.skip import copied_records
 from tandem.sink.store import ObjectInfo
 from tandem.sink.store.chain import pins
 from tandem.spark_jobs.retention import janitor as retention
@@ -118,4 +119,5 @@ def wire() -> None:
     """Put these in the place of what needs Spark or real records."""
     retention.list_prefixes = cast("Any", _list_prefixes)
     sweep_partition.best_bodies = cast("Any", _Bodies)
+    copied_records.spans = _Bodies.spans
     sweep.pins = cast("Any", SimpleNamespace(held=partial(pins.held, lifetime_ms=_PIN_MS)))

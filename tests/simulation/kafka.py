@@ -31,6 +31,7 @@ RECORD_BYTES = _RECORD.size
 _TOMBSTONE = -1
 _LONG_POLL_S = 0.5
 _LONGEST_MOMENT_S = 0.95 * SECONDS
+_LONGEST_S = 25.0
 
 Event = Fetched | AtHead | FetchFault
 
@@ -233,6 +234,18 @@ class Source:
                 found[tp] = RecordHash(place.offset, hashlib.sha256(encode([record])).hexdigest()[:12])
         return found
 
+    def named_records(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The last record of each log: the one with the largest timestamp."""
+        if not self._network.brokers_answer():
+            return {}
+        found = {tp: self._cluster.present(*tp) for tp in tps if self._network.may_describe(tp.topic)}
+        named = self._network.weather.named
+        return {
+            tp: log.last_readable() if named else -1
+            for tp, log in found.items()
+            if log is not None and not log.leaderless
+        }
+
     def _ask(
         self, tps: Sequence[TopicPartition], what: Callable[[Partition], tuple[int, int]]
     ) -> dict[TopicPartition, tuple[int, int]]:
@@ -339,7 +352,8 @@ class Source:
         until = self._withheld_until.pop(tp, None)
         weather = self._network.weather
         if until is None and weather.withheld and weather.answers.random() < weather.withheld:
-            until = now + weather.answers.random() * _LONGEST_MOMENT_S
+            lasting = weather.withheld_long and weather.answers.random() < weather.withheld_long
+            until = now + weather.answers.random() * (_LONGEST_S if lasting else _LONGEST_MOMENT_S)
         if until is None or now >= until:
             return False
         self._withheld_until[tp] = until

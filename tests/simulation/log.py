@@ -134,6 +134,11 @@ class Partition:
                     break
         return found
 
+    def last_readable(self) -> int:
+        """Return the offset of the last record that the leader hands out, -1 if there is none."""
+        records = self.replicas[self.leader].records
+        return max((offset for offset in records if self.start <= offset < self.told), default=-1)
+
     def clean(self, number: int, now: float, rng: random.Random) -> None:
         """Do a part of a cleaning pass of one replica: begin one, or go on with one."""
         replica = self.replicas[number]

@@ -28,6 +28,10 @@ class Weather:
     crash_at_call: float = 0.0
     withheld: float = 0.0
     """Fetches from which on a broker sends nothing of a partition for a moment, though it has records."""
+    withheld_long: float = 0.0
+    """The share of those moments that last for up to 25 s, where leaders name the records that they do not send."""
+    named: bool = True
+    """Whether leaders name records in answers to ListOffsets (KIP-734)."""
     answers: random.Random = field(default_factory=lambda: random.Random(0))
 
 

@@ -294,6 +294,8 @@ class World:
         self.plan.volumes = 0.02 if self.volumes.random() < 0.2 and not self.plan.transactions else 0.0
         answers = self.weather.answers = Random(f"answers {self.seed}")
         self.weather.withheld = 0.1 * (0.3 + answers.random()) if answers.random() < 0.35 else 0.0
+        lasting = Random(f"withheld for long {self.seed}")
+        self.weather.withheld_long = 0.6 if self.weather.withheld and lasting.random() < 0.5 else 0.0
         for name in _NAMES:
             self.clocks_s[name] = 0.5 * rng.random()
         if not (self.plan.cut or self.plan.volumes or self.plan.recreate or self.plan.delete_topic):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,8 @@ from pipelines import Bench, through
 from tandem.backup_avro.chain.entries import Base, Taint
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.record.container import Codec
-from tandem.backup_avro.selection.last_records import LastRecord, contradicts, last_records
+from tandem.backup_avro.selection import last_records
+from tandem.backup_avro.selection.last_records import LastRecordSearch, PartitionCopy, partition_copies
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.empty_answers import ANSWERS, SECONDS, EmptyAnswers, EmptyRange
 from tandem.sink.kafka.fetch.events import Evidence, TopicPartition
@@ -29,7 +31,6 @@ from tandem.sink.write.object_buffer import Roller
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PLACE = EmptyRange(serial=1, offset=4, end=9, leader_epoch=3)
-RECORD = LastRecord(generation=1, offset=7, position=9, until=0)
 
 
 def believed(empty: EmptyAnswers, now: float) -> Evidence:
@@ -90,54 +91,98 @@ def copy(**changes: Any) -> Generation:
     return replace(chain.state, **changes)
 
 
-def proven(state: Generation, delete_retention_s: float | None = 60.0) -> tuple[LastRecord, ...]:
-    """What it proves of partition 0."""
-    return last_records([state], {key(): delete_retention_s})[key()]
+def held(state: Generation, delete_retention_s: float | None = 60.0) -> tuple[PartitionCopy, ...]:
+    """What it has of partition 0."""
+    return partition_copies([state], {key(): delete_retention_s})[key()]
 
 
-def test_the_last_record_of_a_copy_lasts() -> None:
-    """Each COMPLETE copy has one of each partition, which is in the log whatever compaction does."""
-    [record] = proven(copy())
-    assert record == LastRecord(generation=1, offset=8, position=10, until=61_000)
-    assert proven(copy(), None)[0].until == math.inf
-    assert last_records([copy(), copy()], {key(): 60.0, key(partition=7): 60.0}) == {
-        key(): (record, record),
+def test_what_a_copy_has_newest_first() -> None:
+    """Each COMPLETE copy of each partition, with the parts of that partition alone that count."""
+    [one] = held(copy())
+    assert one[:4] == (1, 10, 61_000, True)
+    assert [(item.parts[0].first, item.parts[0].last) for item in one.pieces] == [(7, 8), (5, 6), (0, 4)]
+    assert one.newest.last == 8
+    [uncompacted] = held(copy(), None)
+    assert (uncompacted.until, uncompacted.compacted) == (math.inf, False)
+    assert partition_copies([copy(), copy()], {key(): 60.0, key(partition=7): 60.0}) == {
+        key(): (one, one),
         key(partition=7): (),
     }
 
 
 def test_what_a_copy_can_not_prove() -> None:
-    """Where the last record may be a tombstone, aborted, cut off or given up."""
+    """Where the last record may be aborted, cut off or given up."""
     state = copy()
     opening = state.opening
     assert opening is not None
-    assert proven(replace(state, opening=None)) == ()
-    assert proven(replace(state, opening=replace(opening, isolation_level="read_uncommitted"))) == ()
-    assert proven(replace(state, completed_at=None)) == ()
-    assert proven(replace(state, taints={key(): Taint(key=key(), offset=3, reason="away")})) == ()
-    [name] = state.objects
-    whole = state.objects[name]
-    parts = tuple(replace(one, tombstones=1) if one.last == 8 else one for one in whole.parts)
-    assert proven(replace(state, objects={name: replace(whole, parts=parts)})) == ()
-    assert proven(replace(state, objects={})) == ()
+    assert held(replace(state, opening=None)) == ()
+    assert held(replace(state, opening=replace(opening, isolation_level="read_uncommitted"))) == ()
+    assert held(replace(state, completed_at=None)) == ()
+    assert held(replace(state, taints={key(): Taint(key=key(), offset=3, reason="away")})) == ()
+    assert held(replace(state, objects={})) == ()
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "now", "must"),
+    ("start", "end", "now", "may"),
     [
         (4, 9, 10**9, True),
-        (7, 8, 10**9, True),
-        (8, 9, 10**9, False),  # above the record
-        (4, 7, 10**9, False),  # below it
+        (8, 9, 10**9, True),
+        (9, 9, 10**9, False),  # above its last record
         (4, 12, 10**9, False),  # what came behind the copy may have been a tombstone that is gone
-        (4, 12, 4_999, True),  # it would still be there
-        (4, 12, 5_000, False),
+        (4, 12, 60_999, True),  # it would still be there
+        (4, 12, 61_000, False),
     ],
 )
-def test_a_range_that_must_hold_a_record(start: int, end: int, now: int, must: bool) -> None:
-    """The record at offset 7 of a copy that has read up to 9."""
-    record = LastRecord(generation=1, offset=7, position=9, until=5_000)
-    assert contradicts(record, start, end, now=now) is must
+def test_which_ranges_a_copy_bears_on(start: int, end: int, now: int, may: bool) -> None:
+    """A copy that has read up to 10, its last record at 8."""
+    [one] = held(copy())
+    assert one.bears_on(start, end, now=now) is may
+
+
+def block(*records: tuple[int, str | None, bool]) -> list[tuple[int, bytes | None, bool]]:
+    """Records of a block: (offset, key, whether it has a value)."""
+    return [(offset, None if key is None else key.encode(), has_value) for offset, key, has_value in records]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "end", "found"),
+    [
+        pytest.param([[(5, "a", True), (6, "b", True)]], 9, 6, id="the last record"),
+        pytest.param([[(5, "a", True), (6, "b", False)]], 9, 5, id="a tombstone behind it proves nothing"),
+        pytest.param([[(5, "a", True), (6, "a", False)]], 9, None, id="a value that a tombstone follows does not"),
+        pytest.param([[(6, "a", False)], [(4, "c", True), (5, "a", True)]], 9, 4, id="nor in an earlier block"),
+        pytest.param([[(5, "a", True), (6, None, True)]], 9, 5, id="a record without a key proves nothing"),
+        pytest.param([[(6, None, True)], [(5, None, True)]], 9, None, id="none has a key"),
+        pytest.param([[(5, "", True)]], 9, 5, id="an empty key is a key"),
+        pytest.param([[(5, "a", True), (6, "b", True)]], 6, 5, id="what lies behind the end does not count"),
+        pytest.param([[(6, "a", True)], [(5, "a", True)]], 6, None, id="but supersedes"),
+        pytest.param([], 9, None, id="nothing"),
+    ],
+)
+def test_the_last_record_that_compaction_leaves(
+    blocks: list[list[tuple[int, str | None, bool]]], end: int, found: int | None
+) -> None:
+    """Blocks come newest first; the newest of its key, with a key and a value."""
+    search = LastRecordSearch(end=end, compacted=True)
+    assert next((last for one in blocks if (last := search.add(block(*one))) is not None), None) == found
+
+
+def test_every_record_of_a_log_that_is_not_compacted_lasts() -> None:
+    """With a key and a value or without."""
+    records = block((5, "a", True), (6, "a", False), (7, None, True))
+    assert LastRecordSearch(end=9, compacted=False).add(records) == 7
+    assert LastRecordSearch(end=7, compacted=False).add(records) == 6
+    assert LastRecordSearch(end=5, compacted=False).add(records) is None
+
+
+def test_of_more_keys_than_may_be_remembered_nothing_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then a range may be skipped that a copy has records in."""
+    monkeypatch.setattr(last_records, "_MOST_KEYS", 2)
+    search = LastRecordSearch(end=9, compacted=True)
+    assert search.add(block((6, "a", False), (7, "b", False))) is None
+    assert not search.spent
+    assert search.add(block((5, "c", False))) is None
+    assert search.spent
 
 
 # --- the lanes --------------------------------------------------------------------------------------------------------
@@ -146,17 +191,26 @@ def test_a_range_that_must_hold_a_record(start: int, end: int, now: int, must: b
 class Reader:
     """A tail or a base of [0, 9), of which the brokers answer what the test says."""
 
-    def __init__(self, *, tail: bool, lasting: tuple[LastRecord, ...] = (), limit_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        *,
+        tail: bool,
+        copies: tuple[PartitionCopy, ...] = (),
+        limit_s: float = 60.0,
+        store: MemoryStore | None = None,
+        pool: Executor | None = None,
+    ) -> None:
         self.events: list[Event] = []
         self.skipped: list[int] = []
         self.source = ScriptedSource(ends={T0: (9, 1)}, answer=lambda _: [self.events.pop(0)] if self.events else [])
         self.board = Board(
-            store=MemoryStore(),
+            store=store or MemoryStore(),
+            pool=pool,
             roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
             transcoder=ReferenceTranscoder(),
             read_committed=True,
             hurry_survey=lambda: None,
-            lasting=lambda _: lasting,
+            copies=lambda _: copies,
             meters=Meters(skipped=self.skipped.append),
         )
         base = Base(start=0, end=0, leader=1, done_at=1) if tail else Base(start=0, end=9, leader=1)
@@ -185,6 +239,10 @@ class Reader:
         self.events.append(fetched(b"", self.source.positions[T0], end=end, at=clock.now(), evidence=found))
         self.lane.step(0.0)
 
+    def take_evidence(self) -> None:
+        """It has answered so often enough."""
+        self.take(evidence(clock.now()))
+
     @property
     def through(self) -> bool:
         """Whether it went on to offset 9."""
@@ -205,13 +263,13 @@ def test_a_lane_goes_on_by_evidence_alone(tail: bool) -> None:
 @pytest.mark.parametrize("tail", [True, False])
 def test_what_another_copy_holds_is_not_skipped(tail: bool) -> None:
     """However often a broker sends nothing: the partition is named until records come."""
-    it = Reader(tail=tail, lasting=(RECORD,))
+    it = Reader(tail=tail, copies=held(copy()))
     for _ in range(3):
         it.take(evidence(clock.now()))
         it.take()
         assert not it.through
         [trouble] = it.board.trouble.values()
-        assert trouble.startswith("t-0: nothing comes of offsets 0 to 9, but generation 1 has the record at offset 7")
+        assert trouble.startswith("t-0: nothing comes of offsets 0 to 9, but generation 1 has the record at offset 8")
     assert it.skipped == []
     it.lane.remove(T0)
     assert it.board.trouble == {}

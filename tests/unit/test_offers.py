@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import pickle
 import time
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.json_codec import unpack
 from tandem.backup_avro.documents.range_offer import Offer, check_offer, decode_offer, encode_offer
 from tandem.backup_avro.errors import DamagedError, TransientError
-from tandem.backup_avro.selection.last_records import LastRecord
+from tandem.backup_avro.selection.last_records import partition_copies
 from tandem.sink.encryption.encryption_settings import EncryptionSettings
 from tandem.sink.encryption.key_ring import KeyRing
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault
@@ -602,8 +603,9 @@ def test_a_range_that_can_t_be_read_is_not_offered(bench: Bench) -> None:
     with pytest.raises(TopicGoneError):
         read(bench, 0, 100, log=gone)
     hollow = Log(offsets=list(range(50)), end=100)
+    older = partition_copies([complete_generation(7, {key(): 91}).state], {key(): math.inf})[key()]
     with pytest.raises(TransientError, match="offsets 50 to 100, but generation 7 has the record at offset 90"):
-        read(bench, 0, 100, log=hollow, give_up_s=0.05, lasting=(LastRecord(7, 90, 100, 0),))
+        read(bench, 0, 100, log=hollow, give_up_s=0.05, copies=older)
     assert offers(bench.store) == []
 
 
@@ -695,7 +697,7 @@ def test_ranges_are_planned_from_above(bench: Bench) -> None:
     assert (first.folder, first.topic, first.leader, first.limit_s) == (FOLDER, "t", 1, 60.0)
     older = complete_generation(7, {key(): 95}).state
     ranges = what_is_left(state, (), pace, run="r", copies=(older,)).ranges
-    assert {item.lasting[0][:3] for item in ranges} == {(7, 94, 95)}
+    assert {item.copies[0][:2] for item in ranges} == {(7, 95)}
     assert building([state]) is state
     assert building([state], 2) is None
     for of in state.positions:

@@ -198,6 +198,12 @@ def test_directed_histories() -> None:
             id="a base names a broker, not its epoch",
         ),
         pytest.param(
+            "from tandem.sink.read.skip.copied_records import CopiedRecords\n"
+            "CopiedRecords.proof = lambda self, *_, now: None\n",
+            "records are withheld from a turn, seed 1: ",
+            id="no other copy is asked for what brokers send nothing of",
+        ),
+        pytest.param(
             "from tandem.sink.read.partition_progress import Track\n"
             "Track._proven = property(lambda self: True, lambda self, proven: None)\n",
             "an instance is suspended before it reads a base, seed 1: ",

@@ -141,7 +141,7 @@ def test_workers_are_told_what_other_copies_hold(bench: Bench, crew: Crew) -> No
     bench.copies = (complete_generation(7, {key(): 95}).state,)
     bench.start()
     crew.wants((70, 100), (40, 70), (10, 40), (0, 10))
-    assert {task.lasting[0][:3] for task, _ in crew.waiting} == {(7, 94, 95)}
+    assert {task.copies[0][:2] for task, _ in crew.waiting} == {(7, 95)}
 
 
 def test_ranges_are_handed_out_from_above_and_taken_in_that_order(bench: Bench, crew: Crew) -> None:

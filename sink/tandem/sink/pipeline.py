@@ -22,7 +22,7 @@ import structlog
 from tandem.backup_avro.chain.entries import Base, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.record.container import Codec
-from tandem.backup_avro.selection.last_records import LastRecord, last_records
+from tandem.backup_avro.selection.last_records import PartitionCopy, partition_copies
 from tandem.sink import clock
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
@@ -170,6 +170,7 @@ class Pipeline:
         self._generation = writer.state.number
         self._drain = threading.Event()
         self._compressors = ThreadPoolExecutor(policy.compressors, thread_name_prefix="compress")
+        self._copy_reader = ThreadPoolExecutor(1, thread_name_prefix="copies")
         self._surveyor = Surveyor(
             cluster=cluster,
             interval_s=policy.survey_interval_s,
@@ -190,7 +191,8 @@ class Pipeline:
             read_committed=opening.isolation_level == "read_committed",
             hurry_survey=self._surveyor.hurry,
             record_keys=record_keys,
-            lasting=self._lasting,
+            copies=self._partition_copies,
+            pool=self._copy_reader,
             meters=meters,
         )
         self._copies = copies
@@ -381,6 +383,7 @@ class Pipeline:
             self._in_flight = 0
             share.close()
             self._compressors.shutdown(wait=False)
+            self._copy_reader.shutdown(wait=False, cancel_futures=True)
             for source in sources:
                 source.close()
 
@@ -651,9 +654,9 @@ class Pipeline:
             track.scan.start_again(leader=bounds.leader, epoch=bounds.leader_epoch, start=bounds.start)
         return track
 
-    def _lasting(self, track: Track) -> Sequence[LastRecord]:
+    def _partition_copies(self, track: Track) -> Sequence[PartitionCopy]:
         held_to_s = shorter_promise(track.held_to_s, track.base_held_to_s)
-        return last_records(self._copies(), {track.key: held_to_s})[track.key]
+        return partition_copies(self._copies(), {track.key: held_to_s})[track.key]
 
     def _away_s(self, key: PartitionKey) -> float:
         """Return how long ago a partition was last at head in an earlier life."""

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
 from tandem.backup_avro.chain.entries import PartitionKey, RecordHash, StoredObject
-from tandem.backup_avro.errors import DamagedError
-from tandem.backup_avro.selection.last_records import LastRecord, contradicts
+from tandem.backup_avro.errors import DamagedError, TransientError
+from tandem.backup_avro.selection.last_records import PartitionCopy
 from tandem.sink import clock
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
 from tandem.sink.kafka.fetch.events import AtHead, Evidence, Fetched, FetchFault, LogBounds, Place, TopicPartition
 from tandem.sink.memory_budget import MemoryBudget, MemoryShare
 from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.read.partition_progress import Track
+from tandem.sink.read.skip.copied_records import CopiedRecords, LookingError
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.object_store import ObjectStore
 from tandem.sink.transcode.segment import Transcoded, Transcoder
@@ -25,6 +27,9 @@ from tandem.sink.write.object_buffer import Roller
 
 _LOG = structlog.get_logger()
 DAMAGED_RETRY_S = 5.0
+NAMED_PATIENCE_S = 240.0
+"""So long a range is asked for in which the leader names a record. Its index may be wrong: that must not last for ever.
+Less than a range elsewhere may stand still."""
 
 
 def reading(tp: TopicPartition, *, tail: bool) -> object:
@@ -34,13 +39,25 @@ def reading(tp: TopicPartition, *, tail: bool) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emptiness:
-    """Brokers say that nothing readable lies in [start, end) of a log, which ends there; times as in `Fetched`."""
+    """Brokers say that nothing readable lies in [start, end) of a log, which ends there; times as in `Fetched`.
+
+    `named` is the record that the leader's own index names (`Source.named_records`), None if it was not told.
+    """
 
     start: int
     end: int
     requested: float
     received: float
     evidence: Evidence | None = None
+    named: int | None = -1
+
+
+class _Doubt(NamedTuple):
+    """Since when the leader has named a record above `start` that it does not send; None: it does not say which."""
+
+    named: int | None
+    start: int
+    since: float
 
 
 def _withheld(tp: TopicPartition, *, tail: bool) -> object:
@@ -105,9 +122,25 @@ class Source(Protocol):
         """
         ...
 
+    def named_records(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset of a record that each leader's own index names, -1 where it names none.
+
+        Takes little time: without those that no leader answers for.
+        """
+        ...
+
     def close(self) -> None:
         """Close connections."""
         ...
+
+
+def named_records(source: Source, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return as `Source.named_records`; nothing where brokers can't be asked now."""
+    try:
+        return source.named_records(tps) if tps else {}
+    except TransientError as error:
+        _LOG.warning("cannot ask leaders which records they have", error=str(error))
+        return {}
 
 
 class ScanLane(Protocol):
@@ -147,7 +180,8 @@ class Board:
     `adopted` are objects that others have stored and that the next commit is to name. With `a_range` what the lanes
     take for bases are ranges of somebody else's. `room` are the bytes that a step may still transcode however full
     `share`, the pipeline's part of the memory budget, is. `damaged` are the subjects of troubles with what a partition
-    holds, which rests then. `lasting` returns the last records of a partition that other copies hold.
+    holds, which rests then. `copies` returns what other generations hold of a partition; their objects are read in
+    `pool`, if there is one.
     """
 
     store: ObjectStore
@@ -166,12 +200,16 @@ class Board:
     share: MemoryShare = field(default_factory=MemoryBudget(0).open_share)
     record_keys: RecordKeys = PLAIN
     meters: Meters = NOBODY
-    lasting: Callable[[Track], Sequence[LastRecord]] = lambda _: ()
+    copies: Callable[[Track], Sequence[PartitionCopy]] = lambda _: ()
+    pool: Executor | None = None
     _ahead_ms: float = field(init=False)
+    _copied: CopiedRecords = field(init=False)
+    _doubts: dict[object, _Doubt] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin at the floor: whatever is requested from now on is requested later than what the chain tells of."""
         self._ahead_ms = self.floor - clock.now() * 1000
+        self._copied = CopiedRecords(self.store, self.pool)
 
     @property
     def is_full(self) -> bool:
@@ -217,28 +255,72 @@ class Board:
         """Whether to skip what lies below `to`, because brokers say that nothing readable is left of a log.
 
         Not if another copy has a record there that compaction leaves in the log: then brokers do not send what they
-        have, or have lost it. That is a trouble until something comes (`reads_on`).
+        have, or have lost it. Nor, for four minutes, where the leader names a record there, or does not say whether
+        there is one. That is a trouble until something comes (`reads_on`).
         """
-        start, end, now = seen.start, seen.end, self.now()
-        record = next((one for one in self.lasting(track) if contradicts(one, start, end, now=now)), None)
-        if record is None:
-            if to > start:
-                where = {"topic": track.topic, "partition": track.key.partition, "start": start, "to": to, "end": end}
-                _LOG.info("nothing is left of a range of a log, reading skips it", **where, evidence=str(seen.evidence))
-                self.meters.skipped(to - start)
-            return True
-        self.say(
-            _withheld(TopicPartition(track.topic, track.key.partition), tail=tail),
-            f"{track.topic}-{track.key.partition}: nothing comes of offsets {start} to {end}, but generation "
-            f"{record.generation} has the record at offset {record.offset}, which compaction does not remove; it is "
-            "asked again. Find out what the broker, or what lies between, holds back; if the topic has lost these "
-            "records, bring them back with `tandem restore`",
-        )
-        return False
+        start, end = seen.start, seen.end
+        subject = _withheld(TopicPartition(track.topic, track.key.partition), tail=tail)
+        nothing = f"{track.topic}-{track.key.partition}: nothing comes of offsets {start} to {end}"
+        remedy = "it is asked again. Find out what the broker, or what lies between, holds back"
+        try:
+            record = self._copied.proof(self.copies(track), start, end, now=self.now())
+        except LookingError:
+            return False
+        except TransientError as error:
+            self.say(subject, f"{nothing}, and what other copies have there can't be read now, trying again: {error}")
+            return False
+        if record is not None:
+            self.say(
+                subject,
+                f"{nothing}, but generation {record.generation} has the record at offset {record.offset}, which "
+                f"compaction does not remove; {remedy}; if the topic has lost these records, bring them back with "
+                "`tandem restore`",
+            )
+            return False
+        doubted_s = self._doubted_s(subject, seen)
+        if doubted_s is not None and doubted_s < NAMED_PATIENCE_S:
+            but = "but its leader names" if seen.named is not None else "and its leader does not say whether there is"
+            at = f"the record at offset {seen.named}" if seen.named is not None else "a record"
+            self.say(subject, f"{nothing}, {but} {at}; for {NAMED_PATIENCE_S:.0f} s {remedy}")
+            return False
+        if to > start:
+            where = {"topic": track.topic, "partition": track.key.partition, "start": start, "to": to, "end": end}
+            found = {"evidence": str(seen.evidence)}
+            if doubted_s is None:
+                _LOG.info("nothing is left of a range of a log, reading skips it", **where, **found)
+            else:
+                _LOG.warning(
+                    "a range is skipped in which the leader names a record that it does not send",
+                    **where,
+                    **found,
+                    named=seen.named,
+                    remedy="compare the topic with the backup (tandem verify), and look at the broker's log",
+                )
+            self.meters.skipped(to - start)
+        return True
 
-    def reads_on(self, tp: TopicPartition, *, tail: bool) -> None:
-        """Records came, or the position is at the end: what a broker did not send is no trouble any more."""
-        self.well(_withheld(tp, tail=tail))
+    def _doubted_s(self, subject: object, seen: Emptiness) -> float | None:
+        """Return for how long the leader has named a record in the range, None if it names none."""
+        now, named = clock.now(), seen.named
+        if named is not None and not seen.start <= named < seen.end:
+            return None
+        before = self._doubts.get(subject)
+        if before is None or (named is not None and before.named is not None and before.named != named):
+            before = _Doubt(named, seen.start, now)
+        # Kept when the range was skipped: a chunk that took too long meanwhile is read again.
+        self._doubts[subject] = _Doubt(before.named if named is None else named, seen.start, before.since)
+        return now - before.since
+
+    def reads_on(self, tp: TopicPartition, *, tail: bool, upto: int | None = None) -> None:
+        """Records came, up to an offset, or the position is at the end: what was not sent is no trouble any more.
+
+        Records of what lies below, as come when a chunk is read again, say nothing of what was waited for.
+        """
+        subject = _withheld(tp, tail=tail)
+        self.well(subject)
+        doubt = self._doubts.get(subject)
+        if doubt is not None and (upto is None or upto > doubt.start):
+            del self._doubts[subject]
 
     def say(self, subject: object, text: str) -> None:
         """Note a trouble, and log it if it is a new one."""

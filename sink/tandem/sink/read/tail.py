@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import structlog
@@ -14,7 +15,7 @@ from tandem.sink.read import log_identity
 from tandem.sink.read.deferred_responses import Leftovers
 from tandem.sink.read.open_transactions import Held, HeldBack
 from tandem.sink.read.partition_progress import Track
-from tandem.sink.read.reader_context import DAMAGED_RETRY_S, Board, Emptiness, Source, reading
+from tandem.sink.read.reader_context import DAMAGED_RETRY_S, Board, Emptiness, Source, named_records, reading
 from tandem.sink.transcode.record_hash import last_record
 
 _LOG = structlog.get_logger()
@@ -180,8 +181,12 @@ class TailLane:
             return
         if len(ends) < len(self._empty):  # asking takes time in which nothing is read
             self._skip_at = clock.now() + DAMAGED_RETRY_S
+        asked = [tp for tp in ends if self._empty[tp].evidence is not None]
+        named = named_records(self._source, asked)
         for tp, (end, epoch) in ends.items():
             seen, track = self._empty.pop(tp), self._board.tracks[tp]
+            if tp in asked:
+                seen = replace(seen, named=named.get(tp))
             if end != seen.end or track.frozen:  # if the log has grown, the next response brings records
                 continue
             if self._board.may_skip(track, seen, to=end, tail=True):
@@ -212,7 +217,7 @@ class TailLane:
             )
         elif fetched.records:
             self._empty.pop(tp, None)
-            self._board.reads_on(tp, tail=True)
+            self._board.reads_on(tp, tail=True, upto=track.offset)
         if track.expires:  # else what was read stays: the policy does not delete it
             track.log_start = max(track.log_start, fetched.log_start_offset)
         track.high_watermark, track.end_offset = fetched.high_watermark, fetched.end_offset

@@ -9,7 +9,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import PartitionKey, Position
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import RefusedError
-from tandem.backup_avro.selection.last_records import last_records
+from tandem.backup_avro.selection.last_records import partition_copies
 from tandem.sink.kafka.cluster.guarded_topics import tombstones_promised_s
 from tandem.sink.read.scan.range_reader import RangeTask
 from tandem.sink.read.tombstone_guarantee import promise_of
@@ -78,7 +78,7 @@ def what_is_left(
 ) -> Left:
     """Return what is left of all bases. Ranges come in descending order of each partition, partitions in turns.
 
-    What `copies` prove to be in the logs goes with the ranges. RefusedError if the chain has no OPEN yet.
+    What `copies` hold goes with the ranges. RefusedError if the chain has no OPEN yet.
     """
     if state.opening is None:
         raise RefusedError(f"generation {state.number} is not open yet", remedy="try again in a moment")
@@ -90,7 +90,7 @@ def what_is_left(
         for key, position in state.positions.items()
         if not position.base.complete
     }
-    lasting = last_records(copies, promised)
+    held = partition_copies(copies, promised)
     columns: list[list[RangeTask]] = []
     untaken = bases = 0
     for key, position in sorted(state.positions.items()):
@@ -105,7 +105,7 @@ def what_is_left(
             if (offer.floor, offer.leader) == (position.base.floor, position.base.leader) and offer.high <= low
         ]
         untaken += len(usable)
-        model = replace(_task(state, key, pace, run), lasting=lasting[key])
+        model = replace(_task(state, key, pace, run), copies=held[key])
         columns.append([replace(model, low=begin, high=end) for begin, end in _gaps(position, low, usable, pace)])
     ranges = [
         column[row] for row in range(max(map(len, columns), default=0)) for column in columns if row < len(column)

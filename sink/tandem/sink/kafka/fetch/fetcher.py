@@ -245,6 +245,15 @@ class RawFetcher:
             timeout_s=timeout_s,
         )
 
+    def named_records(self, tps: Iterable[tuple[str, int]], *, timeout_s: float = 2.0) -> dict[TopicPartition, int]:
+        """Return the offset of a record that each leader's own index names, -1 where it names none.
+
+        It is the one with the largest timestamp (KIP-734, Kafka 3.0); where a broker does not know that request, the
+        first one of the log. Where brokers send nothing, this is another witness. Partitions that no leader answers
+        for are left out. Raises as `bounds`.
+        """
+        return self._run(self._lookups.named_records, [TopicPartition(*tp) for tp in tps], timeout_s=timeout_s)
+
     def close(self) -> None:
         """Drop all connections. May be called twice."""
         if not self._closed:

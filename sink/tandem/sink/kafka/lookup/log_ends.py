@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -12,7 +12,7 @@ from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.errors import TandemError
 from tandem.sink import clock
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, UnknownTopicError
-from tandem.sink.kafka.errors.error_codes import ErrorCode, Meaning, name_of
+from tandem.sink.kafka.errors.error_codes import PERMANENT, ErrorCode, Meaning, name_of
 from tandem.sink.kafka.fetch.events import LogBounds, Place, TopicPartition
 from tandem.sink.kafka.lookup.leader_epochs import Descent
 from tandem.sink.kafka.lookup.record_lookup import SIZES, Asked
@@ -195,6 +195,28 @@ class Lookups:
                         self._no_answer(tp, name_of(code), why)
         return found
 
+    async def named_records(self, tps: Sequence[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
+        """Return which record each leader names, see `RawFetcher.named_records`."""
+        del deadline
+        found: dict[TopicPartition, int] = {}
+        await self._try_refresh({tp.topic for tp in tps})
+        for timestamp in (protocol.MAX_TIMESTAMP, protocol.ANY_TIMESTAMP):
+            by_node: defaultdict[int, list[tuple[TopicPartition, int]]] = defaultdict(list)
+            for tp in tps:
+                leader = self._leader(tp, {}, {}, final=False)
+                if leader is not None and tp not in found:
+                    by_node[leader[0]].append((tp, leader[1]))
+            for node, asks in by_node.items():
+                request = protocol.list_offsets_request(asks, timestamp=timestamp, read_committed=self._read_committed)
+                try:
+                    response = await self._manager.send(request, node_id=node)
+                except kafka_errors.KafkaError as error:
+                    self._note(error, node)
+                    continue
+                if timestamp != protocol.MAX_TIMESTAMP or protocol.knows_max_timestamp(response):
+                    found.update(_named(response, last_try=timestamp == protocol.ANY_TIMESTAMP))
+        return found
+
     async def record_hashes(
         self,
         places: Mapping[TopicPartition, Place],
@@ -373,6 +395,14 @@ class Lookups:
             raise refused from None
         refusal = self._manager.refusal(node)
         self._problem = refusal or str(error) or type(error).__name__
+
+
+def _named(response: Any, *, last_try: bool) -> Iterator[tuple[TopicPartition, int]]:  # noqa: ANN401
+    for tp, code, offset, _ in protocol.listed_offsets(response):
+        if not code:
+            yield tp, offset
+        elif last_try and ErrorCode.of(code).meaning in PERMANENT:
+            yield tp, -1
 
 
 def denied(topic: str) -> ClusterDeniedError:

@@ -28,11 +28,14 @@ _ForgottenTopic = FetchRequest.ForgottenTopic
 
 LATEST = -1
 EARLIEST = -2
+MAX_TIMESTAMP = -3  # KIP-734
+ANY_TIMESTAMP = 0
 
 # Version 12 brings diverging epochs (KIP-320, KIP-595), 13 topics by id (KIP-516). From 17 on a request's partition has
 # fields for followers only.
 _FETCH_BY_NAME = 12
 _FETCH_BY_ID = 16
+_LIST_BY_MAX_TIMESTAMP = 7
 
 
 def fetch_request(plan: Plan, *, max_wait_ms: int, max_bytes: int, read_committed: bool, session: bool = True) -> Any:  # noqa: ANN401 - kafka-python has no types
@@ -118,7 +121,7 @@ def topic_views(response: Any) -> list[TopicView]:  # noqa: ANN401 - kafka-pytho
 
 
 def list_offsets_request(asks: Sequence[tuple[TopicPartition, int]], *, timestamp: int, read_committed: bool) -> Any:  # noqa: ANN401 - kafka-python has no types
-    """Build a request for the offset at `timestamp` (LATEST, EARLIEST) of (partition, current leader epoch)."""
+    """Build a request for the offset at `timestamp` (or LATEST, ...) of (partition, current leader epoch)."""
     by_topic: defaultdict[str, list[Any]] = defaultdict(list)
     for tp, leader_epoch in asks:
         by_topic[tp.topic].append(
@@ -134,6 +137,11 @@ def list_offsets_request(asks: Sequence[tuple[TopicPartition, int]], *, timestam
         min_version=2,
         max_version=10,
     )
+
+
+def knows_max_timestamp(response: Any) -> bool:  # noqa: ANN401
+    """Whether a broker that answers so knows MAX_TIMESTAMP; to others it is a time like any other."""
+    return bool(response.API_VERSION >= _LIST_BY_MAX_TIMESTAMP)
 
 
 def listed_offsets(response: Any) -> Iterator[tuple[TopicPartition, int, int, int]]:  # noqa: ANN401

@@ -14,7 +14,7 @@ from tandem.sink.kafka.fetch.assignment import backoff
 from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.read.deferred_responses import Leftovers
 from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, Track
-from tandem.sink.read.reader_context import DAMAGED_RETRY_S, Board, Emptiness, Source, reading
+from tandem.sink.read.reader_context import DAMAGED_RETRY_S, Board, Emptiness, Source, named_records, reading
 from tandem.sink.read.scan.plan import Chunk
 
 _LOG = structlog.get_logger()
@@ -215,7 +215,7 @@ class BaseLane:
             track.scan.stop_at(fetched.fetch_offset)
             return
         if fetched.records:
-            self._board.reads_on(tp, tail=False)
+            self._board.reads_on(tp, tail=False, upto=result.next_offset)
         if result.next_offset >= chunk.high or self._is_empty_up_to(chunk.high, fetched, track):
             self._end(tp, track, _read_at(fetched))
         else:
@@ -229,12 +229,14 @@ class BaseLane:
         # A new leader may know less of its own log for a while: behind its end, what was written may still come.
         if fetched.evidence is None or fetched.end_offset < high:
             return False
+        tp = TopicPartition(track.topic, track.key.partition)
         seen = Emptiness(
             start=fetched.fetch_offset,
             end=fetched.end_offset,
             requested=fetched.requested_at,
             received=fetched.received_at,
             evidence=fetched.evidence,
+            named=named_records(self._source, [tp]).get(tp),
         )
         return self._board.may_skip(track, seen, to=high, tail=False)
 

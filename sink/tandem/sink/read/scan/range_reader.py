@@ -16,7 +16,7 @@ from tandem.backup_avro.chain.entries import Base, Opening, PartitionKey, Stored
 from tandem.backup_avro.documents.range_offer import Offer, encode_offer
 from tandem.backup_avro.errors import PermanentError, TandemError, TransientError
 from tandem.backup_avro.record.container import Codec
-from tandem.backup_avro.selection.last_records import LastRecord
+from tandem.backup_avro.selection.last_records import PartitionCopy
 from tandem.sink import clock
 from tandem.sink.encryption.objects import new_seal
 from tandem.sink.kafka.fetch.events import TopicPartition
@@ -40,7 +40,7 @@ class RangeTask:
     """The offsets [low, high) of a partition's base. `limit_s` bounds one chunk, `give_up_s` a standstill.
 
     `object_size` and `block_size` are bytes, `rate` is bytes per second; `folder` is (pair, instance, generation).
-    `lasting` are the last records of the partition that other copies hold.
+    `copies` are what other generations hold of the partition.
     """
 
     folder: tuple[str, str, int]
@@ -60,7 +60,7 @@ class RangeTask:
     block_size: int = 256 << 10
     give_up_s: float = 300.0
     rate: int | None = None
-    lasting: tuple[LastRecord, ...] = ()
+    copies: tuple[PartitionCopy, ...] = ()
 
     @property
     def place(self) -> str:
@@ -151,7 +151,7 @@ class _Reading:
             read_committed=task.opening.isolation_level == "read_committed",
             hurry_survey=self._topic_gone,
             a_range=True,
-            lasting=lambda _: task.lasting,
+            copies=lambda _: task.copies,
         )
         base = Base(start=task.low, end=task.high, leader=task.leader, epoch=task.epoch)
         self._track = Track(

@@ -16,7 +16,7 @@ import structlog
 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import TandemError
-from tandem.backup_avro.selection.last_records import LastRecord
+from tandem.backup_avro.selection.last_records import PartitionCopy
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.assignment import backoff
 from tandem.sink.kafka.fetch.events import TopicPartition
@@ -93,7 +93,7 @@ class WorkerLane:
         self._retry_at: dict[TopicPartition, float] = {}
         self._failures: dict[TopicPartition, int] = {}
         self._ended: dict[TopicPartition, _Ended] = {}
-        self._lasting: dict[TopicPartition, tuple[LastRecord, ...]] = {}
+        self._copies: dict[TopicPartition, tuple[PartitionCopy, ...]] = {}
         self._begun = clock.now()
         self._useless: list[Future[RangeRead]] = []
 
@@ -108,7 +108,7 @@ class WorkerLane:
             self._own.add(tp)
         else:
             self._waiting[tp] = deque()
-            self._lasting[tp] = tuple(self._board.lasting(self._board.tracks[tp]))
+            self._copies[tp] = tuple(self._board.copies(self._board.tracks[tp]))
 
     def remove(self, tp: TopicPartition) -> None:
         """Forget a partition."""
@@ -119,7 +119,7 @@ class WorkerLane:
         self._retry_at.pop(tp, None)
         self._failures.pop(tp, None)
         self._ended.pop(tp, None)
-        self._lasting.pop(tp, None)
+        self._copies.pop(tp, None)
         self._board.trouble.pop(_trouble(tp), None)
 
     def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
@@ -189,7 +189,7 @@ class WorkerLane:
             object_size=self._sizes.object_size,
             block_size=self._sizes.block_size,
             rate=self._sizes.rate,
-            lasting=self._lasting[tp],
+            copies=self._copies[tp],
         )
         issued.append(_Issued(floor=base.floor, low=low, future=self._workers.submit(task)))
         return True

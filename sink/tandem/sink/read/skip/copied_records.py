@@ -1,0 +1,136 @@
+"""Looks through the objects of other copies for the last record of a partition that its log must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future
+from typing import Final, TypeAlias
+
+import structlog
+
+from tandem.backup_avro.chain.entries import StoredObject
+from tandem.backup_avro.errors import DamagedError, PermanentError, TransientError
+from tandem.backup_avro.record.container import Header, decode_header, decompress, iter_blocks
+from tandem.backup_avro.record.record_spans import spans
+from tandem.backup_avro.selection.last_records import LastRecord, LastRecordSearch, PartitionCopy
+from tandem.sink.encryption.objects import Plain, read_range
+from tandem.sink.store.object_store import ObjectStore
+
+_LOG = structlog.get_logger()
+_WINDOW: Final = 1 << 20
+_HEADER: Final = 16 << 10
+_MOST_BYTES: Final = 256 << 20
+_KEPT: Final = 1000
+
+_Question: TypeAlias = tuple[int, str, int, int]
+
+
+class LookingError(TransientError):
+    """What a copy holds is still being looked up."""
+
+
+class CopiedRecords:
+    """Answers by the objects in `store`; remembers its answers, which do not depend on where a reader stands.
+
+    With a `pool` objects are read there and nobody waits: LookingError is raised until there is an answer.
+    """
+
+    def __init__(self, store: ObjectStore, pool: Executor | None = None) -> None:
+        self._store = store
+        self._pool = pool
+        self._asked: dict[_Question, Future[int | None]] = {}
+        self._known: dict[_Question, int | None] = {}
+
+    def proof(self, copies: Sequence[PartitionCopy], start: int, end: int, *, now: int) -> LastRecord | None:
+        """Return a record that proves that a log which ends at `end` is not empty from `start` on.
+
+        Of a copy that can't be read the chain's word is taken: its last record has a key, and is none where the part
+        has tombstones. Raises TransientError.
+        """
+        for copy in copies:
+            if copy.bears_on(start, end, now=now):
+                offset = self._last(copy, min(end, copy.position))
+                if offset is not None and offset >= start:
+                    return LastRecord(copy.generation, offset)
+        return None
+
+    def _last(self, copy: PartitionCopy, end: int) -> int | None:
+        question = (copy.generation, copy.pieces[0].key, copy.newest.last, end)
+        if question not in self._known:
+            try:
+                found = self._look(question, copy, end)
+            except PermanentError as error:
+                newest = copy.newest
+                found = newest.last if not newest.tombstones and newest.last < end else None
+                _LOG.warning(
+                    "a copy that tells which records a log must hold can't be read, its chain's word is taken",
+                    generation=copy.generation,
+                    object=copy.pieces[0].key,
+                    offset=found,
+                    error=str(error),
+                )
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            self._known[question] = found
+        return self._known[question]
+
+    def _look(self, question: _Question, copy: PartitionCopy, end: int) -> int | None:
+        if self._pool is None:
+            return last_record(self._store, copy, end)
+        if question not in self._asked:
+            self._asked[question] = self._pool.submit(last_record, self._store, copy, end)
+        if not self._asked[question].done():
+            raise LookingError(f"what generation {copy.generation} holds is being looked up", remedy="wait")
+        return self._asked.pop(question).result()
+
+
+def last_record(store: ObjectStore, copy: PartitionCopy, end: int) -> int | None:
+    """Return the offset of the last record below `end` that compaction leaves in the log; None: the copy proves none.
+
+    Objects are read from their ends, a megabyte at a time and 256 MiB in all: mostly the last block decides. Raises
+    DamagedError, the store's errors and those of keys.
+    """
+    search = LastRecordSearch(end=end, compacted=copy.compacted)
+    left = _MOST_BYTES
+    for item in copy.pieces:
+        left -= item.parts[0].end - item.parts[0].start
+        for body, count in _blocks_backwards(store, item):
+            found = search.add(
+                (offset, body[key_from:key_to] if key_at >= 0 else None, value_at >= 0)
+                for _, _, offset, _, _, key_at, key_from, key_to, value_at, *_ in spans(body, count)
+            )
+            if found is not None or search.spent:
+                return found
+        if left <= 0:
+            return None
+    return None
+
+
+def _blocks_backwards(store: ObjectStore, item: StoredObject) -> Iterator[tuple[bytes, int]]:
+    """Yield the uncompressed blocks of an object's one part with their numbers of records, the last one first."""
+    part = item.parts[0]
+    header = decode_header(read_range(store, item, 0, min(_HEADER, item.plain_bytes)))
+    end, size = part.end, _WINDOW
+    while end > part.start:
+        start = max(part.start, end - size)
+        data = read_range(store, item, start, end)
+        at = 0 if start == part.start else _first_block(data, header)
+        if at >= len(data):
+            size *= 4
+            continue
+        yield from _bodies(item, data, header, at)
+        end, size = start + at, _WINDOW
+
+
+def _first_block(data: Plain, header: Header) -> int:
+    """Return where the first block begins that is whole; the end of the data if none is."""
+    at = data.find(header.sync)
+    return len(data) if at < 0 else at + len(header.sync)
+
+
+def _bodies(item: StoredObject, data: Plain, header: Header, at: int) -> Iterator[tuple[bytes, int]]:
+    try:
+        for block in reversed(list(iter_blocks(data, header, at))):
+            yield decompress(block, header.codec), block.count
+    except DamagedError as error:
+        raise DamagedError(f"{item.key}: {error}", remedy=error.remedy) from error
