@@ -15,7 +15,7 @@ import uuid
 from dataclasses import replace
 
 from bench.measured import KEY, measured, report, tree_peak_mb
-from tandem.backup_avro.chain.entries import Entry, Kind, Opening
+from tandem.backup_avro.chain.entries import Entry, EntryKind, Opening
 from tandem.controller.config import Config
 from tandem.controller.instance.guarded_cluster import GuardedCluster
 from tandem.controller.instance.wiring import pipeline_policy_of, store_of, workers_of
@@ -23,9 +23,9 @@ from tandem.controller.process import memory_allocator
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.pipeline import Phase, Pipeline
-from tandem.sink.read.scan.worker_processes import Workers
+from tandem.sink.read.scan.worker_processes import WorkerPool
 from tandem.sink.store.chain.chain_writer import Identity, claim, now_ms
-from tandem.sink.transcode.choice import best_transcoder
+from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.write.commit import complete_entry
 
 
@@ -59,7 +59,7 @@ def main() -> None:
     opening = Opening(isolation_level="read_committed", codec=codec, sync=uuid.uuid4().hex)
     writer = claim(store, who, 1, opening=opening, reason="bench", stop=abort)
     props = {"bootstrap.servers": bootstrap}
-    workers = Workers(workers_of(config, props), words.workers) if words.workers else None
+    workers = WorkerPool(workers_of(config, props), words.workers) if words.workers else None
     pipeline = Pipeline(
         writer=writer,
         store=store,
@@ -95,7 +95,7 @@ def main() -> None:
     report(run)
     if words.pair is not None:
         # Nobody writes to the topic: it is at head still.
-        writer.append(Entry(kind=Kind.CONFIRM, seq=0, prev_sha256="", incarnation="", at=0, head_at=now_ms(store)))
+        writer.append(Entry(kind=EntryKind.CONFIRM, seq=0, prev_sha256="", incarnation="", at=0, head_at=now_ms(store)))
         writer.append(complete_entry("bench"))
 
 

@@ -19,7 +19,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import (
     Base,
     Entry,
-    Kind,
+    EntryKind,
     Opening,
     Part,
     PartitionKey,
@@ -29,15 +29,15 @@ from tandem.backup_avro.chain.entries import (
 )
 from tandem.backup_avro.errors import OversizeError
 from tandem.controller.cli.main import collect_rarely
-from tandem.sink.store import ObjectInfo, ObjectStore, StoreSettings
+from tandem.sink.store import ObjectInfo, ObjectStore, StoreAccess
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity, claim, now_ms
 from tandem.sink.write.commit import complete_entry
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.plan import plan as restore_plan
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.retention import retention_plan
-from tandem.spark_jobs.retention.retention_steps import Observation, Plan, Rules
+from tandem.spark_jobs.retention.retention_steps import RetentionPlan, RetentionRules, StoreObservation
 
 _PAIR = "many"
 _TOPICS = 10
@@ -80,7 +80,7 @@ def make(store: ObjectStore, objects: int) -> tuple[int, int]:
         }
         writer.append(
             _entry(
-                Kind.COMMIT,
+                EntryKind.COMMIT,
                 objects=tuple(some),
                 positions=positions,
                 head_at=at,
@@ -89,11 +89,11 @@ def make(store: ObjectStore, objects: int) -> tuple[int, int]:
         )
     writer.append(complete_entry("bench"))
     with suppress(OversizeError):  # an instance goes on without one, too
-        writer.append(_entry(Kind.SNAPSHOT))
+        writer.append(_entry(EntryKind.SNAPSHOT))
     return objects, sum(info.size for info in store.list(f"{_PAIR}/generations/"))
 
 
-def _entry(kind: Kind, **content: object) -> Entry:
+def _entry(kind: EntryKind, **content: object) -> Entry:
     return Entry(kind=kind, seq=0, prev_sha256="", incarnation="", at=0, **content)  # type: ignore[arg-type]  # as named
 
 
@@ -122,7 +122,7 @@ def _items(keys: list[PartitionKey], objects: int, at: int) -> Iterator[StoredOb
 
 def restore(store: ObjectStore, objects: int) -> tuple[int, int]:
     """Read the chain and plan a restore of all of it."""
-    plan = plan_of(ChainReader(store, _PAIR), Options())
+    plan = plan_of(ChainReader(store, _PAIR), RestoreOptions())
     described = [restore_plan.describe_topic(topic, None, now=0) for topic in plan.topics]
     found = sum(item.objects for topic in described for item in topic.partitions)
     if found != objects:
@@ -140,17 +140,17 @@ def steps(store: ObjectStore, objects: int) -> tuple[int, int]:
     """Plan as `retention` does, and judge each step anew."""
     seen, plan = _planned(store, objects)
     for step in plan.steps:
-        if retention_plan.judge(step, seen, Rules()) != step:
+        if retention_plan.judge(step, seen, RetentionRules()) != step:
             raise RuntimeError(f"nothing has changed, and less would go: {step.topics}")
     return objects, objects * _BYTES
 
 
-def _planned(store: ObjectStore, objects: int) -> tuple[Observation, Plan]:
+def _planned(store: ObjectStore, objects: int) -> tuple[StoreObservation, RetentionPlan]:
     state = ChainReader(store, _PAIR).load(1)
     when = dt.datetime.now(dt.UTC)
     listed = tuple(ObjectInfo(key=item.key, size=item.bytes, modified=when) for item in state.objects.values())
-    seen = Observation(pair=_PAIR, at=now_ms(store), states=(state,), objects={1: listed})
-    plan = retention_plan.make_plan(seen, Rules())
+    seen = StoreObservation(pair=_PAIR, at=now_ms(store), states=(state,), objects={1: listed})
+    plan = retention_plan.make_plan(seen, RetentionRules())
     if plan.bytes < (objects - _TOPICS * _PARTITIONS) * _BYTES:
         raise RuntimeError(f"only {plan.bytes} bytes would go")
     return seen, plan
@@ -159,7 +159,7 @@ def _planned(store: ObjectStore, objects: int) -> tuple[Observation, Plan]:
 def main() -> None:
     """Run once."""
     what, root, objects = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    store = StoreAddress(root=root, settings=StoreSettings()).open()
+    store = StoreAddress(root=root, settings=StoreAccess()).open()
     collect_rarely()
     work = {"make": make, "restore": restore, "retention": retention, "steps": steps}[what]
     report(measured(lambda: work(store, objects)))

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from tandem.sink.encryption.encryption_settings import UNENCRYPTED, EncryptionSettings
-from tandem.sink.store import StoreSettings
+from tandem.sink.encryption.encryption_settings import UNENCRYPTED, KeySettings
+from tandem.sink.store import StoreAccess
 
 KEY: Final = "BENCH_KEY"
 """Environment variable with the key of what is stored encrypted, and read again."""
@@ -90,9 +90,9 @@ def _stat(pid: int) -> list[str]:
     return [*rest.split(), name.partition("(")[2]]
 
 
-def reading() -> StoreSettings:
+def reading() -> StoreAccess:
     """Return the settings of a folder, what is encrypted in it included."""
-    return StoreSettings(encryption=EncryptionSettings(key_env=KEY) if KEY in os.environ else UNENCRYPTED)
+    return StoreAccess(encryption=KeySettings(key_env=KEY) if KEY in os.environ else UNENCRYPTED)
 
 
 def report(run: Run, what: str = "") -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, Put, UploadInfo, check_size
+from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, PutResult, UploadInfo, check_size
 
 _PAGE = 1000
 
@@ -24,15 +24,15 @@ class MemoryStore:
 
     url = "memory:///"
 
-    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> Put:
+    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> PutResult:
         """Create `key` unless it exists."""
         data = bytes(body)
         with self._lock:
             self.requests["put"] += 1
             if key in self.objects:
-                return Put.EXISTS
+                return PutResult.EXISTS
             self.objects[key] = data
-            return Put.CREATED
+            return PutResult.CREATED
 
     def get(self, key: str, *, start: int = 0, end: int | None = None, most: int | None = None) -> bytes:
         """Return bytes of an object."""

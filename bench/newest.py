@@ -14,9 +14,9 @@ from dataclasses import replace
 from bench.measured import measured, report
 from tandem.backup_avro.record.current import Record, TimestampType, encode
 from tandem.spark_jobs.reading.object_reader import Body
-from tandem.spark_jobs.restore.load.newest_records import newest
-from tandem.spark_jobs.restore.load.record_stream import Sieve
-from tandem.spark_jobs.restore.plan.record_changes import Shape
+from tandem.spark_jobs.restore.load.newest_records import newest_offsets
+from tandem.spark_jobs.restore.load.record_stream import RecordShaper
+from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
 
 _MILLION = 1_000_000
 _BLOCK = 2000
@@ -30,14 +30,14 @@ def main() -> None:
     def keyed() -> Iterator[tuple[int, bytes]]:
         for number in range(millions):
             salt, begin = b"%d" % (number // 2), number * _MILLION
-            for offset, key in Sieve(shape=Shape(), choose=None, count=0).keyed(0, bodies):
+            for offset, key in RecordShaper(shape=RecordChanges(), choose=None, count=0).keyed(0, bodies):
                 yield begin + offset, key + salt
 
     def read() -> tuple[int, int]:
         return sum(1 for _ in keyed()), 0
 
     def find() -> tuple[int, int]:
-        found = newest(keyed, millions * _MILLION)
+        found = newest_offsets(keyed, millions * _MILLION)
         if len(found) != (millions + 1) // 2 * _MILLION:
             raise RuntimeError(f"{len(found)} newest records of {millions} million, each key twice")
         return millions * _MILLION, 0

@@ -16,18 +16,18 @@ from bench.measured import Run, reading, report, tree_cpu_s, tree_peak_mb
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.job import RestoreRequest, Told, restore
-from tandem.spark_jobs.restore.load.load_task import Pace
-from tandem.spark_jobs.restore.plan.options import Options
-from tandem.spark_jobs.restore.plan.plan import Naming
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.job import RestoreListener, RestoreRequest, restore
+from tandem.spark_jobs.restore.load.load_task import LoadPace
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 from tandem.spark_jobs.spark.session import session
 
 _SUFFIX = ".restored"
 
 
 @dataclass(slots=True)
-class _Clock(Told):
+class _Clock(RestoreListener):
     """When each phase began, and the processor time until then."""
 
     began: dict[str, tuple[float, float, float]] = field(default_factory=dict)
@@ -46,8 +46,10 @@ def main() -> None:
     """Run once; report one line for each phase."""
     bootstrap, topic, pair, root, compression = sys.argv[1:6]
     address = StoreAddress(root=root, settings=reading())
-    target = Target({"bootstrap.servers": bootstrap})
-    options = Options(naming=Naming(suffix=_SUFFIX), pace=Pace(compression=Compression[compression.upper()]))
+    target = TargetCluster({"bootstrap.servers": bootstrap})
+    options = RestoreOptions(
+        naming=TopicNaming(suffix=_SUFFIX), pace=LoadPace(compression=Compression[compression.upper()])
+    )
     clock = _Clock()
     clock.phase("starting Spark")
     with session(name="bench") as spark:

@@ -10,7 +10,7 @@ import time
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from bench.measured import measured, report
-from tandem.sink.transcode.choice import best_transcoder
+from tandem.sink.transcode.implementation_choice import best_transcoder
 
 _SECONDS = 3.0
 

@@ -25,11 +25,11 @@ from tandem.backup_avro.record.current import Record, TimestampType, encode
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, Identity, claim, now_ms
-from tandem.sink.transcode.segment import Segment
-from tandem.sink.write.commit import Committer, Draft, complete_entry
+from tandem.sink.transcode.transcoder_result import Segment
+from tandem.sink.write.commit import CommitDraft, Committer, complete_entry
 from tandem.sink.write.merge import Merger
 from tandem.sink.write.merge_plan import MergeRules
-from tandem.sink.write.object_buffer import Roller
+from tandem.sink.write.object_buffer import ObjectBuffer
 
 _PAIR, _TOPICS, _EVERY = "week", 10, 8
 _RECORDS, _VALUE = 2, b'{"id":%010d,"state":"active","balance":%06d,"note":"abcdefghijklmnop"}'
@@ -94,7 +94,7 @@ def main() -> None:
     committer = Committer(writer=writer, store=store, cluster=_Cluster(), stop=stop, name="commit")
     committer.start()
     merger = Merger(writer=writer, store=store, committer=committer, rules=MergeRules(), name="merge")
-    roller = Roller(codec=Codec.ZSTANDARD, sync=bytes.fromhex(sync), block_size=256 << 10, level=1)
+    buffer = ObjectBuffer(codec=Codec.ZSTANDARD, sync=bytes.fromhex(sync), block_size=256 << 10, level=1)
     keys = [PartitionKey(f"topic-{n % _TOPICS}", n // _TOPICS) for n in range(partitions)]
     topics = tuple(
         Topic(
@@ -110,10 +110,10 @@ def main() -> None:
         at = now_ms(store)
         low = minute * _RECORDS
         for key in keys:
-            roller.add(key, None, [_segment(key, low, at)])
+            buffer.add(key, None, [_segment(key, low, at)])
         began = time.perf_counter()
-        draft = Draft(
-            objects=tuple(roller.cut(_Names(writer), max_objects=64)),
+        draft = CommitDraft(
+            objects=tuple(buffer.cut(_Names(writer), max_objects=64)),
             positions={
                 key: Position(offset=low + _RECORDS, epoch=0, head_at=at, log_start=0, base=base) for key in keys
             },

@@ -24,8 +24,8 @@ from tandem.backup_avro.chain.entries import (
     Base,
     Clearing,
     Entry,
+    EntryKind,
     GroupOffset,
-    Kind,
     Mark,
     Opening,
     Part,
@@ -38,8 +38,8 @@ from tandem.backup_avro.chain.entries import (
 )
 from tandem.backup_avro.record.container import Codec, encode_block, encode_header
 from tandem.backup_avro.record.current import Record, TimestampType, encode
-from tandem.sink.encryption.objects import Canvas, new_seal, stored_object
-from tandem.sink.store import ObjectStore, Put
+from tandem.sink.encryption.objects import ObjectBytes, new_seal, stored_object
+from tandem.sink.store import ObjectStore, PutResult
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, Identity, claim, now_ms
 
@@ -175,7 +175,7 @@ class Backup:
             )
         entry = self.writer.append(
             Entry(
-                kind=Kind.COMMIT,
+                kind=EntryKind.COMMIT,
                 seq=0,
                 prev_sha256="",
                 incarnation="",
@@ -293,44 +293,46 @@ class Backup:
             )
         )
         seal = new_seal(self.store, key)
-        canvas = Canvas(seal, key=key, size=len(data))
+        canvas = ObjectBytes(seal, key=key, size=len(data))
         canvas.write(data)
         stored = canvas.finish()
-        assert self.store.put_if_absent(key, bytes(stored)) is Put.CREATED
+        assert self.store.put_if_absent(key, bytes(stored)) is PutResult.CREATED
         return stored_object(stored, key=key, journal=journal, parts=tuple(parts), seal=seal)
 
-    def append(self, kind: Kind, **fields: object) -> Entry:
+    def append(self, kind: EntryKind, **fields: object) -> Entry:
         """Append an entry of any kind; `fields` are those of Entry."""
         return self.writer.append(replace(_blank(kind), **fields))  # type: ignore[arg-type]  # the caller names fields
 
     def complete(self) -> Entry:
         """Append a CONFIRM at head and COMPLETE."""
         time.sleep(0.002)  # head_at must be past the end of the base
-        self.append(Kind.CONFIRM, head_at=now_ms(self.store))
-        return self.append(Kind.COMPLETE)
+        self.append(EntryKind.CONFIRM, head_at=now_ms(self.store))
+        return self.append(EntryKind.COMPLETE)
 
     def restart(self, incarnation: str | None = None) -> Entry:
         """Go on as another incarnation, which reads the chain and appends TAKEOVER."""
         claim_ = self.writer.state.claim
         state = ChainReader(self.store, claim_.pair).load(claim_.generation)
         self.writer = ChainWriter(self.store, state, incarnation or str(uuid.uuid4()), stop=threading.Event())
-        return self.append(Kind.TAKEOVER, reason="restart")
+        return self.append(EntryKind.TAKEOVER, reason="restart")
 
     def taint(self, topic: str, partition: int, offset: int, reason: str = "gap") -> Entry:
         """Append TAINTED for one partition."""
-        return self.append(Kind.TAINTED, taints=(Taint(key=self.key(topic, partition), offset=offset, reason=reason),))
+        return self.append(
+            EntryKind.TAINTED, taints=(Taint(key=self.key(topic, partition), offset=offset, reason=reason),)
+        )
 
     def seal(self) -> Entry:
         """Append SEALED."""
-        return self.append(Kind.SEALED)
+        return self.append(EntryKind.SEALED)
 
     def clearing(self, stays: Mapping[PartitionKey, str] | None = None) -> Clearing:
         """Append CLEARING of all that is not in `stays`."""
         kept = dict(stays or {})
         going = Clearing(goes=tuple(sorted(key for key in self.positions if key not in kept)), stays=kept)
-        self.append(Kind.CLEARING, clearing=going)
+        self.append(EntryKind.CLEARING, clearing=going)
         return going
 
 
-def _blank(kind: Kind) -> Entry:
+def _blank(kind: EntryKind) -> Entry:
     return Entry(kind=kind, seq=0, prev_sha256="", incarnation="", at=0)

@@ -25,7 +25,7 @@ import markupsafe
 import zstandard
 
 from tandem.controller.config.kafka import is_secret
-from tandem.controller.config.sources import KAFKA, Shape, dotted, keys, variable
+from tandem.controller.config.sources import KAFKA, ValueShape, dotted, keys, variable
 
 SENSITIVE: Final = (
     "sasl.password",
@@ -124,9 +124,11 @@ Make: TypeAlias = Callable[[str], str]
 _KEYS: Final = (("a key", key_canary), ("a key in hex", hex_canary), ("the body of a private key", body_canary))
 
 
-def _key_instead(path: tuple[str, ...], shape: Shape, kinds: Iterable[tuple[str, Make]] = _KEYS) -> Iterator[Place]:
+def _key_instead(
+    path: tuple[str, ...], shape: ValueShape, kinds: Iterable[tuple[str, Make]] = _KEYS
+) -> Iterator[Place]:
     """A key where what names one belongs, or another one's."""
-    where = "{}" if shape is Shape.SCALAR else "[{}]"
+    where = "{}" if shape is ValueShape.SCALAR else "[{}]"
     for kind, make in kinds:
         name = f"{kind} as {dotted(path)}"
         yield Place(name=f"{name} in the environment", refused=True, environ={variable(path): where}, make=make)
@@ -136,9 +138,9 @@ def _key_instead(path: tuple[str, ...], shape: Shape, kinds: Iterable[tuple[str,
 def _key_as_path(path: tuple[str, ...]) -> Iterator[Place]:
     """The key itself where the path of its file belongs."""
     kinds = (*_KEYS, ("a private key in PEM", pem_canary))
-    shape = keys().get(path, Shape.SCALAR)
+    shape = keys().get(path, ValueShape.SCALAR)
     yield from _key_instead(path, shape, kinds)
-    for kind, make in kinds if shape is Shape.SCALAR else ():
+    for kind, make in kinds if shape is ValueShape.SCALAR else ():
         name = f"{kind} as {dotted(path)} in the file"
         yield Place(name=name, refused=True, settings={path[0]: {path[-1]: "{}"}}, make=make)
 
@@ -152,7 +154,7 @@ def _of_value(path: tuple[str, ...]) -> Iterator[Place]:
         rest = {
             one: "AKIA-OF-NO-INTEREST"
             for one in ("access_key_id", "secret_access_key")
-            if one != name and keys().get((section, one)) is Shape.SECRET
+            if one != name and keys().get((section, one)) is ValueShape.SECRET
         }
     yield Place(name=f"{key} in the file", settings={section: {**rest, name: "{}"}})
     yield Place(name=f"{key} in the environment", settings={section: rest}, environ={variable(path): "{}"})
@@ -164,10 +166,10 @@ def _of_value(path: tuple[str, ...]) -> Iterator[Place]:
     yield Place(name=f"{key} on the command line", refused=True, flags=(f"{key}={{}}",))
 
 
-def _of_reference(path: tuple[str, ...], shape: Shape) -> Iterator[Place]:
+def _of_reference(path: tuple[str, ...], shape: ValueShape) -> Iterator[Place]:
     """A key of the configuration that says where a secret is: in a file, or in a variable."""
     key, name = dotted(path), path[-1]
-    many = shape is not Shape.SCALAR
+    many = shape is not ValueShape.SCALAR
     where = "[{}]" if many else "{}"
     if "_env" in name:
         yield Place(
@@ -189,7 +191,7 @@ def _of_reference(path: tuple[str, ...], shape: Shape) -> Iterator[Place]:
 def _refers(path: tuple[str, ...]) -> bool:
     """Whether a key names a file or a variable that holds a key, and is not the file of a key beside it."""
     value = (*path[:-1], path[-1].removesuffix("_file"))
-    return re.search(r"(^|_)key_(files?|envs?)$", path[-1]) is not None and keys().get(value) is not Shape.SECRET
+    return re.search(r"(^|_)key_(files?|envs?)$", path[-1]) is not None and keys().get(value) is not ValueShape.SECRET
 
 
 _PROXIES: Final = {
@@ -207,7 +209,7 @@ def places() -> list[Place]:
     found: list[Place] = []
     for path, shape in keys().items():
         name = path[-1]
-        if shape is Shape.SECRET:
+        if shape is ValueShape.SECRET:
             found += _of_value(path)
         elif _refers(path):
             found += _of_reference(path, shape)
@@ -222,7 +224,7 @@ def places() -> list[Place]:
     ):
         found += _key_instead(path, keys()[path])
     # 32 bytes are what a public key has as well.
-    found += [one for one in _key_instead(("signing", "trusted"), Shape.NAMES) if one.make is body_canary]
+    found += [one for one in _key_instead(("signing", "trusted"), ValueShape.NAMES) if one.make is body_canary]
     for name in SENSITIVE:
         found += _of_value((KAFKA, name))
     for name in ("ssl.key.location", "ssl.key.pem.file"):
@@ -240,7 +242,7 @@ def places() -> list[Place]:
 
 def unclassified() -> list[str]:
     """Return keys that look as if they took a secret, and of which nobody has said that they do, or do not."""
-    known = {dotted(path) for path, shape in keys().items() if shape is Shape.SECRET}
+    known = {dotted(path) for path, shape in keys().items() if shape is ValueShape.SECRET}
     found = []
     for path in keys():
         key = dotted(path)

@@ -12,7 +12,7 @@ from tandem.backup_avro.chain.entries import (
     Claim,
     Clearing,
     Entry,
-    Kind,
+    EntryKind,
     Opening,
     Part,
     PartitionKey,
@@ -25,7 +25,7 @@ from tandem.backup_avro.chain.entries import (
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.json_codec import decode_entry, encode_claim, encode_entry
 from tandem.backup_avro.chain.snapshot import dump_state
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 
 PAIR = "shop"
 CLUSTER = "cluster-1"
@@ -78,9 +78,11 @@ def part(first: int, last: int, *, of: PartitionKey | None = None, scan: int | N
     )
 
 
-def guarded(*topics: Topic) -> Guarded:
+def guarded(*topics: Topic) -> GuardedPartitions:
     """What the cluster has."""
-    return Guarded(cluster_id=CLUSTER, topics={item.topic_id: (item.name, item.partitions) for item in topics})
+    return GuardedPartitions(
+        cluster_id=CLUSTER, topics={item.topic_id: (item.name, item.partitions) for item in topics}
+    )
 
 
 @dataclass(slots=True)
@@ -108,7 +110,7 @@ class Chain:
         )
         self.state = Generation(claim=claim, head_sha256=sha256_hex(encode_claim(claim)), at=self.claimed_at)
 
-    def entry(self, kind: Kind, **content: Any) -> Entry:
+    def entry(self, kind: EntryKind, **content: Any) -> Entry:
         """The next entry as an honest holder would write it."""
         defaults: dict[str, Any] = {
             "seq": self.state.seq + 1,
@@ -118,7 +120,7 @@ class Chain:
         }
         return Entry(kind=kind, **(defaults | content))
 
-    def append(self, kind: Kind, **content: Any) -> Chain:
+    def append(self, kind: EntryKind, **content: Any) -> Chain:
         """Append an entry of any kind."""
         return self.put(self.entry(kind, **content))
 
@@ -130,7 +132,7 @@ class Chain:
 
     def open(self) -> Chain:
         """Append OPEN."""
-        return self.append(Kind.OPEN, opening=OPENING)
+        return self.append(EntryKind.OPEN, opening=OPENING)
 
     def object(self, *parts: Part, name: str = "") -> StoredObject:
         """An object below this generation's prefix."""
@@ -150,17 +152,17 @@ class Chain:
         topics = tuple(topic(name, partitions=8) for name in sorted(new))
         objects = (self.object(*parts),) if parts else ()
         return self.append(
-            Kind.COMMIT, **{"positions": dict(positions), "objects": objects, "topics": topics} | content
+            EntryKind.COMMIT, **{"positions": dict(positions), "objects": objects, "topics": topics} | content
         )
 
     def complete(self) -> Chain:
         """Append COMPLETE."""
-        return self.append(Kind.COMPLETE)
+        return self.append(EntryKind.COMPLETE)
 
     def snapshot(self, **changes: Any) -> Entry:
         """The next entry as a SNAPSHOT of the state, with `changes` to its fields; it is not appended."""
         fields = {"snapshot": self.state.seq + 1, "folded": dump_state(self.state)}
-        return self.entry(Kind.SNAPSHOT, **(fields | changes))
+        return self.entry(EntryKind.SNAPSHOT, **(fields | changes))
 
     def begun(self, entry: Entry) -> Generation:
         """The state of whoever begins with a SNAPSHOT as it is stored. DamagedError names `x`."""
@@ -169,29 +171,29 @@ class Chain:
 
     def seal(self) -> Chain:
         """Append SEALED."""
-        return self.append(Kind.SEALED)
+        return self.append(EntryKind.SEALED)
 
     def taint(
         self, offset: int, of: PartitionKey | None = None, *, cut_at: int | None = None, epoch: int | None = None
     ) -> Chain:
         """Append TAINTED."""
         taint = Taint(key=of or key(), offset=offset, reason="a gap", cut_at=cut_at, epoch=epoch)
-        return self.append(Kind.TAINTED, taints=(taint,))
+        return self.append(EntryKind.TAINTED, taints=(taint,))
 
     def clearing(self, stays: Iterable[PartitionKey] = ()) -> Chain:
         """Append CLEARING of all but `stays`."""
         kept = dict.fromkeys(stays, "kept")
         goes = tuple(sorted(self.state.positions.keys() - kept.keys()))
-        return self.append(Kind.CLEARING, clearing=Clearing(goes=goes, stays=kept))
+        return self.append(EntryKind.CLEARING, clearing=Clearing(goes=goes, stays=kept))
 
     def cleared(self) -> Chain:
         """Append CLEARED for the CLEARING before."""
-        return self.append(Kind.CLEARED, clearing=self.state.clearing)
+        return self.append(EntryKind.CLEARED, clearing=self.state.clearing)
 
     def takeover(self, incarnation: str) -> Chain:
         """Append TAKEOVER and go on as that incarnation."""
         self.incarnation = incarnation
-        return self.append(Kind.TAKEOVER)
+        return self.append(EntryKind.TAKEOVER)
 
 
 def complete_generation(number: int, offsets: Mapping[PartitionKey, int], *, instance: str = "a", **how: Any) -> Chain:

@@ -12,7 +12,7 @@ from typing import Any
 
 from chains import OPENING, Chain, key, position, topic
 
-from tandem.backup_avro.chain.entries import Clearing, Kind
+from tandem.backup_avro.chain.entries import Clearing, EntryKind
 from tandem.backup_avro.chain.generation import ChainError, Generation
 from tandem.controller.decision.role_machine import TABLE, RoleMachine
 
@@ -24,7 +24,7 @@ _ALL = Clearing(goes=(_STAYING, _GOING), stays={})
 _SOME = Clearing(goes=(_GOING,), stays={_STAYING: "the cluster no longer has it"})
 _READ = {"positions": {_GOING: position(), _STAYING: position()}, "topics": (topic(), topic("gone"))}
 
-_Step = tuple[Kind, dict[str, Any]]
+_Step = tuple[EntryKind, dict[str, Any]]
 
 
 def roles() -> str:
@@ -73,22 +73,22 @@ def _word(value: str) -> str:
 
 
 def _steps(state: Generation) -> list[_Step]:
-    content: dict[Kind, list[dict[str, Any]]] = {
-        Kind.OPEN: [{"opening": OPENING}],
-        Kind.COMMIT: [_READ],
-        Kind.CLEARING: [{"clearing": _ALL}, {"clearing": _SOME}],
-        Kind.CLEARED: [{"clearing": state.clearing}],
-        Kind.REWRITE: [{}, {"incarnation": "janitor", "fence": True}],
+    content: dict[EntryKind, list[dict[str, Any]]] = {
+        EntryKind.OPEN: [{"opening": OPENING}],
+        EntryKind.COMMIT: [_READ],
+        EntryKind.CLEARING: [{"clearing": _ALL}, {"clearing": _SOME}],
+        EntryKind.CLEARED: [{"clearing": state.clearing}],
+        EntryKind.REWRITE: [{}, {"incarnation": "janitor", "fence": True}],
     }
-    return [(kind, what) for kind in Kind for what in content.get(kind, [{}])]
+    return [(kind, what) for kind in EntryKind for what in content.get(kind, [{}])]
 
 
 def _after(path: tuple[_Step, ...]) -> Generation:
     chain = Chain()
     for kind, content in path:
         chain.append(kind, **content)
-        if kind is Kind.OPEN:  # something has to be there that can go
-            chain.append(Kind.COMMIT, **_READ)
+        if kind is EntryKind.OPEN:  # something has to be there that can go
+            chain.append(EntryKind.COMMIT, **_READ)
     return chain.state
 
 

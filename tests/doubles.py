@@ -10,9 +10,9 @@ from typing import Any
 
 from tandem.backup_avro.chain.entries import GroupOffset, RecordHash, Topic
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
-from tandem.sink.kafka.cluster.guarded_topics import Denied, GuardedTopics
-from tandem.sink.kafka.fetch.events import AtHead, Evidence, Fetched, FetchFault, LogBounds, Place, TopicPartition
-from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, Put, UploadInfo, check_size
+from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
+from tandem.sink.kafka.fetch.events import AtHead, Evidence, Fetched, FetchFault, LogBounds, LogPlace, TopicPartition
+from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, PutResult, UploadInfo, check_size
 
 Fault = Callable[[str, str], Exception | None]
 Event = Fetched | AtHead | FetchFault
@@ -56,11 +56,11 @@ class MemoryStore:
         if error is not None:
             raise error
 
-    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> Put:
+    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> PutResult:
         """Create `key` unless it exists."""
         self._do("put", key)
         with self._lock:
-            outcome = Put.EXISTS if key in self.objects else Put.CREATED
+            outcome = PutResult.EXISTS if key in self.objects else PutResult.CREATED
             self.objects.setdefault(key, bytes(body))
         self._done("put", key)
         return outcome
@@ -173,7 +173,7 @@ class StandInCluster:
         return GuardedTopics(
             topics=tuple(topic for name, topic in self.topics.items() if name not in denied),
             denied=tuple(
-                Denied(
+                DeniedTopic(
                     name=name,
                     why=f"a right on {name} is missing (grant it)",
                     topic=None if name in self.undescribed else replace(self.topics[name], config={}),
@@ -311,7 +311,7 @@ class ScriptedSource:
         """What the test set; else every epoch goes on to the log's end."""
         return {tp: self.epochs.get(tp, (epoch, self.ends[tp][0])) for tp, epoch in epochs.items()}
 
-    def record_hashes(self, places: Mapping[TopicPartition, Place]) -> dict[TopicPartition, RecordHash | None]:
+    def record_hashes(self, places: Mapping[TopicPartition, LogPlace]) -> dict[TopicPartition, RecordHash | None]:
         """What the test set for a partition and offset, of the partitions that have a leader."""
         return {
             tp: self.hashes.get(tp, {}).get(place.offset) for tp, place in places.items() if self.leader.get(tp, 1) >= 0

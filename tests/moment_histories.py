@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from chains import Chain, done_base, key, part
 from doubles import MemoryStore
 
-from tandem.backup_avro.chain.entries import Entry, Horizon, Kind, Mark, Position
+from tandem.backup_avro.chain.entries import Entry, EntryKind, Horizon, Mark, Position
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import Cover, cover
 from tandem.backup_avro.selection.newest_state import PartitionSelection
 from tandem.backup_avro.selection.state_as_of import AsOf
 from tandem.spark_jobs.retention.sweep_plan import SweepRules, plan_sweep
 from tandem.spark_jobs.state.find_state import moment
-from tandem.spark_jobs.state.wanted_state import Wish
+from tandem.spark_jobs.state.wanted_state import StateRequest
 
 K = key()
 START_MS = 1_000
@@ -84,7 +84,7 @@ class Copy:
         """Whether it reads on."""
         return not (self.dead or self.away or self.frozen or self.state.sealed)
 
-    def append(self, kind: Kind, at: int, **content: object) -> None:
+    def append(self, kind: EntryKind, at: int, **content: object) -> None:
         """Append an entry."""
         self.chain.append(kind, at=at, **content)
         self.states[self.state.seq] = self.state.frozen_copy()
@@ -254,7 +254,7 @@ class History:
         parts = [part(before, copy.position - 1)] if copy.position > before else []
         objects = (copy.chain.object(*parts),) if parts else ()
         marks = tuple(copy.marks)
-        copy.append(Kind.COMMIT, self.now, positions={K: self._position(copy)}, objects=objects, marks=marks)
+        copy.append(EntryKind.COMMIT, self.now, positions={K: self._position(copy)}, objects=objects, marks=marks)
         copy.held |= copy.read
         copy.read, copy.marks = {}, []
         self._complete(copy)
@@ -266,7 +266,7 @@ class History:
         others = [other for other in self.copies if other is not copy and other.state.complete and not other.state.gone]
         if all(cover(_as_complete(mine), other.state, K) is not Cover.BEHIND for other in others):
             self.now += 1
-            copy.append(Kind.COMPLETE, self.now)
+            copy.append(EntryKind.COMPLETE, self.now)
             self._say(f"{mine.number} is complete at {copy.position}")
 
     def _seal(self, copy: Copy) -> None:
@@ -279,7 +279,7 @@ class History:
             self._freeze(copy)
             return
         if any(cover(other, copy.state, K) is not Cover.BEHIND for other in newer) and not copy.read:
-            copy.append(Kind.SEALED, self.now)
+            copy.append(EntryKind.SEALED, self.now)
             self._say(f"{copy.state.number} is sealed")
 
     def _newer(self, copy: Copy) -> list[Generation]:
@@ -307,7 +307,9 @@ class History:
                 if at < task.horizon and (newest[name] != at or settled):
                     del copy.held[at]
             horizon = Horizon(seq=chosen.seq, offsets={K: task.horizon})
-            copy.append(Kind.REWRITE, max(self.now, state.at), incarnation="janitor", horizon=horizon, since=state.seq)
+            copy.append(
+                EntryKind.REWRITE, max(self.now, state.at), incarnation="janitor", horizon=horizon, since=state.seq
+            )
             self.disturbed_at = self.now
             self._say(f"{state.number} is swept up to {task.horizon}, tombstones up to {task.settled}")
 
@@ -336,7 +338,7 @@ class History:
     def pictures(self, at: int, *, merge: bool = True) -> list[AsOf]:
         """What a restore as of a time rests on, by what is in the chains now. Raises RefusedError."""
         states = [copy.state for copy in self.copies]
-        return list(moment(Chains(self), states, Wish(at=at), merge=merge).past)  # type: ignore[arg-type]  # stands in
+        return list(moment(Chains(self), states, StateRequest(at=at), merge=merge).past)  # type: ignore[arg-type]  # stands in
 
     def rows(self, piece: PartitionSelection, *, below: int) -> dict[int, Row]:
         """The records that a selection reads, by what its generations hold now."""

@@ -22,12 +22,12 @@ from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import AtHead, FetchFault, TopicPartition
 from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.pipeline import Pipeline, PipelinePolicy
-from tandem.sink.read.reader_context import Board
-from tandem.sink.read.scan.worker_ranges import Workforce
+from tandem.sink.read.reader_context import ReaderContext
+from tandem.sink.read.scan.worker_ranges import RangeWorkers
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, Identity, claim
-from tandem.sink.transcode.reference import ReferenceTranscoder
-from tandem.sink.write.object_buffer import Roller
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
+from tandem.sink.write.object_buffer import ObjectBuffer
 
 T0 = TopicPartition("t", 0)
 QUICK = PipelinePolicy(flush_interval_s=0.05, survey_interval_s=0.05, groups_interval_s=None, block_size=200)
@@ -145,7 +145,7 @@ class Bench:
     policy: PipelinePolicy = QUICK
     abort: threading.Event = field(default_factory=threading.Event)
     started: list[Pipeline] = field(default_factory=list)
-    workers: Workforce | None = None
+    workers: RangeWorkers | None = None
     meters: Meters = NOBODY
     copies: tuple[Generation, ...] = ()
 
@@ -220,11 +220,11 @@ def at_work() -> Iterator[Bench]:
         assert pipeline.join(8.0)
 
 
-def bare_board() -> Board:
+def bare_context() -> ReaderContext:
     """A board without a partition, before an empty store."""
-    return Board(
+    return ReaderContext(
         store=MemoryStore(),
-        roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
+        buffer=ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
         transcoder=ReferenceTranscoder(),
         read_committed=True,
         hurry_survey=lambda: None,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tandem.controller.roles.kafka import Acl, Resource, Scope, scope_of
-from tandem.controller.roles.role import Role
+from tandem.controller.roles.kafka import Acl, AclResource, PairScope, scope_of
+from tandem.controller.roles.role import CredentialRole
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "roles.md"
 PAIR, PREFIX, BUCKET = "orders", "prod", "backups"
@@ -22,10 +22,10 @@ GUARDED, MATCHED, EXPRESSION = "customers", "orders.eu", r"orders\..*"
 TARGET, SCRATCH, OTHER, GROUP = f"{GUARDED}.restored", f"{GUARDED}.drill-00c0ffee", "secrets", "billing"
 PROGRESS: Final = "_tandem_restore_progress"
 #: One credential for each role, two for the writers.
-CREDENTIALS: Final[Mapping[str, tuple[Role, str | None]]] = {
+CREDENTIALS: Final[Mapping[str, tuple[CredentialRole, str | None]]] = {
     f"{role}-{name}" if name else str(role): (role, name)
-    for role in Role
-    for name in (("a", "b") if role is Role.WRITER else (None,))
+    for role in CredentialRole
+    for name in (("a", "b") if role is CredentialRole.WRITER else (None,))
 }
 _SETTING: Final = "ROLES_PAGE"
 
@@ -128,15 +128,15 @@ class KafkaAction:
     """One row. `needs`: resource, name and operation of the rights it takes; None stands for the cluster."""
 
     name: str
-    needs: Sequence[tuple[Resource | None, str, str]]
+    needs: Sequence[tuple[AclResource | None, str, str]]
     allowed: frozenset[str]
 
 
 def _topic(name: str, operation: str, topic: str, allowed: frozenset[str]) -> KafkaAction:
-    return KafkaAction(name=name, needs=((Resource.TOPIC, topic, operation),), allowed=allowed)
+    return KafkaAction(name=name, needs=((AclResource.TOPIC, topic, operation),), allowed=allowed)
 
 
-def _other(name: str, allowed: frozenset[str], *needs: tuple[Resource | None, str, str]) -> KafkaAction:
+def _other(name: str, allowed: frozenset[str], *needs: tuple[AclResource | None, str, str]) -> KafkaAction:
     return KafkaAction(name=name, needs=needs, allowed=allowed)
 
 
@@ -170,20 +170,20 @@ KAFKA_ACTIONS: Final[Sequence[KafkaAction]] = (
     _topic("read another topic", "Read", OTHER, NOBODY),
     _topic("write to another topic", "Write", OTHER, NOBODY),
     _topic("create another topic", "Create", f"{OTHER}-too", NOBODY),
-    _other("read a group's offsets", WRITERS | {"restore-groups"}, (Resource.GROUP, GROUP, "Describe")),
+    _other("read a group's offsets", WRITERS | {"restore-groups"}, (AclResource.GROUP, GROUP, "Describe")),
     _other(
         "change a group's offsets",
         _roles("restore-groups"),
-        (Resource.GROUP, GROUP, "Read"),
-        (Resource.TOPIC, TARGET, "Read"),
+        (AclResource.GROUP, GROUP, "Read"),
+        (AclResource.TOPIC, TARGET, "Read"),
     ),
-    _other("delete a group", _roles("restore-groups"), (Resource.GROUP, GROUP, "Delete")),
+    _other("delete a group", _roles("restore-groups"), (AclResource.GROUP, GROUP, "Delete")),
     _other(
         "open a restore's transactional id",
         _roles("restore", "drill"),
-        (Resource.TRANSACTIONAL_ID, "tandem-restore-1", "Write"),
+        (AclResource.TRANSACTIONAL_ID, "tandem-restore-1", "Write"),
     ),
-    _other("open another transactional id", NOBODY, (Resource.TRANSACTIONAL_ID, "payments", "Write")),
+    _other("open another transactional id", NOBODY, (AclResource.TRANSACTIONAL_ID, "payments", "Write")),
     _other("read a broker's config", NOBODY, (None, "", "DescribeConfigs")),
     _other("add an ACL", NOBODY, (None, "", "Alter")),
     _other("change a broker's config", NOBODY, (None, "", "AlterConfigs")),
@@ -191,21 +191,21 @@ KAFKA_ACTIONS: Final[Sequence[KafkaAction]] = (
 _IMPLIED: Final = {"Describe": {"Read", "Write", "Delete", "Alter"}, "DescribeConfigs": {"AlterConfigs"}}
 
 
-def scope_for(role: Role, *, coordination: str = COORDINATION) -> Scope:
+def scope_for(role: CredentialRole, *, coordination: str = COORDINATION) -> PairScope:
     """Return what a role of the example works with."""
     return scope_of(
         topics=[GUARDED],
         expressions=[EXPRESSION],
         coordination=coordination,
         groups=(),
-        targets=[TARGET] if role in {Role.RESTORE, Role.RESTORE_GROUPS} else (),
+        targets=[TARGET] if role in {CredentialRole.RESTORE, CredentialRole.RESTORE_GROUPS} else (),
     )
 
 
-def granted(acls: Sequence[Acl], needs: Sequence[tuple[Resource | None, str, str]]) -> bool:
+def granted(acls: Sequence[Acl], needs: Sequence[tuple[AclResource | None, str, str]]) -> bool:
     """Whether ACLs grant all that is needed, as Kafka's authorizer reads them."""
 
-    def one(resource: Resource | None, name: str, operation: str) -> bool:
+    def one(resource: AclResource | None, name: str, operation: str) -> bool:
         enough = {operation} | _IMPLIED.get(operation, set())
         return any(
             acl.resource is resource

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from build_backup import CLUSTER, PAIR, TopicSpec
 
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.decision.observation import Policy, Role
@@ -35,7 +35,7 @@ POLICY = Policy(
 
 
 def message(
-    event: Event = Event.PROGRESS,
+    event: CoordinationEvent = CoordinationEvent.PROGRESS,
     *,
     instance: str = "a",
     incarnation: str = "",
@@ -121,7 +121,7 @@ def sight(
         found = [spec.topic() for spec in topics]
         pairs = {key: end if isinstance(end, tuple) else (end, end) for key, end in (ends or {}).items()}
         brokers = Brokers(
-            guarded=Guarded(
+            guarded=GuardedPartitions(
                 cluster_id=cluster_id, topics={topic.topic_id: (topic.name, topic.partitions) for topic in found}
             ),
             ends={key: LogEnd(stable=stable, high=high) for key, (stable, high) in pairs.items()},

@@ -14,9 +14,16 @@ from doubles import MemoryStore
 from hypothesis import strategies as st
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Entry, Kind, PartitionKey
+from tandem.backup_avro.chain.entries import Entry, EntryKind, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.documents.checkpoint import Outcome, Request, Standing, checkpoint_entry, judge, takes_part
+from tandem.backup_avro.documents.checkpoint import (
+    CheckpointOutcome,
+    CheckpointRequest,
+    CutStanding,
+    checkpoint_entry,
+    judge_cut,
+    takes_part,
+)
 from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.record.current import Record, TimestampType, decode_body
 from tandem.backup_avro.selection.moments import with_objects_of
@@ -98,7 +105,7 @@ class World:
     ends: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     written: list[Record] = field(default_factory=list)
     committed: dict[tuple[str, int], int] = field(default_factory=dict)
-    request: Request | None = None
+    request: CheckpointRequest | None = None
     cuts: list[tuple[int, Generation, Generation, dict[PartitionKey, int]]] = field(default_factory=list)
     sweeps: int = 0
     gone: int = 0
@@ -216,7 +223,7 @@ class World:
         if self.request is not None or not self.swept.backups:
             return
         nonce = secrets.token_hex(16)
-        asked = Request(
+        asked = CheckpointRequest(
             id=f"c-{nonce}",
             nonce=nonce,
             pair=PAIR,
@@ -230,24 +237,26 @@ class World:
             cut={key_of(partition): end for partition, end in enumerate(self.ends)},
             witnesses=tuple(g.number for g in self._states(self.swept) if takes_part(g) and not g.taints),
         )
-        self.request = checkpoints.ask(self.swept.store, asked).request
+        self.request = checkpoints.put_request(self.swept.store, asked).request
 
     def reach(self, number: int) -> None:
         """An instance completes the checkpoint if its generation holds it."""
         if self.request is None or number >= len(self.swept.backups) or not self._takes_records(self.swept, number):
             return
-        standing = judge(self.request, self.plain.now(number), None).standing
-        assert judge(self.request, self.swept.now(number), None).standing is standing, "a sweep passed an open cut"
-        if standing is not Standing.REACHED:
+        standing = judge_cut(self.request, self.plain.now(number), None).standing
+        assert judge_cut(self.request, self.swept.now(number), None).standing is standing, "a sweep passed an open cut"
+        if standing is not CutStanding.REACHED:
             return
-        checkpoints.hold(self.swept.store, self.request, number + 1)
+        checkpoints.pin_generation(self.swept.store, self.request, number + 1)
         seqs = [copy.backups[number].writer.append(checkpoint_entry(self.request)).seq for copy in self._both()]
         for copy in self._both():
             copy.remember(number)
-        checkpoints.settle(
+        checkpoints.settle_request(
             self.swept.store,
             self.request,
-            Outcome(id=self.request.id, nonce=self.request.nonce, at=0, by="me", generation=number + 1, seq=seqs[0]),
+            CheckpointOutcome(
+                id=self.request.id, nonce=self.request.nonce, at=0, by="me", generation=number + 1, seq=seqs[0]
+            ),
         )
         states = [copy.now(number).frozen_copy() for copy in self._both()]
         self.cuts.append((number, states[0], states[1], self.request.cut))
@@ -303,7 +312,7 @@ class World:
             if all(key in state.objects or key in state.replaced for key in listed):
                 continue
             state = ChainReader(self.swept.store, PAIR).load(state.number)  # noqa: PLW2901 - as it is now
-            fence = Entry(kind=Kind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0, fence=True)
+            fence = Entry(kind=EntryKind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0, fence=True)
             ChainWriter(self.swept.store, state, "janitor-2", stop=threading.Event()).append(fence)
             self.swept.store.delete([key for key in listed if key not in state.objects and key not in state.replaced])
 

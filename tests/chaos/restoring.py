@@ -76,7 +76,7 @@ def read_backups(reader: ChainReader) -> list[Restored]:
     """
     while True:
         numbers = {state.number for state in reader.refresh()}
-        with pins.held(reader.store, reader.pair, numbers, owner="chaos"):
+        with pins.hold_pins(reader.store, reader.pair, numbers, owner="chaos"):
             states = reader.refresh()
             if not numbers.issuperset(state.number for state in states):
                 continue  # the newest one has no pin

@@ -28,7 +28,7 @@ from chaos.crew import Topics, make_topics
 from chaos.facts import Place
 from chaos.faults import Blow, Fault, Scale
 from chaos.gates import Gate, Gates, Mode
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.backup_avro.errors import ExitCode, TandemError
 from tandem.controller.coordination.topic_reader import send
 from tandem.controller.sandbox.kafka import KafkaServer
@@ -352,7 +352,7 @@ class Stage:
 
     def _ask(self, target: str, generation: int) -> None:
         message = CoordinationMessage(
-            event=Event.ACTIVATE,
+            event=CoordinationEvent.ACTIVATE,
             pair=self.pair.name,
             instance="operator",
             incarnation="operator",

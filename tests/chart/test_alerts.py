@@ -23,10 +23,10 @@ from doubles import MemoryStore
 from sights import sight
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.decision.observation import Role
-from tandem.controller.metrics.collector import Detail, Page
-from tandem.controller.metrics.instance_metrics import Picture, Results, backup_picture
+from tandem.controller.metrics.collector import MetricDetail, MetricsPage
+from tandem.controller.metrics.instance_metrics import LastRuns, Picture, backup_picture
 from tandem.sink.store.chain import outcomes
 
 SCENES: dict[str, set[str]] = {
@@ -51,7 +51,7 @@ SCENES: dict[str, set[str]] = {
     "hanging_transaction": {"TandemStableOffsetStuck"},
 }
 ON_A_STORE = {"TandemChainDamaged", "TandemInstanceNotReady"} | {
-    f"Tandem{kind.value.capitalize()}{what}" for kind in OutcomeKind for what in ("Failed", "Stale")
+    f"Tandem{kind.value.capitalize()}{what}" for kind in JobKind for what in ("Failed", "Stale")
 }
 # The simulation's turns take 15 s, its tombstones live 1000 s.
 THRESHOLDS = {
@@ -133,15 +133,15 @@ class Watched:
         self.epoch = self.store.clock_ms / 1000
         self.history = History(epoch=self.epoch)
         self.reader = outcomes.OutcomeReader(self.store, BUILT_PAIR)
-        self.page = Page(
+        self.page = MetricsPage(
             pair=PAIR,
             instance="a",
             transcoder=lambda: "compiled",
-            detail=Detail(),
+            detail=MetricDetail(),
             now=lambda: self.store.clock_ms / 1000,
         )
         self.page.look = lambda: Picture(role=Role.ACTIVE, backup=backup_picture(sight(self.store), "a"))
-        self.page.results = lambda: Results(known=True, last=self.reader.refresh())
+        self.page.results = lambda: LastRuns(known=True, last=self.reader.refresh())
         backup = Backup.claim(self.store, topics=[TopicSpec("orders")])
         backup.commit(records("orders", 0, range(10)))
         backup.complete()
@@ -152,9 +152,9 @@ class Watched:
             self.store.clock_ms = round((self.epoch + self.history.ticks) * 1000)
             self.history.scrape([self.page])
 
-    def ran(self, kind: OutcomeKind, *, clean: bool) -> None:
+    def ran(self, kind: JobKind, *, clean: bool) -> None:
         """A job ends."""
-        outcome = Outcome(
+        outcome = JobOutcome(
             kind=kind,
             pair=BUILT_PAIR,
             at=self.store.clock_ms,
@@ -165,7 +165,7 @@ class Watched:
             records=7,
             bytes=9,
         )
-        outcomes.put(self.store, outcome)
+        outcomes.put_outcome(self.store, outcome)
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_an_instance_waits_at_its_start(watched: Watched, quick: Path) -> None:
     """Its page is there from the first moment on, and says that it starts. With nobody else, nobody is Active."""
     ready = watched.page.look
     watched.page.look = Picture
-    watched.page.results = Results
+    watched.page.results = LastRuns
     watched.seconds(6)
     watched.page.look = lambda: replace(ready(), ready=True)
     watched.seconds(6)
@@ -198,8 +198,8 @@ def test_an_instance_waits_at_its_start(watched: Watched, quick: Path) -> None:
     ask(quick, watched.history, {"TandemInstanceNotReady": moments, "TandemNoActive": moments})
 
 
-@pytest.mark.parametrize("kind", OutcomeKind)
-def test_a_job_fails_and_is_run_again(kind: OutcomeKind, watched: Watched, quick: Path) -> None:
+@pytest.mark.parametrize("kind", JobKind)
+def test_a_job_fails_and_is_run_again(kind: JobKind, watched: Watched, quick: Path) -> None:
     """The last result counts, whoever ran it."""
     watched.ran(kind, clean=True)
     watched.seconds(3)
@@ -210,9 +210,9 @@ def test_a_job_fails_and_is_run_again(kind: OutcomeKind, watched: Watched, quick
     ask(quick, watched.history, {f"Tandem{kind.value.capitalize()}Failed": Moments(before=2, fires=7, after=11)})
 
 
-@pytest.mark.parametrize("kind", OutcomeKind)
+@pytest.mark.parametrize("kind", JobKind)
 @pytest.mark.parametrize("ever", [True, False], ids=["once", "never"])
-def test_a_job_is_not_run_any_more(kind: OutcomeKind, ever: bool, watched: Watched, quick: Path) -> None:
+def test_a_job_is_not_run_any_more(kind: JobKind, ever: bool, watched: Watched, quick: Path) -> None:
     """Nor ever was: both are told, until one ends."""
     if ever:
         watched.ran(kind, clean=True)
@@ -277,7 +277,7 @@ def test_rules_follow_the_values(tmp_path: Path) -> None:
 
 def test_a_job_that_is_not_run_alarms_nobody() -> None:
     """What the chart runs for the pair is waited for; what others run, if the values say so."""
-    stale = {f"Tandem{kind.value.capitalize()}Stale" for kind in OutcomeKind}
+    stale = {f"Tandem{kind.value.capitalize()}Stale" for kind in JobKind}
     on: dict[str, Any] = {"rules": {"enabled": True}}
     assert set(installed(on)) & stale == {"TandemVerifyStale"}
     assert set(installed(on, verify={"enabled": False})) & stale == set()

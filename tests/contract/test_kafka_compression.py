@@ -20,8 +20,8 @@ from tandem.controller.sandbox.jars import find_java, kafka_jars
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.fetch.events import Fetched
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
-from tandem.sink.transcode.choice import best_transcoder
-from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.transcode.implementation_choice import best_transcoder
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker

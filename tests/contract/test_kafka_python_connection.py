@@ -32,8 +32,8 @@ from kafka.protocol.parser import KafkaProtocol
 
 from tandem.sink.kafka.auth import tls
 from tandem.sink.kafka.auth.client_config import KNOWN, for_kafka_python
-from tandem.sink.kafka.wire import protocol
-from tandem.sink.kafka.wire.connections import Buffers, Frame, _Plain, _Tls, open_connections
+from tandem.sink.kafka.wire import requests
+from tandem.sink.kafka.wire.connections import Frame, FrameBuffers, _Plain, _Tls, open_connections
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
@@ -182,7 +182,7 @@ def test_frame() -> None:
 
 def test_memory_is_used_again_when_nobody_looks_at_it() -> None:
     """And never before: a slice of a frame may be held for as long as its records are transcoded."""
-    buffers = Buffers()
+    buffers = FrameBuffers()
     size = 1 << 20
     first = buffers.take(size)
     first[:3] = b"abc"
@@ -203,7 +203,7 @@ def test_memory_is_used_again_when_nobody_looks_at_it() -> None:
 
 def test_memory_of_large_frames_goes_when_only_small_ones_come() -> None:
     """What is still looked at stays; a connection lives for weeks, and one batch of 100 MB need not."""
-    buffers = Buffers()
+    buffers = FrameBuffers()
     free, held = buffers.take(100 << 20), buffers.take(1 << 20)
     homes = free.obj, held.obj
     free.release()
@@ -331,9 +331,9 @@ def test_responses_in_any_pieces(chop: int, talk: Callable[..., tuple[Any, Any]]
 
     net, manager = talk(answer)
     conn = manager.get_connection("bootstrap-0")
-    futures = [manager.send(protocol.metadata_request(["x"]), node_id="bootstrap-0") for _ in range(3)]
+    futures = [manager.send(requests.metadata_request(["x"]), node_id="bootstrap-0") for _ in range(3)]
     for future in futures:
-        names = [view.name for view in protocol.topic_views(wait(net, future))]
+        names = [view.name for view in requests.topic_views(wait(net, future))]
         assert names == [f"topic{number:04}" for number in range(500 if chop > 7 else 3)]
     assert isinstance(conn.transport, _Plain)
     assert manager.last_error is None
@@ -350,11 +350,11 @@ def test_an_answer_right_before_a_hang_up_counts(talk: Callable[..., tuple[Any, 
         return [metadata(correlation, 2)] if asked.count(3) == 1 else None
 
     net, manager = talk(answer)
-    first = manager.send(protocol.metadata_request(["x"]), node_id="bootstrap-0")
+    first = manager.send(requests.metadata_request(["x"]), node_id="bootstrap-0")
     order: list[str] = []
     first.add_callback(lambda _: order.append("answer"))
     wait(net, first)
-    second = manager.send(protocol.metadata_request(["x"]), node_id="bootstrap-0")
+    second = manager.send(requests.metadata_request(["x"]), node_id="bootstrap-0")
     with pytest.raises(kafka_errors.KafkaConnectionError):
         wait(net, second)
     assert order == ["answer"]
@@ -363,7 +363,7 @@ def test_an_answer_right_before_a_hang_up_counts(talk: Callable[..., tuple[Any, 
 def test_a_frame_above_the_limit(talk: Callable[..., tuple[Any, Any]]) -> None:
     """A length that can't be right ends the connection before any memory is taken for it."""
     net, manager = talk(lambda *_: [struct.pack(">i", 2**31 - 1)], receive_message_max_bytes=1000)
-    future = manager.send(protocol.metadata_request(["x"]), node_id="bootstrap-0")
+    future = manager.send(requests.metadata_request(["x"]), node_id="bootstrap-0")
     with pytest.raises(kafka_errors.InvalidReceiveError):
         wait(net, future)
     assert isinstance(manager.worst_error, kafka_errors.InvalidReceiveError)
@@ -380,7 +380,7 @@ def test_a_write_that_does_not_fit(talk: Callable[..., tuple[Any, Any]]) -> None
 
     net, manager = talk(answer)
     many = [f"topic-{number:06}" * 10 for number in range(100_000)]
-    future = manager.send(protocol.metadata_request(many), node_id="bootstrap-0")
+    future = manager.send(requests.metadata_request(many), node_id="bootstrap-0")
     wait(net, future)
     assert seen == [18, 3]
 

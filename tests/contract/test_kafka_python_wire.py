@@ -1,4 +1,4 @@
-"""kafka-python's messages as `sink.kafka.wire.protocol` uses them: requests and responses, version by version."""
+"""kafka-python's messages as `sink.kafka.wire.requests` uses them: requests and responses, version by version."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.kafka.fetch.sessions import Ask, FetchSession, Plan
-from tandem.sink.kafka.wire import connections, protocol
+from tandem.sink.kafka.fetch.sessions import FetchPlan, FetchSession, PartitionRequest
+from tandem.sink.kafka.wire import connections, requests
 
 ID = UUID("12345678-1234-5678-1234-567812345678")
 TP = TopicPartition("t", 3)
 
 
-def ask(topic_id: UUID | None = ID) -> Ask:
+def ask(topic_id: UUID | None = ID) -> PartitionRequest:
     """What is asked of t-3."""
-    return Ask(
+    return PartitionRequest(
         partition=3,
         current_leader_epoch=4,
         fetch_offset=2**40,
@@ -41,8 +41,8 @@ def ask(topic_id: UUID | None = ID) -> Ask:
 @pytest.mark.parametrize("version", [4, 7, 9, 11, 12, 13, 15, 16])
 def test_fetch_request(version: int) -> None:
     """A request says the same in all versions, as far as they have words for it."""
-    plan = Plan(session_id=7, epoch=8, send=((TP, ask()),), forget=((TopicPartition("u", 1), ID),), by_id=True)
-    request = protocol.fetch_request(plan, max_wait_ms=5, max_bytes=6, read_committed=True)
+    plan = FetchPlan(session_id=7, epoch=8, send=((TP, ask()),), forget=((TopicPartition("u", 1), ID),), by_id=True)
+    request = requests.fetch_request(plan, max_wait_ms=5, max_bytes=6, read_committed=True)
     read = FetchRequest.decode(request.encode(version=version), version=version)
     assert (read.max_wait_ms, read.min_bytes, read.max_bytes, read.isolation_level) == (5, 1, 6, 1)
     [topic] = read.topics
@@ -66,8 +66,8 @@ def test_fetch_versions() -> None:
     """With ids the highest version is 16, without it is 12; outside a session the ids of none are said."""
     brokers = BrokerVersionData(api_versions={1: (4, 18)})
     for by_id, highest in ((True, 16), (False, 12)):
-        plan = Plan(session_id=7, epoch=8, send=(), forget=(), by_id=by_id)
-        request = protocol.fetch_request(plan, max_wait_ms=5, max_bytes=6, read_committed=False)
+        plan = FetchPlan(session_id=7, epoch=8, send=(), forget=(), by_id=by_id)
+        request = requests.fetch_request(plan, max_wait_ms=5, max_bytes=6, read_committed=False)
         assert brokers.api_version(request) == highest
     old = BrokerVersionData(api_versions={1: (4, 11)})
     assert old.api_version(request) == 11
@@ -128,7 +128,7 @@ def test_fetch_response(version: int) -> None:
     )
     read = FetchResponse[version].decode(bytes(made.encode(version=version)))
     assert (read.API_VERSION, read.throttle_time_ms, read.error_code, read.session_id) == (version, 1, 0, 2)
-    [(first, one), (second, two)] = protocol.fetch_parts(read, {ID: "t"})
+    [(first, one), (second, two)] = requests.fetch_parts(read, {ID: "t"})
     assert (first, second) == (TP, TopicPartition("t", 4))
     assert (one.high_watermark, one.last_stable_offset, one.log_start_offset) == (9, 8, 7)
     assert [(txn.producer_id, txn.first_offset) for txn in one.aborted_transactions] == [(5, 6)]
@@ -162,7 +162,7 @@ def test_records_are_views_of_the_frame(version: int) -> None:
     data = bytes(made.encode(version=version))
     connections._keep_views(FetchResponse[version])
     read = FetchResponse[version].decode(connections.Frame(memoryview(data)))
-    found = [part.records for _, part in protocol.fetch_parts(read, {ID: "t"})]
+    found = [part.records for _, part in requests.fetch_parts(read, {ID: "t"})]
     assert isinstance(found[0], memoryview)
     assert found[0].obj is data
     assert found == [b"r" * 5000, b"s" * 10, None]
@@ -171,7 +171,7 @@ def test_records_are_views_of_the_frame(version: int) -> None:
 
 def test_metadata() -> None:
     """Requests name topics and forbid creation; responses yield leaders, epochs where reliable, ids where there."""
-    request = protocol.metadata_request(["a", "b"])
+    request = requests.metadata_request(["a", "b"])
     for version in (4, 8, 9, 10, 12):
         read = MetadataRequest.decode(request.encode(version=version), version=version)
         assert [topic.name for topic in read.topics] == ["a", "b"]
@@ -201,7 +201,7 @@ def test_metadata() -> None:
                 )
             ],
         )
-        [view] = protocol.topic_views(MetadataResponse[version].decode(bytes(made.encode(version=version))))
+        [view] = requests.topic_views(MetadataResponse[version].decode(bytes(made.encode(version=version))))
         assert (view.name, view.error_code) == ("a", 0)
         assert view.partitions == {1: (2, 3 if version >= 9 else -1)}
         assert view.topic_id == (ID if version >= 10 else None)
@@ -210,7 +210,7 @@ def test_metadata() -> None:
 @pytest.mark.parametrize("version", [2, 4, 7, 10])
 def test_list_offsets(version: int) -> None:
     """Requests carry the isolation level, epoch and time; responses the offset, and the epoch where there is one."""
-    request = protocol.list_offsets_request([(TP, 5)], timestamp=protocol.EARLIEST, read_committed=True)
+    request = requests.list_offsets_request([(TP, 5)], timestamp=requests.EARLIEST, read_committed=True)
     read = ListOffsetsRequest.decode(request.encode(version=version), version=version)
     [topic] = read.topics
     [part] = topic.partitions
@@ -230,14 +230,14 @@ def test_list_offsets(version: int) -> None:
         ],
     )
     response = ListOffsetsResponse.decode(made.encode(version=version), version=version)
-    assert list(protocol.listed_offsets(response)) == [(TP, 0, 41, 5 if version >= 4 else -1)]
-    assert protocol.knows_max_timestamp(response) is (version >= 7)
+    assert list(requests.listed_offsets(response)) == [(TP, 0, 41, 5 if version >= 4 else -1)]
+    assert requests.knows_max_timestamp(response) is (version >= 7)
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_epoch_ends(version: int) -> None:
     """Requests carry both epochs, and that a consumer asks."""
-    request = protocol.epoch_ends_request([(TP, 5, 4)])
+    request = requests.epoch_ends_request([(TP, 5, 4)])
     read = OffsetForLeaderEpochRequest.decode(request.encode(version=version), version=version)
     [topic] = read.topics
     [part] = topic.partitions
@@ -290,8 +290,8 @@ def test_our_sessions_say_what_kafka_pythons_say() -> None:
     assert "session_partitions" in inspect.getsource(kafka_fetcher.FetchSessionHandler)
 
 
-def _ask(partition: int, offset: int) -> Ask:
-    return Ask(
+def _ask(partition: int, offset: int) -> PartitionRequest:
+    return PartitionRequest(
         partition=partition,
         current_leader_epoch=1,
         fetch_offset=offset,

@@ -23,9 +23,9 @@ from tandem.sink.store import (
     BadKeyError,
     ObjectMissingError,
     ObjectStore,
-    Put,
+    PutResult,
+    StoreAccess,
     StoreMissingError,
-    StoreSettings,
     UploadInfo,
 )
 from tandem.sink.store.open_store import open_adapter, open_store
@@ -46,9 +46,9 @@ class Backend:
     dates_uploads: bool = True
 
 
-def s3_settings(endpoint_url: str, access: str, secret: str, **more: Any) -> StoreSettings:
+def s3_settings(endpoint_url: str, access: str, secret: str, **more: Any) -> StoreAccess:
     """Settings of a local server."""
-    return StoreSettings(
+    return StoreAccess(
         endpoint_url=endpoint_url,
         region="us-east-1",
         access_key_id=access,
@@ -57,7 +57,7 @@ def s3_settings(endpoint_url: str, access: str, secret: str, **more: Any) -> Sto
     )
 
 
-def s3_backend(bucket: str, settings: StoreSettings, *, dates_uploads: bool = True) -> Backend:
+def s3_backend(bucket: str, settings: StoreAccess, *, dates_uploads: bool = True) -> Backend:
     """A backend on a bucket that exists."""
 
     def begin(store: Any, key: str) -> object:
@@ -80,8 +80,8 @@ def file_backend(tmp_path: Path) -> Backend:
         os.close(descriptor)
 
     return Backend(
-        open=lambda: open_adapter(tmp_path.as_uri(), StoreSettings()),
-        open_missing=lambda: open_adapter((tmp_path / "missing").as_uri(), StoreSettings()),
+        open=lambda: open_adapter(tmp_path.as_uri(), StoreAccess()),
+        open_missing=lambda: open_adapter((tmp_path / "missing").as_uri(), StoreAccess()),
         begin_upload=begin,
     )
 
@@ -90,7 +90,7 @@ def file_backend(tmp_path: Path) -> Backend:
 def signed_backend(tmp_path: Path, file_backend: Backend) -> Backend:
     """The same by way of a store that signs documents: all that is none passes through."""
     (tmp_path / "key.pem").write_bytes((signer := Signer.generate()).pem())
-    settings = StoreSettings(
+    settings = StoreAccess(
         signing_key_file=str(tmp_path / "key.pem"), trusted_keys=signer.public, require_signatures=True
     )
     (tmp_path / "signed").mkdir()
@@ -144,15 +144,15 @@ def keys_of(store: ObjectStore, prefix: str = "", after: str | None = None) -> l
 def put_all(store: ObjectStore, keys: list[str]) -> None:
     """Create every key, its own name as the body."""
     with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(lambda key: store.put_if_absent(key, key.encode()), keys)) <= {Put.CREATED}
+        assert set(pool.map(lambda key: store.put_if_absent(key, key.encode()), keys)) <= {PutResult.CREATED}
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_a_put_creates_once_and_never_replaces(store: ObjectStore, kind: Callable[[bytes], bytes]) -> None:
     """The second put says EXISTS and the first body stays, whatever the second one is."""
-    assert store.put_if_absent("a/b.json", kind(b"first")) is Put.CREATED
-    assert store.put_if_absent("a/b.json", kind(b"first")) is Put.EXISTS
-    assert store.put_if_absent("a/b.json", kind(b"other, longer")) is Put.EXISTS
+    assert store.put_if_absent("a/b.json", kind(b"first")) is PutResult.CREATED
+    assert store.put_if_absent("a/b.json", kind(b"first")) is PutResult.EXISTS
+    assert store.put_if_absent("a/b.json", kind(b"other, longer")) is PutResult.EXISTS
     assert store.get("a/b.json") == b"first"
 
 
@@ -162,21 +162,21 @@ def test_of_many_writers_at_once_exactly_one_creates(store: ObjectStore) -> None
         key = f"race/{number}/object"
         barrier = threading.Barrier(8)
 
-        def put(body: bytes, key: str = key, barrier: threading.Barrier = barrier) -> Put:
+        def put(body: bytes, key: str = key, barrier: threading.Barrier = barrier) -> PutResult:
             barrier.wait()
             return store.put_if_absent(key, body)
 
         bodies = [secrets.token_bytes(100) for _ in range(8)]
         with ThreadPoolExecutor(8) as pool:
             outcomes = list(pool.map(put, bodies))
-        winners = [body for body, outcome in zip(bodies, outcomes, strict=True) if outcome is Put.CREATED]
+        winners = [body for body, outcome in zip(bodies, outcomes, strict=True) if outcome is PutResult.CREATED]
         assert winners == [store.get(key)]
 
 
 def test_an_empty_object_is_an_object(store: ObjectStore) -> None:
     """Size 0 is neither missing nor overwritable."""
-    assert store.put_if_absent("empty", b"") is Put.CREATED
-    assert store.put_if_absent("empty", b"x") is Put.EXISTS
+    assert store.put_if_absent("empty", b"") is PutResult.CREATED
+    assert store.put_if_absent("empty", b"x") is PutResult.EXISTS
     info = store.head("empty")
     assert info is not None
     assert info.size == 0
@@ -331,7 +331,7 @@ def test_delete_takes_what_it_is_told_and_no_more(store: ObjectStore) -> None:
     assert keys_of(store) == ["d/2", "d/e/f/1", "other"]
     store.delete(iter(["d/e/f/1", "d/2"]))
     assert keys_of(store) == ["other"]
-    assert store.put_if_absent("d/1", b"anew") is Put.CREATED
+    assert store.put_if_absent("d/1", b"anew") is PutResult.CREATED
     assert store.get("d/1") == b"anew"
 
 
@@ -342,13 +342,13 @@ def test_puts_and_deletes_in_one_folder_do_not_disturb_each_other(store: ObjectS
         kept = []
         for number in range(25):
             gone, stays = f"x/y/{worker}-{number}-gone", f"x/y/z/{worker}-{number}-stays"
-            assert store.put_if_absent(gone, b"1") is Put.CREATED
+            assert store.put_if_absent(gone, b"1") is PutResult.CREATED
             store.delete([gone])
             if number % 5 == 0:
-                assert store.put_if_absent(stays, b"1") is Put.CREATED
+                assert store.put_if_absent(stays, b"1") is PutResult.CREATED
                 kept.append(stays)
                 store.delete([kept.pop(0)])
-            assert store.put_if_absent(stays + "2", b"1") is Put.CREATED
+            assert store.put_if_absent(stays + "2", b"1") is PutResult.CREATED
             if number < 24:
                 store.delete([stays + "2"])
             else:
@@ -377,8 +377,8 @@ def test_a_large_object(store: ObjectStore) -> None:
     """In parts or not, it is created whole and once, and leaves no unfinished upload."""
     assert store.probe("") == ()  # only then an S3 store uses multipart uploads
     body = secrets.token_bytes(11 * MIB + 17)
-    assert store.put_if_absent("large/object", memoryview(body)) is Put.CREATED
-    assert store.put_if_absent("large/object", body[: 6 * MIB]) is Put.EXISTS
+    assert store.put_if_absent("large/object", memoryview(body)) is PutResult.CREATED
+    assert store.put_if_absent("large/object", body[: 6 * MIB]) is PutResult.EXISTS
     assert store.get("large/object") == body
     assert store.get("large/object", start=5 * MIB - 3, end=5 * MIB + 3) == body[5 * MIB - 3 : 5 * MIB + 3]
     assert [info.size for info in store.list("large/")] == [len(body)]
@@ -391,7 +391,7 @@ def test_of_several_writers_of_a_large_object_one_creates(store: ObjectStore) ->
     bodies = [bytes([number]) * (6 * MIB) for number in range(3)]
     with ThreadPoolExecutor(3) as pool:
         outcomes = list(pool.map(lambda body: store.put_if_absent("large/race", body), bodies))
-    winners = [body for body, outcome in zip(bodies, outcomes, strict=True) if outcome is Put.CREATED]
+    winners = [body for body, outcome in zip(bodies, outcomes, strict=True) if outcome is PutResult.CREATED]
     assert len(winners) == 1
     assert store.get("large/race") == winners[0]
     assert list(store.list_uploads("large/")) == []
@@ -413,7 +413,7 @@ def test_unfinished_uploads_are_found_and_aborted(store: ObjectStore, backend: B
     for upload in store.list_uploads(""):
         store.abort_upload(upload)
     assert list(store.list_uploads("")) == []
-    assert store.put_if_absent("up/a/1", b"x") is Put.CREATED
+    assert store.put_if_absent("up/a/1", b"x") is PutResult.CREATED
 
 
 def test_the_clock_is_sane(store: ObjectStore) -> None:

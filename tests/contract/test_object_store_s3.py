@@ -15,7 +15,7 @@ import pytest
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.sandbox.s3 import S3Server
-from tandem.sink.store import ObjectStore, Put, StoreDeniedError, StoreMissingError, StoreSettings
+from tandem.sink.store import ObjectStore, PutResult, StoreAccess, StoreDeniedError, StoreMissingError
 from tandem.sink.store.open_store import open_adapter
 
 MIB = 1024 * 1024
@@ -36,7 +36,7 @@ def seaweedfs(s3: S3Server) -> Iterator[Opener]:
             "multipart_threshold": 5 * MIB,
             "multipart_part_size": 5 * MIB,
         }
-        opened.append(open_adapter(f"s3://{s3.bucket}/{prefix}", StoreSettings(**(chosen | more))))
+        opened.append(open_adapter(f"s3://{s3.bucket}/{prefix}", StoreAccess(**(chosen | more))))
         return opened[-1]
 
     yield open_with
@@ -56,7 +56,7 @@ def moto_client(moto_url: str) -> Iterator[Any]:
 
 def open_on_moto(moto_url: str, bucket: str, **more: Any) -> ObjectStore:
     """A store at the root of a bucket of moto."""
-    settings = StoreSettings(endpoint_url=moto_url, access_key_id="any", secret_access_key="thing", **more)
+    settings = StoreAccess(endpoint_url=moto_url, access_key_id="any", secret_access_key="thing", **more)
     return open_adapter(f"s3://{bucket}", settings)
 
 
@@ -86,7 +86,7 @@ def test_an_unknown_key_is_denied(seaweedfs: Opener) -> None:
 
 def test_a_wrong_bucket_is_missing(s3: S3Server) -> None:
     """The message has the bucket, the address and what to do."""
-    settings = StoreSettings(
+    settings = StoreAccess(
         endpoint_url=s3.endpoint_url, access_key_id=s3.key.access_key, secret_access_key=s3.key.secret_key
     )
     store = open_adapter("s3://no-such-bucket/x", settings)
@@ -103,7 +103,7 @@ def test_every_checksum_setting_works(seaweedfs: Opener, checksums: str, put_crc
     store._multipart = True
     large = secrets.token_bytes(6 * MIB)
     for key, body in {"small": b"0123456789", "empty": b"", "large": large}.items():
-        assert store.put_if_absent(key, body) is Put.CREATED
+        assert store.put_if_absent(key, body) is PutResult.CREATED
         assert store.get(key) == body
         assert store.get(key, start=3, end=8) == body[3:8]
 
@@ -136,7 +136,7 @@ def test_encryption_is_asked_for(
     store = open_on_moto(moto_url, bucket, multipart_threshold=5 * MIB, multipart_part_size=5 * MIB, **settings)
     store.probe("p")
     for key, body in {"small": b"x", "large": bytes(6 * MIB)}.items():
-        assert store.put_if_absent(key, body) is Put.CREATED
+        assert store.put_if_absent(key, body) is PutResult.CREATED
         answer = moto_client.head_object(Bucket=bucket, Key=key)
         found = {name: answer[name] for name in ("ServerSideEncryption", "SSEKMSKeyId") if name in answer}
         # A bucket encrypts with AES256 by default.
@@ -151,12 +151,12 @@ def test_a_versioned_bucket_is_warned_of(moto_url: str, moto_client: Any) -> Non
     store = open_on_moto(moto_url, "versioned")
     (warning,) = store.probe("p")
     assert "versioning is on" in warning
-    assert store.put_if_absent("a", b"1") is Put.CREATED
-    assert store.put_if_absent("a", b"2") is Put.EXISTS
+    assert store.put_if_absent("a", b"1") is PutResult.CREATED
+    assert store.put_if_absent("a", b"2") is PutResult.EXISTS
     store.delete(["a"])
     assert store.head("a") is None
     assert [info.key for info in store.list("")] == []
-    assert store.put_if_absent("a", b"3") is Put.CREATED
+    assert store.put_if_absent("a", b"3") is PutResult.CREATED
     assert store.get("a") == b"3"
     store.close()
 
@@ -187,7 +187,7 @@ def test_markers_of_folders_are_no_objects(seaweedfs: Opener) -> None:
 
 def test_the_prefix_keeps_stores_apart(s3: S3Server) -> None:
     """A store sees its own prefix only; one prefix being the beginning of another makes no difference."""
-    settings = StoreSettings(
+    settings = StoreAccess(
         endpoint_url=s3.endpoint_url, access_key_id=s3.key.access_key, secret_access_key=s3.key.secret_key
     )
     base = secrets.token_hex(6)
@@ -241,7 +241,7 @@ def test_headers_of_encryption(
     sent = sent_by(store)
     prefix = "x-amz-server-side-encryption"
     for key, body in {"small": b"x", "large": bytes(6 * MIB)}.items():
-        assert store.put_if_absent(key, body) is Put.CREATED
+        assert store.put_if_absent(key, body) is PutResult.CREATED
         assert store.get(key) == body
     store.delete(["small"])
     for headers in sent:
@@ -257,7 +257,7 @@ def test_headers_of_checksums(seaweedfs: Opener, checksums: str) -> None:
     """With `when_supported` on puts too, with `when_required` only where S3 wants one, with `off` nowhere."""
     store = seaweedfs(checksums=checksums)
     sent = sent_by(store)
-    assert store.put_if_absent("a", b"123456789") is Put.CREATED
+    assert store.put_if_absent("a", b"123456789") is PutResult.CREATED
     assert store.get("a") == b"123456789"
     assert [info.key for info in store.list("")] == ["a"]
     store.delete(["a", "b"])
@@ -275,7 +275,7 @@ def test_addresses(style: str, host: str) -> None:
     """The bucket is in the path or in the host name."""
     store: Any = open_adapter(
         "s3://bucket",
-        StoreSettings(
+        StoreAccess(
             endpoint_url="https://s3.example.org",
             addressing_style=style,  # type: ignore[arg-type]
             access_key_id="a",
@@ -304,7 +304,7 @@ def test_an_authority_of_its_own(moto_tls: tuple[str, str], moto_client: Any, tm
     bundle = tmp_path / "ca.pem"
     bundle.write_text(pem)
     store = open_on_moto(url, "private", ca_bundle=str(bundle))
-    assert store.put_if_absent("a", b"x") is Put.CREATED
+    assert store.put_if_absent("a", b"x") is PutResult.CREATED
     store.close()
     stranger = open_on_moto(url, "private", attempts=1)
     with pytest.raises(StoreDeniedError, match=r"\(set ca_bundle"):
@@ -326,4 +326,4 @@ def test_an_authority_of_its_own(moto_tls: tuple[str, str], moto_client: Any, tm
 def test_contradictions(settings: dict[str, Any], word: str) -> None:
     """What would have no effect is refused."""
     with pytest.raises(ConfigError, match=word):
-        StoreSettings(**settings)
+        StoreAccess(**settings)

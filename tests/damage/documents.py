@@ -14,11 +14,11 @@ from build_backup import CLUSTER, PAIR, Backup
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import GroupOffset
-from tandem.backup_avro.documents.checkpoint import Outcome, Request, checkpoint_entry
-from tandem.backup_avro.documents.outcome import Outcome as Result
-from tandem.backup_avro.documents.outcome import OutcomeKind, encode_outcome
+from tandem.backup_avro.documents.checkpoint import CheckpointOutcome, CheckpointRequest, checkpoint_entry
+from tandem.backup_avro.documents.outcome import JobKind, encode_outcome
+from tandem.backup_avro.documents.outcome import JobOutcome as Result
 from tandem.backup_avro.documents.pause import Pause
-from tandem.backup_avro.documents.range_offer import Offer, check_offer, decode_offer, encode_offer
+from tandem.backup_avro.documents.range_offer import RangeOffer, check_offer, decode_offer, encode_offer
 from tandem.backup_avro.documents.release import Release
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.store import ObjectMissingError, ObjectStore
@@ -39,20 +39,24 @@ def put_all(store: ObjectStore, complete: Backup, building: Backup, pair: str = 
     """Put two of each kind: requests with pins, entries and outcomes, one failed and one open; offers not yet taken."""
     key = complete.key("orders", 0)
     for number, name in enumerate(("monday", "tuesday", "wednesday", "open")):
-        request = Request(
+        request = CheckpointRequest(
             id=name, nonce=f"{number}" * 32, pair=pair, cluster_id=CLUSTER, at=_AT, deadline=_AT + 1, keep_until=None,
             by="me", reason="", topics={key.topic_id: "orders"}, cut={key: 40 + number}, witnesses=(complete.number,),
         )  # fmt: skip
-        checkpoints.ask(store, request)
+        checkpoints.put_request(store, request)
         if name == "wednesday":
-            checkpoints.settle(store, request, Outcome(id=name, nonce=request.nonce, at=_AT, by="b", reason="too late"))
+            checkpoints.settle_request(
+                store, request, CheckpointOutcome(id=name, nonce=request.nonce, at=_AT, by="b", reason="too late")
+            )
         elif name != "open":
-            checkpoints.hold(store, request, complete.number)
+            checkpoints.pin_generation(store, request, complete.number)
             entry = complete.writer.append(checkpoint_entry(request))
-            done = Outcome(id=name, nonce=request.nonce, at=_AT, by="b", generation=complete.number, seq=entry.seq)
-            checkpoints.settle(store, request, done)
+            done = CheckpointOutcome(
+                id=name, nonce=request.nonce, at=_AT, by="b", generation=complete.number, seq=entry.seq
+            )
+            checkpoints.settle_request(store, request, done)
     for number in (1, 2):
-        pins.put(store, pair, generation=number, owner="restore", until=_AT, pin_id=f"{number:032d}")
+        pins.put_pin(store, pair, generation=number, owner="restore", until=_AT, pin_id=f"{number:032d}")
         PauseReader(store, pair).append(
             Pause(number=0, pair=pair, at=_AT, until=_AT + number, by="me", reason=str(number))
         )
@@ -63,7 +67,7 @@ def put_all(store: ObjectStore, complete: Backup, building: Backup, pair: str = 
         ReleaseReader(store, pair).append(release)
         low = 100 * number
         users = building.key("users", 0)
-        offer = Offer(
+        offer = RangeOffer(
             generation=building.number, key=users, floor=1, leader=1, low=low, high=low + 50, started_at=_AT,
             ended_at=_AT, took_ms=5, objects=(), run="job",
         )  # fmt: skip
@@ -82,7 +86,7 @@ def put_all(store: ObjectStore, complete: Backup, building: Backup, pair: str = 
         )  # fmt: skip
         restore_groups.leave(store, record)
         result = Result(
-            kind=OutcomeKind.DRILL, pair=pair, at=_AT + number, by="me", clean=True, what="all", findings=0,
+            kind=JobKind.DRILL, pair=pair, at=_AT + number, by="me", clean=True, what="all", findings=0,
             records=number, bytes=9, generations={1: number}, phases={},
         )  # fmt: skip
         store.put_if_absent(f"{layout.result_prefix(pair, 'drill')}{_AT + number}-00.json", encode_outcome(result))
@@ -119,7 +123,7 @@ def _readers(store: ObjectStore, known: frozenset[str]) -> Iterator[tuple[str, C
     yield "pause", lambda: PauseReader(store, PAIR).refresh()
     yield "releases", lambda: ReleaseReader(store, PAIR).refresh(tolerant=True)
     for name in ("monday", "tuesday", "wednesday", "open"):
-        yield f"checkpoint {name}", lambda name=name: checkpoints.find(store, PAIR, name)  # type: ignore[misc]
+        yield f"checkpoint {name}", lambda name=name: checkpoints.find_checkpoint(store, PAIR, name)  # type: ignore[misc]
     for key in sorted(known):
         if layout.is_offer(key):
             yield key, lambda key=key: _offer(store, key)  # type: ignore[misc]
@@ -129,7 +133,7 @@ def _readers(store: ObjectStore, known: frozenset[str]) -> Iterator[tuple[str, C
             yield key, lambda key=key: _pin(store, key)  # type: ignore[misc]
 
 
-def _offer(store: ObjectStore, key: str) -> Offer:
+def _offer(store: ObjectStore, key: str) -> RangeOffer:
     offer = decode_offer(store.get(key), key)
     check_offer(offer, key)
     return offer

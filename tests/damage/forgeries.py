@@ -23,10 +23,10 @@ from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.chain.json_codec import canonical, load_object, pack, unpack
 from tandem.backup_avro.chain.signatures import Signer, unseal
 from tandem.backup_avro.record import chunk_cipher
-from tandem.sink.encryption.encryption_settings import UNENCRYPTED, EncryptionSettings
+from tandem.sink.encryption.encryption_settings import UNENCRYPTED, KeySettings
 from tandem.sink.encryption.key_ring import KeyRing
 from tandem.sink.encryption.objects import part_hashes
-from tandem.sink.store import StoreSettings
+from tandem.sink.store import StoreAccess
 from tandem.sink.store.chain.chain_reader import ChainReader
 
 OTHER = "other"
@@ -60,11 +60,11 @@ def build_stage(folder: Path, seed: int) -> Stage:
     """Make it: two pairs and two buckets, all signed with one key."""
     (folder / "key.pem").write_bytes((signer := Signer.generate()).pem())
     (folder / "data.key").write_text(random.Random(seed).randbytes(32).hex())
-    settings = StoreSettings(
+    settings = StoreAccess(
         signing_key_file=str(folder / "key.pem"),
         trusted_keys=signer.public,
         require_signatures=True,
-        encryption=EncryptionSettings(key_file=str(folder / "data.key"), require=True) if seed % 2 else UNENCRYPTED,
+        encryption=KeySettings(key_file=str(folder / "data.key"), require=True) if seed % 2 else UNENCRYPTED,
     )
     bucket, elsewhere = folder / "bucket", folder / _ELSEWHERE
     bucket.mkdir()

@@ -15,10 +15,10 @@ from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.errors import TandemError
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.verify import verify_plan
 from tandem.spark_jobs.verify.verify_objects import check_one, load, lost_of, missing_heads, numbers_of
-from tandem.spark_jobs.verify.verify_plan import Finding
+from tandem.spark_jobs.verify.verify_plan import VerifyFinding
 
 
 class Outcome(StrEnum):
@@ -144,7 +144,7 @@ def _verify(store: ObjectStore, heads: Sequence[Head] = ()) -> str | None:
     return _text(findings[0]) if findings else None
 
 
-def _text(finding: Finding) -> str:
+def _text(finding: VerifyFinding) -> str:
     return f"{finding.fault.value} {finding.where}: {finding.message}"
 
 
@@ -156,7 +156,7 @@ def _restore(store: ObjectStore, heads: Sequence[Head] = ()) -> tuple[str | None
         reader.refresh(tolerant=True)
         for head in heads:
             reader.require(head)
-        plan = plan_of(reader, Options())
+        plan = plan_of(reader, RestoreOptions())
         for place, row in rows(store, plan):
             handed.setdefault(place, []).append(row)
     except TandemError as error:

@@ -12,16 +12,16 @@ from typing import TypeAlias
 from build_backup import PAIR, Backup, TopicSpec, records
 
 from damage import documents
-from tandem.backup_avro.chain.entries import Kind, Topic
+from tandem.backup_avro.chain.entries import EntryKind, Topic
 from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.record.current import Record, decode_body
-from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
-from tandem.sink.transcode.choice import best_transcoder
+from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.reverse import build_batches
 from tandem.spark_jobs.reading.object_reader import ObjectReader
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.restore.plan.plan import RestorePlan
 
 Row: TypeAlias = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
@@ -40,7 +40,7 @@ class Scene:
     folder: Path
     originals: dict[Place, dict[int, Row]]
     sound: dict[Place, list[Row]]
-    settings: StoreSettings
+    settings: StoreAccess
     said: dict[str, object]
 
     @property
@@ -66,11 +66,11 @@ class Scene:
         return sorted(found)
 
 
-def build(folder: Path, seed: int, settings: StoreSettings | None = None, *, pair: str = PAIR) -> Scene:
+def build(folder: Path, seed: int, settings: StoreAccess | None = None, *, pair: str = PAIR) -> Scene:
     """Make a backup of three generations: sealed, complete, and one that is being built."""
     rng = random.Random(seed)
     codec = list(Codec)[seed % len(Codec)]
-    settings = settings or StoreSettings()
+    settings = settings or StoreAccess()
     store = open_store(folder.as_uri(), settings)
     first = Backup.claim(store, topics=TOPICS, codec=codec, pair=pair)
     written: list[Record] = []
@@ -90,7 +90,7 @@ def build(folder: Path, seed: int, settings: StoreSettings | None = None, *, pai
     second.commit([*batch("orders", 1, 12, 20), *batch("users", 0, 19, 30)], journal=True)
     second.complete()
     if seed % 2:
-        second.append(Kind.SNAPSHOT)
+        second.append(EntryKind.SNAPSHOT)
     second.commit([*batch("orders", 0, 50, 70), *batch("orders", 1, 20, 25)], journal=bool(seed % 3))
     first.seal()
     if seed % 3 == 1:  # a large entry at the end is gzip
@@ -104,7 +104,7 @@ def build(folder: Path, seed: int, settings: StoreSettings | None = None, *, pai
     for record in written:
         originals.setdefault((record.topic, record.partition), {})[record.offset] = row_of(record)
     handed: dict[Place, list[Row]] = {}
-    for place, row in rows(store, plan_of(ChainReader(store, pair), Options())):
+    for place, row in rows(store, plan_of(ChainReader(store, pair), RestoreOptions())):
         handed.setdefault(place, []).append(row)
     scene = Scene(folder=folder, originals=originals, sound=handed, settings=settings, said={})
     keys = frozenset(str(path.relative_to(folder)) for path in scene.files("documents"))

@@ -39,7 +39,7 @@ from tandem.backup_avro.record.version_1 import LayoutV1
 from tandem.sink.transcode.compiled import CompiledTranscoder
 from tandem.sink.transcode.compiled_bodies import CompiledBodies
 from tandem.sink.transcode.plain_bodies import PlainBodies
-from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 
 _HEADER, _COVERED_AT, _CRC_AT = 61, 21, 17
 _WORST = (

@@ -24,7 +24,7 @@ from fuzz import hostile
 from fuzz.surface import Surface
 from tandem.backup_avro.record.envelope import DATA_KEY_SIZE, LONGEST_WRAPPING_KEY
 from tandem.sink.encryption import kms
-from tandem.sink.store import ObjectStore, StoreSettings, UploadInfo, open_store
+from tandem.sink.store import ObjectStore, StoreAccess, UploadInfo, open_store
 from tandem.sink.store.object_keys import is_key
 
 _MOST: Final = 4096
@@ -200,7 +200,7 @@ _CALLS: Final[Mapping[str, Callable[[ObjectStore], object]]] = {
 def _s3() -> Iterator[Surface]:
     server = _Server()
     with serving(server) as url:
-        settings = StoreSettings(
+        settings = StoreAccess(
             endpoint_url=url, access_key_id="AKIA", secret_access_key="s", attempts=1, read_timeout=5.0
         )
         store = open_store("s3://bucket/p", settings)

@@ -12,7 +12,7 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record, TimestampType, encode, encode_prefix
 from tandem.backup_avro.record.version_1 import LayoutV1
 from tandem.sink.transcode.batch import Compression
-from tandem.sink.transcode.bodies import BodyWorker
+from tandem.sink.transcode.body_operations import BodyWorker
 
 Outcome = tuple[object, ...]
 

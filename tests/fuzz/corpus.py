@@ -12,34 +12,34 @@ from doubles import MemoryStore
 from odd_batches import odd, refused
 from strategies import kafka_record
 
-from tandem.backup_avro.chain.entries import Horizon, Kind, Part, PartitionKey, StoredObject
+from tandem.backup_avro.chain.entries import EntryKind, Horizon, Part, PartitionKey, StoredObject
 from tandem.backup_avro.chain.json_codec import pack, unpack
 from tandem.backup_avro.documents import outcome
-from tandem.backup_avro.documents.outcome import OutcomeKind
-from tandem.backup_avro.documents.range_offer import Offer, encode_offer
+from tandem.backup_avro.documents.outcome import JobKind
+from tandem.backup_avro.documents.range_offer import RangeOffer, encode_offer
 from tandem.backup_avro.record.compression import gzip
 from tandem.backup_avro.record.container import decode_header, decompress, iter_blocks
 from tandem.backup_avro.record.current import SCHEMA_JSON
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.restore import restore_record
-from tandem.spark_jobs.restore.groups.group_plan import Before, encode_snapshot
+from tandem.spark_jobs.restore.groups.group_plan import OffsetBefore, encode_snapshot
 from tandem.spark_jobs.restore.lease.progress import (
+    PlanPhase,
     PlanState,
-    State,
-    Strand,
+    TargetStrand,
     TaskProgress,
     encode_progress,
     encode_state,
 )
-from tandem.spark_jobs.restore.offset_map import Row, encode_page
+from tandem.spark_jobs.restore.offset_map import OffsetRow, encode_page
 from tandem.spark_jobs.restore.plan import plan_file
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
-from tandem.spark_jobs.restore.plan.record_changes import Shape
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
+from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 AT = 1_770_000_000_000
-_STRAND = Strand(records=3, hash="00" * 32, first=0, last=2)
+_STRAND = TargetStrand(records=3, hash="00" * 32, first=0, last=2)
 _KEY = PartitionKey("11111111-2222-3333-4444-555555555555", 0)
 _PART = Part(
     key=_KEY,
@@ -56,8 +56,8 @@ _OBJECT = StoredObject(
     key="x/topics/orders/partition=0/a.avro", journal=False, bytes=500, sha256="ab" * 32, parts=(_PART,)
 )
 _BEFORE = (
-    Before(group="g", topic="orders", partition=0, offset=5, metadata="m"),
-    Before(group="g", topic="orders", partition=1, offset=None),
+    OffsetBefore(group="g", topic="orders", partition=0, offset=5, metadata="m"),
+    OffsetBefore(group="g", topic="orders", partition=1, offset=None),
 )
 
 _TOKEN_ANSWERS = (
@@ -91,7 +91,7 @@ def load() -> dict[str, tuple[bytes, ...]]:
     """Return sound bytes by kind."""
     chain = [path.read_bytes() for path in sorted(GOLDEN.glob("chain*/*.json")) if path.name != "claim.json"]
     store = store_of_backup()
-    plan_options = Options(topics=("orders",), shape=Shape(latest=True))
+    plan_options = RestoreOptions(topics=("orders",), shape=RecordChanges(latest=True))
     made = plan_of(ChainReader(store, PAIR), plan_options)
     return {
         "entry": (*chain, *(gzip(data) for data in chain), *(pack(data) for data in chain)),
@@ -108,7 +108,7 @@ def load() -> dict[str, tuple[bytes, ...]]:
         "pin": tuple(data for key, data in store.objects.items() if "/pins/" in key),
         "restore plan": (plan_file.encode(made, plan_options),),
         "restore record": (restore_record.encode(_restored()),),
-        "offset page": (encode_page([Row(0, 0, 9, 0, 100, 10), Row(1, 5, 9, 0, 110, 3)], "a/b.json"),),
+        "offset page": (encode_page([OffsetRow(0, 0, 9, 0, 100, 10), OffsetRow(1, 5, 9, 0, 110, 3)], "a/b.json"),),
         "groups": (encode_snapshot(_BEFORE, AT),),
         "plan state": (encode_state(_state()),),
         "progress": (encode_progress(_progress()),),
@@ -159,7 +159,7 @@ def store_of_backup(*, snapshot: bool = False) -> MemoryStore:
     one.seal()
     if snapshot:
         _fill(two)
-    pins.put(store, PAIR, generation=2, owner="restore", until=AT * 2)
+    pins.put_pin(store, PAIR, generation=2, owner="restore", until=AT * 2)
     return store
 
 
@@ -170,14 +170,14 @@ def _fill(backup: Backup) -> None:
     first, *_ = (item for item in state.objects.values() if not item.journal)
     again = replace(first, key=f"{first.key}.merged")
     swept = Horizon(seq=state.moments[-1].seq, offsets={backup.key("orders", 0): 2})
-    backup.append(Kind.REWRITE, objects=(again,), replaced=(first.key,))
-    backup.append(Kind.REWRITE, horizon=swept, fence=True)
-    backup.append(Kind.REWRITE, replaced=(again.key,))
-    backup.append(Kind.SNAPSHOT)
+    backup.append(EntryKind.REWRITE, objects=(again,), replaced=(first.key,))
+    backup.append(EntryKind.REWRITE, horizon=swept, fence=True)
+    backup.append(EntryKind.REWRITE, replaced=(again.key,))
+    backup.append(EntryKind.SNAPSHOT)
 
 
-def _offer() -> Offer:
-    return Offer(
+def _offer() -> RangeOffer:
+    return RangeOffer(
         generation=2,
         key=_KEY,
         floor=0,
@@ -192,9 +192,9 @@ def _offer() -> Offer:
     )
 
 
-def _result() -> outcome.Outcome:
-    return outcome.Outcome(
-        kind=OutcomeKind.DRILL,
+def _result() -> outcome.JobOutcome:
+    return outcome.JobOutcome(
+        kind=JobKind.DRILL,
         pair=PAIR,
         at=AT,
         by="cron",
@@ -237,7 +237,7 @@ def _state() -> PlanState:
     return PlanState(
         plan="p",
         run="r",
-        state=State.LOADING,
+        state=PlanPhase.LOADING,
         generation=2,
         basis={2: 7},
         targets={"orders": "t"},
@@ -261,7 +261,7 @@ def _progress() -> TaskProgress:
         null_keys=0,
         left_out=0,
         page=None,
-        rows=(Row(0, 0, 9, 0, 100, 10),),
+        rows=(OffsetRow(0, 0, 9, 0, 100, 10),),
     )
 
 

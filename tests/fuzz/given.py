@@ -20,7 +20,7 @@ from fuzz import corpus, hostile
 from fuzz.surface import Surface
 from tandem.backup_avro.chain.entries import sha256_hex
 from tandem.backup_avro.chain.heads import Head
-from tandem.backup_avro.documents.connector_layout import Prefer, Reading, place_of
+from tandem.backup_avro.documents.connector_layout import ConnectorReading, OverlapPreference, place_of
 from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.record.record_spans import Span
 from tandem.backup_avro.selection.newest_state import PartitionSelection
@@ -29,11 +29,11 @@ from tandem.controller.cli.options.target_cluster import target_properties
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.connector import file_findings
-from tandem.spark_jobs.connector.choose_files import asked
+from tandem.spark_jobs.connector.choose_files import files_to_read
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.reading.object_reader import ObjectReader, StoreAddress
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
-from tandem.spark_jobs.state.wanted_state import Wish
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
+from tandem.spark_jobs.state.wanted_state import StateRequest
 from tandem.spark_jobs.verify.verify_objects import missing_heads
 
 # --- a connector's files ----------------------------------------------------------------------------------------------
@@ -56,9 +56,9 @@ def _looked(job: tuple[str, bytes, bool]) -> object:
     key, data, empty_as_null = job
     place = place_of(key)
     assert place is not None
-    listed = file_findings.Listed(key=key, size=len(data), modified=corpus.AT, place=place)
+    listed = file_findings.ListedFile(key=key, size=len(data), modified=corpus.AT, place=place)
     try:
-        found = file_findings.look(listed, data, empty_as_null=empty_as_null)
+        found = file_findings.examine_file(listed, data, empty_as_null=empty_as_null)
     except TandemError as error:
         raise AssertionError(f"raised instead of told: {error!r}") from error
     if not found.findings and found.sha256 != sha256_hex(data):
@@ -77,7 +77,7 @@ class _Address:
     """Stands for a `StoreAddress`, with objects in memory."""
 
     root: str = "memory:///"
-    connector: Reading
+    connector: ConnectorReading
     store: MemoryStore = field(repr=False)
 
     def open(self) -> ObjectStore:
@@ -94,7 +94,7 @@ class _Root:
     """What lies below a root, how it is to be read, and what an index says of it."""
 
     files: Mapping[str, bytes]
-    reading: Reading
+    reading: ConnectorReading
     index: bytes = b""
 
 
@@ -115,11 +115,11 @@ def _twisted_root(rng: random.Random) -> _Root:
     return _Root(files=files, reading=_reading(rng, files))
 
 
-def _reading(rng: random.Random, files: Mapping[str, bytes]) -> Reading:
-    return Reading(
+def _reading(rng: random.Random, files: Mapping[str, bytes]) -> ConnectorReading:
+    return ConnectorReading(
         empty_as_null=rng.random() < 0.3,
         instances=rng.choice(((), (), (("customers", "a"),), (("customers", "b"),))),
-        prefer=rng.choice((None, Prefer.NEWER, Prefer.OLDER)),
+        prefer=rng.choice((None, OverlapPreference.NEWER, OverlapPreference.OLDER)),
         left_out=frozenset(rng.sample(sorted(files), rng.choice((0, 0, 0, 1)))),
     )
 
@@ -130,10 +130,10 @@ def _restored(root: _Root, index: Path | None = None) -> object:
     address = cast("StoreAddress", _Address(connector=root.reading, store=store))
     reader = ConnectorReader(address, index=index)
     reader.run = map  # one after the other
-    found = reader.find(Wish())
+    found = reader.find(StateRequest())
     assert found.ready is not None
-    plan = plan_of(reader, Options())
-    wanted = asked(reader.listing(), root.reading, lambda _: True)
+    plan = plan_of(reader, RestoreOptions())
+    wanted = files_to_read(reader.listing(), root.reading, lambda _: True)
     for file in reader.files(wanted) if index is None else ():
         if file.findings:
             raise AssertionError(f"gone by in spite of {file.findings}")
@@ -166,7 +166,7 @@ def _index() -> tuple[bytes, ...]:
         return tuple(path.read_bytes().splitlines(keepends=True))
 
 
-_OF_INDEX: Final = Reading(instances=(("customers", "a"),))
+_OF_INDEX: Final = ConnectorReading(instances=(("customers", "a"),))
 
 
 def _twisted_index(rng: random.Random) -> _Root:

@@ -23,16 +23,16 @@ from tandem.backup_avro.record import chunk_cipher, envelope
 from tandem.backup_avro.record.compression import gzip
 from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.selection.newest_state import Slice
-from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.key_ring import KeyRing
-from tandem.sink.store import StoreSettings
+from tandem.sink.store import StoreAccess
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.signed_store import SignedStore
 from tandem.spark_jobs.reading.object_reader import ObjectReader
 from tandem.spark_jobs.verify.verify_plan import check_object, plan_objects
 
 _TOPIC: Final = TopicSpec("orders", 2)
-_RING: Final = KeyRing(EncryptionSettings(key_env="KEY"), environment={"KEY": encrypted.KEY_TEXT})
+_RING: Final = KeyRing(KeySettings(key_env="KEY"), environment={"KEY": encrypted.KEY_TEXT})
 
 # --- signed documents -------------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ def _twisted_signed(rng: random.Random) -> Signed:
 
 def _entry_of(job: Signed) -> object:
     """Read an entry by way of a store that asks for signatures."""
-    settings = StoreSettings(trusted_keys=_signers()[0].public, require_signatures=job.require)
+    settings = StoreAccess(trusted_keys=_signers()[0].public, require_signatures=job.require)
     data = SignedStore(MemoryStore(objects={_PLACE: job.data}), settings).get(_PLACE)
     if job.require and not job.ours and data not in _documents():
         raise AssertionError(f"believed what nobody has signed: {data!r:.200}")

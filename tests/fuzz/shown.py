@@ -26,20 +26,26 @@ from fuzz import corpus, hostile
 from fuzz.surface import Surface
 from tandem.backup_avro.chain import json_codec, layout
 from tandem.backup_avro.chain.entries import sha256_hex
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, decode, encode, message_key
+from tandem.backup_avro.documents.coordination_message import (
+    CoordinationEvent,
+    CoordinationMessage,
+    decode,
+    encode,
+    message_key,
+)
 from tandem.backup_avro.errors import TandemError
 from tandem.controller.cli.inspect import coordination, describe, history, status
 from tandem.controller.cli.output.output import OutputFormat, document
 from tandem.controller.config import Config, loading
 from tandem.controller.coordination.peer_state import PeerState
-from tandem.controller.coordination.topic_reader import Letter, open_letter
+from tandem.controller.coordination.topic_reader import TopicLetter, open_topic_record
 from tandem.controller.decision.observation import Role
 from tandem.controller.history.handover_progress import plan
-from tandem.controller.history.store_history import read_annals
+from tandem.controller.history.store_history import read_past_events
 from tandem.controller.history.turns import turn_of
 from tandem.controller.http.page.content import content
 from tandem.controller.http.page.render import page, report
-from tandem.controller.metrics.collector import Page
+from tandem.controller.metrics.collector import MetricsPage
 from tandem.controller.metrics.instance_metrics import Picture, backup_picture
 from tandem.controller.metrics.wiring import page_of
 from tandem.controller.status import check as checks
@@ -194,7 +200,9 @@ def _message(rng: random.Random) -> CoordinationMessage:
 
     texts = (*_TEXTS, *map(str, _NUMBERS), "f" * 64)
     return CoordinationMessage(
-        event=rng.choice((Event.PROGRESS, Event.PROGRESS, Event.ACTIVATE, *Event)),
+        event=rng.choice(
+            (CoordinationEvent.PROGRESS, CoordinationEvent.PROGRESS, CoordinationEvent.ACTIVATE, *CoordinationEvent)
+        ),
         pair=PAIR,
         instance=rng.choice(("a", "a", "b", "cli", "x\x1b")),
         incarnation=rng.choice(("1", "2", *_TEXTS)),
@@ -223,22 +231,22 @@ def _config() -> Config:
 
 
 @cache
-def _metrics() -> Page:
+def _metrics() -> MetricsPage:
     return page_of(_config())
 
 
 def _shown(job: Job) -> object:
     config = _config()
     store = MemoryStore(clock_ms=corpus.AT + 60_000, objects=dict(job.objects))
-    letters = [
-        open_letter(partition=0, offset=offset, at=at, key=key, value=value, appended_at=at if brokers else None)
+    topic_records = [
+        open_topic_record(partition=0, offset=offset, at=at, key=key, value=value, appended_at=at if brokers else None)
         for offset, (key, value, at, brokers) in enumerate(job.records)
     ]
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
         for form in OutputFormat:
-            for letter in letters:
-                coordination._show(letter, form, all_pairs=True)
-        seen = _sight(config, store, letters)
+            for topic_record in topic_records:
+                coordination._show(topic_record, form, all_pairs=True)
+        seen = _sight(config, store, topic_records)
         ran = outcomes.latest_of_each(store, PAIR)
         found = overview(seen)
         for form in OutputFormat:
@@ -246,7 +254,7 @@ def _shown(job: Job) -> object:
             _describe(config, store, form)
         _history(store)
     _page(seen, found, ran)
-    line = checks.line(checks.check(found, ran, checks.Limits(lag_warning=1, complete_age_warning_s=1.0)))
+    line = checks.line(checks.check_pair(found, ran, checks.CheckLimits(lag_warning=1, complete_age_warning_s=1.0)))
     if "\n" in line:
         raise AssertionError("the check is more than a line")
     json.dumps(document("Check", {"line": line}), allow_nan=False)
@@ -258,13 +266,13 @@ def _shown(job: Job) -> object:
     return out.getvalue()
 
 
-def _sight(config: Config, store: MemoryStore, letters: list[Letter]) -> PairView:
+def _sight(config: Config, store: MemoryStore, topic_records: list[TopicLetter]) -> PairView:
     reader = ChainReader(store, PAIR)
     seen = look(config, store, s3_only=True, reader=reader)
     listener = PeerState(pair=PAIR, instances=config.instances)
-    for letter in letters:
-        if letter.message is not None and letter.message.pair == PAIR:
-            listener.note(letter.message, appended_at=letter.appended_at)
+    for topic_record in topic_records:
+        if topic_record.message is not None and topic_record.message.pair == PAIR:
+            listener.note(topic_record.message, appended_at=topic_record.appended_at)
     heads = listener.heads()
     return replace(
         seen,
@@ -285,10 +293,10 @@ def _describe(config: Config, store: MemoryStore, form: OutputFormat) -> None:
 
 def _history(store: MemoryStore) -> None:
     with contextlib.suppress(TandemError):
-        annals = read_annals(store, PAIR, only=None, routine=True)
-        for table in history._tables(annals.happenings, commits=True):
+        past_events = read_past_events(store, PAIR, only=None, routine=True)
+        for table in history._tables(past_events.happenings, commits=True):
             str(table)
-        json.dumps(document("History", {"events": annals.happenings}), allow_nan=False)
+        json.dumps(document("History", {"events": past_events.happenings}), allow_nan=False)
 
 
 def _page(seen: PairView, found: Overview, ran: Any) -> None:

@@ -36,14 +36,14 @@ from tandem.controller.status import wait_conditions
 from tandem.sink.kafka.auth import token_endpoint
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.transcode.choice import best_bodies
 from tandem.sink.transcode.compiled import CompiledTranscoder
+from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.datasource.options import parse_options
 from tandem.spark_jobs.restore import offset_map, restore_record
 from tandem.spark_jobs.restore.groups import group_plan
 from tandem.spark_jobs.restore.lease import progress
 from tandem.spark_jobs.restore.plan import plan_file
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 
 _LIMIT: Final = 64 << 20
 
@@ -124,7 +124,7 @@ def _folded(rng: random.Random) -> dict[str, bytes]:
 def _plan(objects: dict[str, bytes]) -> object:
     """Read the chains and plan a restore."""
     store = MemoryStore(clock_ms=corpus.AT * 2, objects=dict(objects))
-    return plan_of(ChainReader(store, PAIR), Options())
+    return plan_of(ChainReader(store, PAIR), RestoreOptions())
 
 
 def _pins(objects: bytes) -> object:
@@ -314,7 +314,7 @@ _REQUESTS: Final = (
 @contextmanager
 def _http() -> Iterator[Surface]:
     health = http.starting("shop", "a", "i")
-    pages = {"/": lambda: http.Answer(body="page")}
+    pages = {"/": lambda: http.HttpAnswer(body="page")}
     server = http.serve(("127.0.0.1", 0), lambda: health, pages, lambda _: (b"metrics", "text/plain"))
 
     def ask(request: bytes) -> bytes:

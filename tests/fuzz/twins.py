@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from strategies import PARTITION, TOPIC
 
 from tandem.backup_avro.errors import DamagedError
-from tandem.sink.transcode.segment import Transcoded, Transcoder
+from tandem.sink.transcode.transcoder_result import Transcoded, Transcoder
 
 Outcome = tuple[object, ...]
 

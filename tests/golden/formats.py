@@ -12,7 +12,7 @@ from pathlib import Path
 
 import fastavro
 
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, Position
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage, ReaderPosition
 from tandem.backup_avro.documents.coordination_message import encode as encode_message
 from tandem.backup_avro.record.container import Codec, encode_block, encode_header
 from tandem.backup_avro.record.current import Record, TimestampType, encode
@@ -80,10 +80,10 @@ V1_RECORDS = (
 
 MESSAGES = {
     "coordination-smallest": CoordinationMessage(
-        event=Event.LEAVING, pair="p", instance="a", incarnation="", cluster_id="", request_id="", at=0
+        event=CoordinationEvent.LEAVING, pair="p", instance="a", incarnation="", cluster_id="", request_id="", at=0
     ),
     "coordination-full": CoordinationMessage(
-        event=Event.PROGRESS,
+        event=CoordinationEvent.PROGRESS,
         pair="orders",
         instance="tandem-1",
         incarnation="5b0b7f0e-6f6f-4f41-9d38-3f5fd1f6f3a1",
@@ -97,8 +97,8 @@ MESSAGES = {
         lag_records=(1 << 40),
         reason="rotation due",
         positions=(
-            Position(topic="orders.v1", partition=0, offset=1 << 33),
-            Position(topic="x", partition=11, offset=0),
+            ReaderPosition(topic="orders.v1", partition=0, offset=1 << 33),
+            ReaderPosition(topic="x", partition=11, offset=0),
         ),
         details={"release": "0.1.0", "ключ": ""},
     ),

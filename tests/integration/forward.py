@@ -10,7 +10,7 @@ from typing import Any
 
 import tandem.sink.pipeline
 from tandem.backup_avro.chain.entries import Base
-from tandem.sink.read.scan.plan import BaseScan, Chunk
+from tandem.sink.read.scan.plan import ScanPlan, ScanRange
 
 
 def mirrored(base: Base) -> Base:
@@ -28,7 +28,7 @@ class Forward:
 
     def __init__(self, base: Base, **settings: Any) -> None:
         self._both = base.start + base.end
-        self._scan = BaseScan(mirrored(base), **settings)
+        self._scan = ScanPlan(mirrored(base), **settings)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._scan, name)
@@ -39,18 +39,18 @@ class Forward:
         return mirrored(self._scan.base)
 
     @property
-    def chunk(self) -> Chunk | None:
+    def chunk(self) -> ScanRange | None:
         """The chunk under way."""
         return self._turned(self._scan.chunk)
 
-    def begin(self, **now: Any) -> Chunk | None:
+    def begin(self, **now: Any) -> ScanRange | None:
         """Start the next chunk above what is done."""
         return self._turned(self._scan.begin(**now))
 
-    def _turned(self, chunk: Chunk | None) -> Chunk | None:
+    def _turned(self, chunk: ScanRange | None) -> ScanRange | None:
         if chunk is None:
             return None
         return replace(chunk, low=self._both - chunk.high, high=self._both - chunk.low)
 
 
-tandem.sink.pipeline.BaseScan = Forward  # type: ignore[misc, assignment]  # a stand-in, for this process alone
+tandem.sink.pipeline.ScanPlan = Forward  # type: ignore[misc, assignment]  # a stand-in, for this process alone

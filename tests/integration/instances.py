@@ -31,13 +31,13 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Entry
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.signatures import Signer
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.backup_avro.documents.turn_request import sign_request
 from tandem.controller.coordination.topic_reader import send
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.s3 import REGION, S3Server
-from tandem.sink.encryption.encryption_settings import EncryptionSettings
-from tandem.sink.store import ObjectStore, StoreSettings, StoreTransientError, open_store
+from tandem.sink.encryption.encryption_settings import KeySettings
+from tandem.sink.store import ObjectStore, StoreAccess, StoreTransientError, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 
 WAIT_S = 90.0
@@ -64,11 +64,11 @@ def store_section(root: str, server: S3Server, *, endpoint_url: str | None = Non
     }
 
 
-def store_settings(server: S3Server, **more: Any) -> StoreSettings:
+def store_settings(server: S3Server, **more: Any) -> StoreAccess:
     """How a test reaches any root on a sandbox's S3 server; `more` are other settings."""
     section = store_section("", server)
     del section["root"]
-    return StoreSettings(**section, **more)
+    return StoreAccess(**section, **more)
 
 
 class Instance:
@@ -298,17 +298,17 @@ class Pair:
         return str(self.settings["store"]["root"])
 
     @property
-    def store_settings(self) -> StoreSettings:
+    def store_settings(self) -> StoreAccess:
         """How this test reaches the store; without much patience."""
         section, keys = self.settings["store"], self.settings.get("encryption", {}).items()
-        return StoreSettings(
+        return StoreAccess(
             endpoint_url=section["endpoint_url"],
             region=section["region"],
             addressing_style="path",
             access_key_id=section["access_key_id"],
             secret_access_key=section["secret_access_key"],
             attempts=2,
-            encryption=EncryptionSettings(
+            encryption=KeySettings(
                 **{name: tuple(value) if isinstance(value, list) else value for name, value in keys}
             ),
         )
@@ -385,7 +385,7 @@ class Pair:
     def activate(self, target: str, generation: int, *, signer: Signer | None = None) -> None:
         """Ask `target` to build `generation`, as a person would by `tandem failover`, who signs that with `signer`."""
         message = CoordinationMessage(
-            event=Event.ACTIVATE,
+            event=CoordinationEvent.ACTIVATE,
             pair=self.name,
             instance="operator",
             incarnation="operator",

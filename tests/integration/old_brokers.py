@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from tandem.controller.sandbox.jars import KAFKA_VERSION, Release, checksums_in, jars_of, kafka_jars
+from tandem.controller.sandbox.jars import KAFKA_VERSION, KafkaRelease, checksums_in, jars_of, kafka_jars
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.server import LocalServer
 
@@ -44,7 +44,7 @@ def jars_of_release(version: str) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         ivy = Path(folder) / "ivy.xml"
         ivy.write_text(_IVY.format(version=version), encoding="utf-8")
-        return jars_of(Release(version=version, ivy=ivy, checksums=checksums))
+        return jars_of(KafkaRelease(version=version, ivy=ivy, checksums=checksums))
 
 
 def broker(folder: Path, version: str, overrides: Mapping[str, str] | None = None) -> KafkaServer:

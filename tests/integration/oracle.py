@@ -19,8 +19,8 @@ from tandem.backup_avro.selection.newest_state import Selection
 from tandem.sink.store import ObjectMissingError, ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
-from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming
 
 PARTITIONS = 3
 # Compacted for real while it is written: superseded values go, tombstones stay for a day.
@@ -132,7 +132,7 @@ def mirrored(pair: Pair) -> ObjectStore:
 
 def planned(store: ObjectStore, pair: str, at: int) -> RestorePlan:
     """Plan as of a moment."""
-    return plan_of(ChainReader(store, pair), Options(at=at, naming=Naming(suffix=".r")))
+    return plan_of(ChainReader(store, pair), RestoreOptions(at=at, naming=TopicNaming(suffix=".r")))
 
 
 def check(store: ObjectStore, pair: str, writer: Writer, at: int) -> int:

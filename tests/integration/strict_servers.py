@@ -23,16 +23,16 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from tandem.controller.roles.kafka import Acl, Resource
+from tandem.controller.roles.kafka import Acl, AclResource
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
 from tandem.controller.sandbox.s3 import REGION, S3Server
 from tandem.controller.sandbox.sigv4 import S3Key
 
 _RESOURCES = {
-    Resource.TOPIC: ResourceType.TOPIC,
-    Resource.GROUP: ResourceType.GROUP,
-    Resource.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
+    AclResource.TOPIC: ResourceType.TOPIC,
+    AclResource.GROUP: ResourceType.GROUP,
+    AclResource.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
 }
 
 
@@ -74,7 +74,11 @@ def bindings(acl: Acl, name: str) -> Iterator[AclBinding]:
     """Yield an ACL as the client makes it, one for each operation."""
     pattern = ResourcePatternType.PREFIXED if acl.prefixed else ResourcePatternType.LITERAL
     for operation in acl.operations:
-        word = "".join(f"_{letter}" if letter.isupper() else letter for letter in operation).strip("_").upper()
+        word = (
+            "".join(f"_{topic_record}" if topic_record.isupper() else topic_record for topic_record in operation)
+            .strip("_")
+            .upper()
+        )
         yield AclBinding(
             _RESOURCES[acl.resource],
             acl.name,

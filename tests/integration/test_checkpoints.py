@@ -22,10 +22,10 @@ from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.job import RestoreRequest, restore
-from tandem.spark_jobs.restore.plan.options import Options
-from tandem.spark_jobs.restore.plan.plan import Naming
-from tandem.spark_jobs.restore.prepare.prepare import prepare
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.prepare.prepare import prepare_restore
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,9 +132,9 @@ def test_a_checkpoint_is_restored_exactly_and_keeps_its_generation_until_it_is_d
     planned = tandem.run("restore", "--checkpoint", "first", "--suffix", ".restored", "--dry-run")[0]
     (planned_topic,) = [item for item in planned["topics"] if item["source"] == topic]
     assert [item["end"] for item in planned_topic["partitions"]] == [end for _, end in sorted(cut.ends.items())]
-    target = Target({"bootstrap.servers": kafka.bootstrap})
+    target = TargetCluster({"bootstrap.servers": kafka.bootstrap})
     reader = ChainReader(pair.store, pair.name)
-    options = Options(checkpoint="first", naming=Naming(suffix=".restored"))
+    options = RestoreOptions(checkpoint="first", naming=TopicNaming(suffix=".restored"))
     address = StoreAddress(root=pair.root, settings=pair.store_settings)
     request = RestoreRequest(
         address=address, reader=reader, target=target, options=options, now=lambda: round(time.time() * 1000)
@@ -150,7 +150,7 @@ def test_a_checkpoint_is_restored_exactly_and_keeps_its_generation_until_it_is_d
     assert not pins.list_pins(pair.store, pair.name)
     assert [info.key for info in pair.store.list(f"{pair.name}/checkpoints/")] == []
     with pytest.raises(Exception, match="has no checkpoint first"):
-        prepare(reader, target, options)
+        prepare_restore(reader, target, options)
 
 
 def test_an_active_killed_in_between_completes_it_or_it_fails_at_its_deadline(
@@ -190,10 +190,10 @@ def test_an_active_killed_in_between_completes_it_or_it_fails_at_its_deadline(
     assert shown == {**late, "kind": "Checkpoint"}
     assert a.terminate() == 0
     with pytest.raises(RefusedError, match="can't be restored: it is failed: not reached by"):
-        prepare(
+        prepare_restore(
             ChainReader(pair.store, pair.name),
-            Target({"bootstrap.servers": kafka.bootstrap}),
-            Options(checkpoint="late", naming=Naming(suffix=".late")),
+            TargetCluster({"bootstrap.servers": kafka.bootstrap}),
+            RestoreOptions(checkpoint="late", naming=TopicNaming(suffix=".late")),
         )
 
     # A topic that goes before all of it is stored: failed at once, with the reason.

@@ -22,7 +22,12 @@ from confluent_kafka.cimpl import NewTopic
 from instances import store_settings
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, encode, message_key
+from tandem.backup_avro.documents.coordination_message import (
+    CoordinationEvent,
+    CoordinationMessage,
+    encode,
+    message_key,
+)
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.s3 import REGION, S3Server
 from tandem.sink.store import open_store
@@ -351,7 +356,7 @@ def test_commands_that_scripts_use(running: Pair) -> None:
 def test_a_topic_full_of_surprises(running: Pair) -> None:
     """Messages of other pairs are passed over and counted, what is none is shown, and nothing of it is believed."""
     foreign = CoordinationMessage(
-        event=Event.PROGRESS,
+        event=CoordinationEvent.PROGRESS,
         pair="somebody-else",
         instance="a",
         incarnation="x",

@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 from instances import PairMaker
 from witness import assert_same, consume, stored
 
-from tandem.backup_avro.documents.coordination_message import Event
-from tandem.controller.coordination.topic_reader import Mailbox
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
+from tandem.controller.coordination.topic_reader import TopicReader
 from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
@@ -63,7 +63,15 @@ def senders(pair: str, topic: str, kafka: KafkaServer) -> set[str]:
     """Whose heartbeats are on the topic."""
     if topic not in AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=30).topics:
         return set()
-    with Mailbox({"bootstrap.servers": kafka.bootstrap}, topic=topic, partitions=[0]) as mailbox:
-        mailbox.rewind(None, timeout_s=30)
-        letters = [letter.message for letter in mailbox.read_to_end(timeout_s=30) if letter.message is not None]
-    return {message.instance for message in letters if message.event is Event.PROGRESS and message.pair == pair}
+    with TopicReader({"bootstrap.servers": kafka.bootstrap}, topic=topic, partitions=[0]) as topic_reading:
+        topic_reading.rewind(None, timeout_s=30)
+        topic_records = [
+            topic_record.message
+            for topic_record in topic_reading.read_to_end(timeout_s=30)
+            if topic_record.message is not None
+        ]
+    return {
+        message.instance
+        for message in topic_records
+        if message.event is CoordinationEvent.PROGRESS and message.pair == pair
+    }

@@ -12,7 +12,7 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from patience import soon
 
-from tandem.backup_avro.documents.outcome import OutcomeKind
+from tandem.backup_avro.documents.outcome import JobKind
 from tandem.backup_avro.errors import TransientError
 from tandem.controller.cli.main import run
 from tandem.controller.sandbox.kafka import KafkaServer
@@ -20,7 +20,7 @@ from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain import outcomes
 from tandem.spark_jobs.restore import job
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +86,7 @@ def test_a_drill_restores_checks_and_leaves_nothing(
     assert sorted(document["deleted"]) == sorted(topic["target"] for topic in document["topics"])
     assert set(document["phases"]) == {"plan", "load", "check", "topics and config", "delete"}
     assert left_of(kafka, topic_name) == []
-    kept = outcomes.latest(store, PAIR, OutcomeKind.DRILL)
+    kept = outcomes.latest_outcome(store, PAIR, JobKind.DRILL)
     assert kept is not None
     assert (kept.clean, kept.records, kept.generations, kept.what) == (
         True,
@@ -133,7 +133,7 @@ def test_a_drill_restores_checks_and_leaves_nothing(
         """A broker that does not answer."""
         raise TransientError("no broker answers")
 
-    monkeypatch.setattr(Target, "make_ready", refuse)
+    monkeypatch.setattr(TargetCluster, "make_ready", refuse)
     code, _, err = tandem("drill", "--topics", f"{topic_name}.other")
     assert (code, "no broker answers" in err) == (1, True)
     assert len(list(store.list(f"{PAIR}/results/drill-"))) == 5

@@ -14,7 +14,7 @@ from instances import QUICK, Pair, PairMaker, merge
 from oracle import CLEANED, PARTITIONS, Writer, state_of
 from witness import consume
 
-from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.chain.json_codec import unpack
 from tandem.backup_avro.errors import ExitCode
 from tandem.backup_avro.record.chunk_cipher import key_id
@@ -25,12 +25,12 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.datasource.options import store_options
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.job import RestoreRequest, restore
-from tandem.spark_jobs.restore.plan.options import Options
-from tandem.spark_jobs.restore.plan.plan import Naming
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 from tandem.spark_jobs.retention.sweep import sweeper
 from tandem.spark_jobs.retention.sweep_plan import SweepRules
-from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify
+from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify_objects
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def ids_of(pair: Pair) -> set[str | None]:
 
 def merged(pair: Pair) -> set[str]:
     """The keys of what was merged in generation 1."""
-    rewrites = [entry for entry in pair.entries(1) if entry.kind is Kind.REWRITE]
+    rewrites = [entry for entry in pair.entries(1) if entry.kind is EntryKind.REWRITE]
     return {item.envelope.key_id for entry in rewrites for item in entry.objects if item.envelope}
 
 
@@ -116,10 +116,10 @@ def test_rotated_merged_swept_and_restored(
             break
     assert after < before
     assert instance.terminate() == 0
-    assert verify(spark, VerifyRequest(address=address, pair=pair.name)).findings == ()
+    assert verify_objects(spark, VerifyRequest(address=address, pair=pair.name)).findings == ()
 
-    reader, target = ChainReader(address.open(), pair.name), Target({"bootstrap.servers": kafka.bootstrap})
-    options = Options(naming=Naming(suffix=".back"), keep_load_config=True)
+    reader, target = ChainReader(address.open(), pair.name), TargetCluster({"bootstrap.servers": kafka.bootstrap})
+    options = RestoreOptions(naming=TopicNaming(suffix=".back"), keep_load_config=True)
     request = RestoreRequest(
         address=address, reader=reader, target=target, options=options, now=lambda: round(time.time() * 1000)
     )
@@ -149,4 +149,6 @@ def test_rotated_merged_swept_and_restored(
     assert second in refused.stderr
     assert "`encryption`" in refused.stderr
     with pytest.raises(MissingKeyError, match=second):
-        verify(spark, VerifyRequest(address=StoreAddress(root=pair.root, settings=pair.store_settings), pair=pair.name))
+        verify_objects(
+            spark, VerifyRequest(address=StoreAddress(root=pair.root, settings=pair.store_settings), pair=pair.name)
+        )

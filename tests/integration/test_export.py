@@ -22,7 +22,7 @@ from tandem.backup_avro.errors import ExitCode
 from tandem.backup_avro.record.current import Record, TimestampType
 from tandem.controller.cli.main import run
 from tandem.controller.sandbox.s3 import S3Server
-from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.store import open_store
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def test_no_secret_is_in_what_an_export_says_and_writes(
     out.mkdir()
     (kept / "key").write_text(planted["key"])
     section = store_section(bucket_root, s3)
-    store = open_store(bucket_root, store_settings(s3, encryption=EncryptionSettings(key_file=str(kept / "key"))))
+    store = open_store(bucket_root, store_settings(s3, encryption=KeySettings(key_file=str(kept / "key"))))
     backup = Backup.claim(store, topics=[TopicSpec("orders", 2)])
     entry = backup.commit(records("orders", 0, range(30), keys=7))
     backup.complete()

@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 from instances import Instance, Pair, PairMaker
 from witness import assert_same, consume, stored
 
-from tandem.backup_avro.documents.coordination_message import Event
-from tandem.controller.coordination.topic_reader import Mailbox
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
+from tandem.controller.coordination.topic_reader import TopicReader
 from tandem.controller.decision.decide import Reason
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.ports import LOOPBACK, pick_ports
@@ -231,22 +231,30 @@ def test_missing_topic_is_waited_for_and_sigterm_commits(
     assert a.terminate() == 0
     assert time.monotonic() - began < 25
     assert a.said("left", clean=True)
-    assert messages(pair, kafka)[-1].event is Event.LEAVING
+    assert messages(pair, kafka)[-1].event is CoordinationEvent.LEAVING
     assert_all_stored(pair, kafka.bootstrap, [topic_name])
 
 
 def records_read(pair: Pair, kafka: KafkaServer, instance: Instance) -> int:
     """How many records the process says it has read, in its last heartbeat."""
-    found = [m for m in messages(pair, kafka) if m.event is Event.PROGRESS and m.incarnation == instance.incarnation]
+    found = [
+        m
+        for m in messages(pair, kafka)
+        if m.event is CoordinationEvent.PROGRESS and m.incarnation == instance.incarnation
+    ]
     return int((found[-1].details or {}).get("records", 0)) if found else 0
 
 
 def messages(pair: Pair, kafka: KafkaServer) -> list[Any]:
     """All messages on the pair's coordination topic."""
     topic = pair.settings["coordination"]["topic"]
-    with Mailbox({"bootstrap.servers": kafka.bootstrap}, topic=topic, partitions=[0]) as mailbox:
-        mailbox.rewind(None, timeout_s=30)
-        return [letter.message for letter in mailbox.read_to_end(timeout_s=30) if letter.message is not None]
+    with TopicReader({"bootstrap.servers": kafka.bootstrap}, topic=topic, partitions=[0]) as topic_reading:
+        topic_reading.rewind(None, timeout_s=30)
+        return [
+            topic_record.message
+            for topic_record in topic_reading.read_to_end(timeout_s=30)
+            if topic_record.message is not None
+        ]
 
 
 def test_second_process_of_the_same_name(kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker) -> None:
@@ -278,4 +286,8 @@ def test_second_process_of_the_same_name(kafka: KafkaServer, make_topic: TopicMa
 
 def heartbeats(pair: Pair, kafka: KafkaServer, instance: Instance) -> list[Any]:
     """The heartbeats of a process."""
-    return [m for m in messages(pair, kafka) if m.event is Event.PROGRESS and m.incarnation == instance.incarnation]
+    return [
+        m
+        for m in messages(pair, kafka)
+        if m.event is CoordinationEvent.PROGRESS and m.incarnation == instance.incarnation
+    ]

@@ -15,7 +15,7 @@ from witness import assert_same, consume, place_of, stored
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.s3 import S3Server
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify
+from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify_objects
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +111,7 @@ def assert_nothing_lost(pair: Pair, kafka: KafkaServer, writer: SteadyWriter, sp
     assert {place_of(row) for row in log.rows} == writer.confirmed
     pair.wait("all is committed", lambda: pair.covered(log.ends))
     assert_same(stored(pair.store, pair.name), log.rows)
-    result = verify(
+    result = verify_objects(
         spark, VerifyRequest(address=StoreAddress(root=pair.root, settings=pair.store_settings), pair=pair.name)
     )
     assert result.clean, result.findings

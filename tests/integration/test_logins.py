@@ -40,9 +40,9 @@ from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.groups.target_groups import TargetGroups
 from tandem.spark_jobs.restore.job import RestoreRequest, restore
 from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
-from tandem.spark_jobs.restore.plan.options import Options
-from tandem.spark_jobs.restore.plan.plan import Naming
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -223,8 +223,8 @@ def test_backup_and_restore(
             RestoreRequest(
                 address=StoreAddress(root=pair.root, settings=pair.store_settings),
                 reader=ChainReader(pair.store, pair.name),
-                target=Target(props),
-                options=Options(naming=Naming(suffix=".restored")),
+                target=TargetCluster(props),
+                options=RestoreOptions(naming=TopicNaming(suffix=".restored")),
                 now=lambda: round(time.time() * 1000),
             ),
         )

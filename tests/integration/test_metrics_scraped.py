@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from instances import QUICK, Instance, Pair, PairMaker
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.metrics.catalogue import METRICS
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.ports import pick_ports
@@ -76,10 +76,10 @@ def test_a_pair_is_scraped_through_thick_and_thin(
     a, port_a = start(pair, "a")
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
     ended = round(time.time() * 1000)
-    outcomes.put(
+    outcomes.put_outcome(
         pair.store,
-        Outcome(
-            kind=OutcomeKind.RETENTION,
+        JobOutcome(
+            kind=JobKind.RETENTION,
             pair=pair.name,
             at=ended,
             by="me@here",

@@ -15,8 +15,8 @@ from instances import Instance, Pair
 from role_actions import COORDINATION, GUARDED
 from strict_servers import StrictBroker, StrictS3, bindings, start_broker
 
-from tandem.controller.roles.kafka import Acl, Resource, acls
-from tandem.controller.roles.role import Role
+from tandem.controller.roles.kafka import Acl, AclResource, acls
+from tandem.controller.roles.role import CredentialRole
 from tandem.controller.roles.s3 import place_of, policy
 
 pytestmark = pytest.mark.integration
@@ -54,7 +54,7 @@ def without(wanted: Iterable[Acl], lack: str) -> Iterator[Acl]:
     for acl in wanted:
         if acl.name in names and operation in acl.operations:
             left = tuple(one for one in acl.operations if one != operation)
-            yield replace(acl, operations=(*left, "Describe") if acl.resource is Resource.TOPIC else left)
+            yield replace(acl, operations=(*left, "Describe") if acl.resource is AclResource.TOPIC else left)
         else:
             yield acl
 
@@ -106,17 +106,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         for lack in (*ON_THE_STORE, *ON_KAFKA, NEEDLESS, ON_ONE):
             name = lack.replace(" ", "-")
             place = place_of(f"s3://{rows.BUCKET}/{name}", pair=rows.PAIR, instances=("a", "b"))
-            whole = policy(place, Role.WRITER, instance="a")
+            whole = policy(place, CredentialRole.WRITER, instance="a")
             policies[name] = {**whole, "Statement": [one for one in whole["Statement"] if one["Sid"] != lack]}
         s3 = StrictS3(tmp_path_factory.mktemp("strict-s3"), policies)
         stack.callback(s3.stop)
         s3.start()
-        kafka = {"nothing": broker.admit("nothing", acls(rows.scope_for(Role.WRITER), Role.WRITER))}
+        kafka = {"nothing": broker.admit("nothing", acls(rows.scope_for(CredentialRole.WRITER), CredentialRole.WRITER))}
         for lack in (*ON_KAFKA, NEEDLESS):
             topic = ON_KAFKA[lack][0] if lack in ON_KAFKA else COORDINATION
-            wanted = acls(rows.scope_for(Role.WRITER, coordination=topic), Role.WRITER)
+            wanted = acls(rows.scope_for(CredentialRole.WRITER, coordination=topic), CredentialRole.WRITER)
             kafka[lack] = broker.admit(lack.replace(" ", "-"), without(wanted, lack))
-        kafka[ON_ONE] = broker.admit(ON_ONE.replace(" ", "-"), acls(rows.scope_for(Role.WRITER), Role.WRITER))
+        kafka[ON_ONE] = broker.admit(
+            ON_ONE.replace(" ", "-"), acls(rows.scope_for(CredentialRole.WRITER), CredentialRole.WRITER)
+        )
         yield World(broker=broker, s3=s3, kafka=kafka, folder=tmp_path_factory.mktemp("missing"))
 
 
@@ -157,7 +159,7 @@ def test_a_right_that_is_missing_on_one_topic_holds_up_no_other(world: World) ->
         pair.wait("the right is named", lambda: f"grant the principal Describe on topic {BESIDE}" in a.text())
         assert pair.complete(1) is None
         assert a.alive
-        wanted = Acl(resource=Resource.TOPIC, name=BESIDE, operations=("Read", "DescribeConfigs"))
+        wanted = Acl(resource=AclResource.TOPIC, name=BESIDE, operations=("Read", "DescribeConfigs"))
         for future in world.broker.admin.create_acls([*bindings(wanted, ON_ONE.replace(" ", "-"))]).values():
             future.result(30)
         pair.wait("generation 1 is complete", lambda: pair.complete(1))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tandem.controller.sandbox.s3 import S3Server
-from tandem.sink.store import ObjectStore, Put, StoreSettings, StoreTransientError, open_store
+from tandem.sink.store import ObjectStore, PutResult, StoreAccess, StoreTransientError, open_store
 
 pytestmark = pytest.mark.integration
 
@@ -29,7 +29,7 @@ def open_here(server: S3Server) -> Iterator[Callable[..., ObjectStore]]:
     opened = []
 
     def open_with(**more: Any) -> ObjectStore:
-        settings = StoreSettings(
+        settings = StoreAccess(
             endpoint_url=server.endpoint_url,
             access_key_id=server.key.access_key,
             secret_access_key=server.key.secret_key,
@@ -63,8 +63,8 @@ def test_the_same_store_goes_on_after_a_crash(server: S3Server, open_here: Calla
     assert store.now() >= before  # the clock runs on
     server.start()
     assert store.get("before") == b"kept"
-    assert store.put_if_absent("before", b"other") is Put.EXISTS
-    assert store.put_if_absent("during", b"x") in Put
+    assert store.put_if_absent("before", b"other") is PutResult.EXISTS
+    assert store.put_if_absent("during", b"x") in PutResult
     assert store.get("during") == b"x"
 
 

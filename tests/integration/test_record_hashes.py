@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
-from tandem.sink.kafka.fetch.events import Place, TopicPartition
+from tandem.sink.kafka.fetch.events import LogPlace, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def test_a_record_keeps_its_hash_through_compaction(kafka: KafkaServer, make_top
     with RawFetcher(props, read_committed=True) as fetcher:
 
         def at(offset: int) -> object:
-            return fetcher.record_hashes({tp: Place(info.topic_id, offset)})[tp]
+            return fetcher.record_hashes({tp: LogPlace(info.topic_id, offset)})[tp]
 
         before = [at(offset) for offset in range(KEYS)]
         assert len(set(before)) == KEYS
@@ -57,4 +57,4 @@ def test_a_record_keeps_its_hash_through_compaction(kafka: KafkaServer, make_top
         assert at(STAYS) == before[STAYS]
         assert at(KEYS - 1) == before[STAYS], "the last one at or below that is left of the batch"
         assert at(10**6) is None, "nothing is there yet"
-        assert fetcher.record_hashes({tp: Place("AAAAAAAAAAAAAAAAAAAAAA", STAYS)}) == {}, "another life of the topic"
+        assert fetcher.record_hashes({tp: LogPlace("AAAAAAAAAAAAAAAAAAAAAA", STAYS)}) == {}, "another life of the topic"

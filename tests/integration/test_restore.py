@@ -18,31 +18,31 @@ from confluent_kafka.admin import AdminClient
 from instances import store_settings
 from restore_plans import make_plan
 
-from tandem.backup_avro.chain.entries import Kind, iso
+from tandem.backup_avro.chain.entries import EntryKind, iso
 from tandem.backup_avro.errors import ExitCode, RefusedError
 from tandem.backup_avro.record.current import Record, TimestampType
 from tandem.controller.cli.main import run
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.s3 import S3Server
 from tandem.sink.kafka.errors.cluster_errors import ClusterRequestError
-from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain import pins, restore_targets
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.datasource.source import FORMAT, register
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.check.check_partition import TargetChangedError
-from tandem.spark_jobs.restore.job import Report, RestoreRequest, Told, restore
+from tandem.spark_jobs.restore.job import RestoreListener, RestoreReport, RestoreRequest, restore
 from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import PlanState, State
+from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
 from tandem.spark_jobs.restore.load.batch_producer import FencedError
-from tandem.spark_jobs.restore.load.load import load
-from tandem.spark_jobs.restore.load.load_task import LoadTask, Pace, Source
-from tandem.spark_jobs.restore.plan.duration import Estimate
-from tandem.spark_jobs.restore.plan.options import Options
-from tandem.spark_jobs.restore.plan.plan import Naming, transactional_id
-from tandem.spark_jobs.restore.prepare.prepare import describe, prepare
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
-from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.restore.load.load import load_partition
+from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition
+from tandem.spark_jobs.restore.plan.duration import DurationEstimate
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.plan.plan import TopicNaming, transactional_id
+from tandem.spark_jobs.restore.prepare.prepare import describe, prepare_restore
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -98,9 +98,9 @@ class Case:
         self.kafka = kafka
         self.spark = spark
         self.props = {"bootstrap.servers": kafka.bootstrap}
-        self.target = Target(self.props)
+        self.target = TargetCluster(self.props)
         self.admin = self.target.admin
-        self.settings = StoreSettings()
+        self.settings = StoreAccess()
 
     @property
     def reader(self) -> ChainReader:
@@ -112,7 +112,7 @@ class Case:
         """The store, for workers."""
         return StoreAddress(root=self.root, settings=self.settings)
 
-    def restore(self, options: Options, tell: Told | None = None) -> Report:
+    def restore(self, options: RestoreOptions, tell: RestoreListener | None = None) -> RestoreReport:
         """Restore now."""
         return restore(
             self.spark,
@@ -176,7 +176,7 @@ def test_every_field_comes_back(case: Case, topic_name: str) -> None:
     backup.commit([*odd, *many[:500]])
     backup.commit(many[500:], journal=True)
     backup.complete()
-    report = case.restore(Options(naming=Naming(suffix=".restored")))
+    report = case.restore(RestoreOptions(naming=TopicNaming(suffix=".restored")))
     assert report.mismatches == ()
     target = f"{topic_name}.restored"
     assert read_all(case.kafka.bootstrap, target, 0) == rows_of(odd)
@@ -202,7 +202,7 @@ class CrashError(Exception):
     """The end of a driver."""
 
 
-class CrashAt(Told):
+class CrashAt(RestoreListener):
     """Ends a run when a phase begins."""
 
     def __init__(self, phase: str) -> None:
@@ -214,7 +214,7 @@ class CrashAt(Told):
             raise CrashError
 
 
-class Do(Told):
+class Do(RestoreListener):
     """Does something when a phase begins."""
 
     def __init__(self, phase: str, action: Callable[[], object]) -> None:
@@ -237,7 +237,7 @@ def test_header_names_that_are_no_text(case: Case, topic_name: str) -> None:
     backup = Backup.claim(case.store, topics=[TopicSpec(topic_name)])
     backup.commit(items)
     backup.complete()
-    report = case.restore(Options(naming=Naming(suffix=".restored")))
+    report = case.restore(RestoreOptions(naming=TopicNaming(suffix=".restored")))
     assert report.mismatches == ()
     assert report.records == len(names)
 
@@ -251,7 +251,7 @@ def test_what_somebody_writes_meanwhile_is_not_written_over(
     backup.complete()
     target = make_topic(partitions=1, config={"retention.ms": "77000"})
     config = case.target.set_on([target])[target]
-    options = Options(naming=Naming(only=target))
+    options = RestoreOptions(naming=TopicNaming(only=target))
 
     def write() -> None:
         producer = Producer({"bootstrap.servers": case.kafka.bootstrap})
@@ -270,8 +270,8 @@ def test_a_dry_run_touches_nothing(case: Case, topic_name: str) -> None:
     """The plan says what would be read and written; no topic is made, no progress is written."""
     _backup(case, topic_name, partitions=2)
     before = case.states()
-    prepared = prepare(case.reader, case.target, Options(naming=Naming(suffix=".restored")))
-    document = describe(prepared, now=0, took=Estimate(seconds=5.0, measured=False))
+    prepared = prepare_restore(case.reader, case.target, RestoreOptions(naming=TopicNaming(suffix=".restored")))
+    document = describe(prepared, now=0, took=DurationEstimate(seconds=5.0, measured=False))
     [topic] = document["topics"]
     assert [(item["partition"], item["objects"], item["records"]) for item in topic["partitions"]] == [
         (0, 1, 300),
@@ -290,7 +290,7 @@ def test_the_recorded_config_comes_last(case: Case, topic_name: str) -> None:
     target = f"{topic_name}.restored"
     seen: list[dict[str, str]] = []
     report = case.restore(
-        Options(naming=Naming(suffix=".restored")),
+        RestoreOptions(naming=TopicNaming(suffix=".restored")),
         Do("verifying", lambda: seen.append(case.admin.config([target])[target])),
     )
     [loading] = seen
@@ -315,7 +315,7 @@ def test_a_config_that_somebody_sets_back_is_set_again(case: Case, topic_name: s
     _backup(case, topic_name)
     target = f"{topic_name}.restored"
     report = case.restore(
-        Options(naming=Naming(suffix=".restored")),
+        RestoreOptions(naming=TopicNaming(suffix=".restored")),
         Do("verifying", lambda: case.admin.alter_config(target, {"cleanup.policy": "compact", "segment.ms": None})),
     )
     assert report.mismatches == ()
@@ -327,7 +327,7 @@ def test_a_config_that_somebody_sets_back_is_set_again(case: Case, topic_name: s
 def test_the_loading_config_can_be_kept(case: Case, topic_name: str) -> None:
     """With keep_load_config nothing is compacted or deleted until somebody decides."""
     _backup(case, topic_name)
-    case.restore(Options(naming=Naming(suffix=".restored"), keep_load_config=True))
+    case.restore(RestoreOptions(naming=TopicNaming(suffix=".restored"), keep_load_config=True))
     after = case.admin.config([f"{topic_name}.restored"])[f"{topic_name}.restored"]
     assert (after["cleanup.policy"], after["retention.ms"]) == ("delete", "-1")
 
@@ -335,11 +335,11 @@ def test_the_loading_config_can_be_kept(case: Case, topic_name: str) -> None:
 def test_a_retention_that_would_delete_at_once_needs_consent(case: Case, topic_name: str) -> None:
     """Records older than the recorded retention are restored only if the user agrees to lose them, or keeps them."""
     _backup(case, topic_name, **{"cleanup.policy": "delete", "retention.ms": "60000"})
-    naming = Naming(suffix=".restored")
+    naming = TopicNaming(suffix=".restored")
     with pytest.raises(RefusedError, match="300 to 300 of 300"):
-        case.restore(Options(naming=naming))
+        case.restore(RestoreOptions(naming=naming))
     assert case.admin.topics([f"{topic_name}.restored"]) == []
-    assert case.restore(Options(naming=naming, consent=True)).mismatches == ()
+    assert case.restore(RestoreOptions(naming=naming, consent=True)).mismatches == ()
 
 
 def test_the_size_that_a_topic_may_have(case: Case, topic_name: str, make_topic: TopicMaker) -> None:
@@ -358,10 +358,10 @@ def test_the_size_that_a_topic_may_have(case: Case, topic_name: str, make_topic:
     backup.complete()
     # Segments of the least size: only whole ones go, and the topic keeps this setting while it is loaded.
     target = make_topic(f"{topic_name}.restored", partitions=2, config={"segment.bytes": "1048576"})
-    naming = Naming(suffix=".restored")
+    naming = TopicNaming(suffix=".restored")
     with pytest.raises(RefusedError, match=r"retention\.bytes: 0 to 200 of 400 records"):
-        case.restore(Options(naming=naming))
-    assert case.restore(Options(naming=naming, consent=True)).mismatches == ()
+        case.restore(RestoreOptions(naming=naming))
+    assert case.restore(RestoreOptions(naming=naming, consent=True)).mismatches == ()
     deadline = time.monotonic() + 60
     while not (gone := case.target.look([target])[target].starts[0]):
         assert time.monotonic() < deadline, "the broker deleted nothing"
@@ -382,7 +382,7 @@ def test_a_moment_that_two_generations_hold(case: Case, topic_name: str) -> None
     at = former.commit(lead).at
     time.sleep(0.01)
     newer.commit([*lead, *records(topic_name, 0, range(200, 230))])
-    options = Options(naming=Naming(suffix=".then"), at=at, keep_load_config=True)
+    options = RestoreOptions(naming=TopicNaming(suffix=".then"), at=at, keep_load_config=True)
     with pytest.raises(CrashError):
         case.restore(options, CrashAt("verifying"))
     former.commit(records(topic_name, 0, range(200, 230)))
@@ -394,7 +394,7 @@ def test_a_moment_that_two_generations_hold(case: Case, topic_name: str) -> None
     assert read_all(case.kafka.bootstrap, f"{topic_name}.then", 0) == rows_of(first)
     assert read_all(case.kafka.bootstrap, f"{topic_name}.then", 1) == rows_of(second)
 
-    alone = case.restore(replace(options, naming=Naming(suffix=".alone"), merge=False))
+    alone = case.restore(replace(options, naming=TopicNaming(suffix=".alone"), merge=False))
     assert sorted(alone.plan.basis) == [2]
     assert "is incomplete in generation 2 and is left out" in " ".join(alone.plan.warnings())
     assert read_all(case.kafka.bootstrap, f"{topic_name}.alone", 0) == rows_of(first[:150])
@@ -415,7 +415,7 @@ def _handover(case: Case, topic: str, number: int) -> Backup:
         first = backup.positions[backup.key(topic, 0)]
         unread = replace(first, offset=60, base=replace(first.base, end=60, done=(), done_at=None))
         grown = replace(backup.topics[topic], partitions=2)
-        backup.append(Kind.COMMIT, topics=(grown,), positions={backup.key(topic, 1): unread})
+        backup.append(EntryKind.COMMIT, topics=(grown,), positions={backup.key(topic, 1): unread})
     return backup
 
 
@@ -427,7 +427,7 @@ def test_a_target_that_does_not_fit_is_refused(case: Case, topic_name: str, make
     if what == "records":
         _produce(case, target, b"mine")
     with pytest.raises(RefusedError, match="not of this very plan" if what == "records" else "2 partitions"):
-        case.restore(Options(naming=Naming(only=target)))
+        case.restore(RestoreOptions(naming=TopicNaming(only=target)))
     if what == "records":
         assert [row[1] for row in read_all(case.kafka.bootstrap, target, 0)] == [b"mine"]
 
@@ -436,7 +436,7 @@ def test_what_the_cluster_would_not_create_is_found_in_the_plan(case: Case, topi
     """More replicas than brokers: said before anything is touched, also by a dry run."""
     _backup(case, topic_name)
     with pytest.raises(ClusterRequestError, match=f"create topic {topic_name}.r"):
-        prepare(case.reader, case.target, Options(naming=Naming(suffix=".r"), replication_factor=5))
+        prepare_restore(case.reader, case.target, RestoreOptions(naming=TopicNaming(suffix=".r"), replication_factor=5))
     assert case.admin.topics([f"{topic_name}.r"]) == []
 
 
@@ -450,7 +450,7 @@ def test_a_record_that_is_larger_than_the_topics_own_limit(case: Case, topic_nam
     limits: list[str] = []
     target = f"{topic_name}.r"
     look = Do("loading", lambda: limits.append(case.admin.config([target])[target]["max.message.bytes"]))
-    assert case.restore(Options(naming=Naming(only=target)), look).mismatches == ()
+    assert case.restore(RestoreOptions(naming=TopicNaming(only=target)), look).mismatches == ()
     assert 3_000_000 < int(limits[0]) < 3_010_000
     assert case.admin.config([target])[target]["max.message.bytes"] == "100000"
     assert read_all(case.kafka.bootstrap, target, 0) == rows_of([large])
@@ -466,7 +466,7 @@ def test_an_empty_topic_is_taken(case: Case, topic_name: str, make_topic: TopicM
     """An existing empty topic with the right partitions is prepared, loaded, and configured as recorded."""
     backup = _backup(case, topic_name)
     target = make_topic(compacted=True)
-    report = case.restore(Options(naming=Naming(renamed={topic_name: target})))
+    report = case.restore(RestoreOptions(naming=TopicNaming(renamed={topic_name: target})))
     assert report.mismatches == ()
     assert len(read_all(case.kafka.bootstrap, target, 0)) == 300
     assert backup.number == 1
@@ -477,7 +477,8 @@ def test_a_stranger_in_the_target_is_found(case: Case, topic_name: str) -> None:
     _backup(case, topic_name)
     target = f"{topic_name}.restored"
     report = case.restore(
-        Options(naming=Naming(suffix=".restored")), Do("verifying", lambda: _produce(case, target, b"stranger"))
+        RestoreOptions(naming=TopicNaming(suffix=".restored")),
+        Do("verifying", lambda: _produce(case, target, b"stranger")),
     )
     [found] = report.mismatches
     assert (found.records, found.expected_records) == (301, 300)
@@ -492,7 +493,7 @@ def test_a_stranger_in_the_target_is_found(case: Case, topic_name: str) -> None:
 def test_a_run_that_ended_is_resumed(case: Case, topic_name: str, phase: str) -> None:
     """Whatever step a driver dies in, the same call goes on with the same plan, though the backup has grown."""
     backup = _backup(case, topic_name, partitions=2)
-    options = Options(naming=Naming(suffix=".restored"))
+    options = RestoreOptions(naming=TopicNaming(suffix=".restored"))
     with pytest.raises(CrashError):
         case.restore(options, CrashAt(phase))
     backup.commit(records(topic_name, 0, range(300, 310)))
@@ -510,7 +511,7 @@ def test_a_run_that_ended_is_resumed(case: Case, topic_name: str, phase: str) ->
 def test_a_run_that_ended_is_resumed_though_the_backup_has_another_topic(case: Case, topic_name: str) -> None:
     """What it has begun is finished; what has come since, be it its own target, is for another restore."""
     backup = _backup(case, topic_name)
-    options = Options(naming=Naming(suffix=".restored"))
+    options = RestoreOptions(naming=TopicNaming(suffix=".restored"))
     with pytest.raises(CrashError):
         case.restore(options, CrashAt("verifying"))
     target, new = f"{topic_name}.restored", TopicSpec(f"{topic_name}.restored")
@@ -522,14 +523,14 @@ def test_a_run_that_ended_is_resumed_though_the_backup_has_another_topic(case: C
     assert [topic.target for topic in report.topics] == [target]
     assert not case.admin.topics([f"{target}.restored"])
     [info] = case.admin.topics([target])
-    created = restore_targets.created(case.store, PAIR, case.admin.cluster_id())
+    created = restore_targets.created_topics(case.store, PAIR, case.admin.cluster_id())
     assert created == {target: {info.topic_id}}, "the pair leaves it out"
 
 
 def test_a_target_whose_records_were_deleted_is_not_resumed(case: Case, topic_name: str) -> None:
     """Progress that speaks of records which are no longer there is not believed, before and after the end of a run."""
     _backup(case, topic_name)
-    options = Options(naming=Naming(suffix=".restored"))
+    options = RestoreOptions(naming=TopicNaming(suffix=".restored"))
     target = f"{topic_name}.restored"
     with pytest.raises(CrashError):
         case.restore(options, CrashAt("verifying"))
@@ -554,7 +555,7 @@ def _delete_records(case: Case, topic: str) -> None:
 def test_a_target_that_is_made_anew_meanwhile_is_named(case: Case, topic_name: str) -> None:
     """By a topic operator, say: before the load, before the check, and when the command is given again."""
     _backup(case, topic_name)
-    options = Options(naming=Naming(suffix=".restored"))
+    options = RestoreOptions(naming=TopicNaming(suffix=".restored"))
     target = f"{topic_name}.restored"
 
     def anew() -> None:
@@ -583,7 +584,7 @@ def test_another_plan_is_refused_while_records_of_the_first_are_there(case: Case
     """Going on with another plan could bring deleted keys back to life: refused unless the target is emptied."""
     backup = _backup(case, topic_name, partitions=2)
     with pytest.raises(CrashError):
-        case.restore(Options(naming=Naming(suffix=".restored")), CrashAt("verifying"))
+        case.restore(RestoreOptions(naming=TopicNaming(suffix=".restored")), CrashAt("verifying"))
     second = Backup.claim(
         case.store, topics=[TopicSpec(topic_name, partitions=2)], number=2, instance="b", block_records=50
     )
@@ -591,7 +592,7 @@ def test_another_plan_is_refused_while_records_of_the_first_are_there(case: Case
     second.complete()
     assert backup.number == 1
     with pytest.raises(RefusedError, match="not of this very plan"):
-        case.restore(Options(naming=Naming(suffix=".restored"), generation=2))
+        case.restore(RestoreOptions(naming=TopicNaming(suffix=".restored"), generation=2))
 
 
 def test_an_abandoned_plan_never_comes_back(case: Case, topic_name: str) -> None:
@@ -600,7 +601,7 @@ def test_an_abandoned_plan_never_comes_back(case: Case, topic_name: str) -> None
     target = f"{topic_name}.restored"
     before = {state.plan for state in case.states()}
     with pytest.raises(CrashError):
-        case.restore(Options(naming=Naming(only=target)), CrashAt("loading"))
+        case.restore(RestoreOptions(naming=TopicNaming(only=target)), CrashAt("loading"))
     [old] = [state for state in case.states() if state.plan not in before]
     second = Backup.claim(case.store, topics=[TopicSpec(topic_name)], number=2, instance="b", block_records=50)
     second.commit(records(topic_name, 0, range(250)))
@@ -609,13 +610,13 @@ def test_an_abandoned_plan_never_comes_back(case: Case, topic_name: str) -> None
 
     def come_back() -> None:
         with pytest.raises(RefusedError, match="taken over"):
-            load(zombie)
+            load_partition(zombie)
 
-    report = case.restore(Options(naming=Naming(only=target), generation=2), Do("loading", come_back))
+    report = case.restore(RestoreOptions(naming=TopicNaming(only=target), generation=2), Do("loading", come_back))
     assert report.mismatches == ()
     # Generation 2 reaches offset 250; what lies above comes from generation 1.
     assert read_all(case.kafka.bootstrap, target, 0) == rows_of(records(topic_name, 0, range(300)))
-    assert {state.plan: state.state for state in case.states()}[old.plan] is State.ABANDONED
+    assert {state.plan: state.state for state in case.states()}[old.plan] is PlanPhase.ABANDONED
 
 
 def _first_task(case: Case, topic: str, state: PlanState) -> LoadTask:
@@ -630,9 +631,9 @@ def _first_task(case: Case, topic: str, state: PlanState) -> LoadTask:
         topic=topic,
         topic_id=topic_id,
         sources=(
-            Source(
+            SourcePartition(
                 partition=0,
-                slices=make_plan(case.reader.refresh(), pair=PAIR, naming=Naming(), number=1)
+                slices=make_plan(case.reader.refresh(), pair=PAIR, naming=TopicNaming(), number=1)
                 .topics[0]
                 .partitions[0]
                 .slices,
@@ -643,7 +644,7 @@ def _first_task(case: Case, topic: str, state: PlanState) -> LoadTask:
         transactional_id=transactional_id(state.plan, topic_id, 0),
         spread=state.spread,
         store=case.address,
-        cluster=Cluster(props=case.props),
+        cluster=ClusterAddress(props=case.props),
     )
 
 
@@ -651,19 +652,19 @@ def test_a_copy_of_a_task_that_is_slow(case: Case, topic_name: str) -> None:
     """Spark may start a second copy of it, by speculation: that one fences the first and goes on where it was."""
     _backup(case, topic_name)
     items = records(topic_name, 0, range(300))
-    naming = Naming(suffix=".restored")
+    naming = TopicNaming(suffix=".restored")
     before = {state.plan for state in case.states()}
     with pytest.raises(CrashError):
-        case.restore(Options(naming=naming), CrashAt("loading"))
+        case.restore(RestoreOptions(naming=naming), CrashAt("loading"))
     [state] = [state for state in case.states() if state.plan not in before]
     task = _first_task(case, topic_name, state)
     # A block of fifty records in each transaction.
-    slow = replace(task, pace=Pace(batch_bytes=1024, in_flight_bytes=0, commit_seconds=0, bytes_per_second=300))
+    slow = replace(task, pace=LoadPace(batch_bytes=1024, in_flight_bytes=0, commit_seconds=0, bytes_per_second=300))
     fenced: list[FencedError] = []
 
     def first() -> None:
         try:
-            load(slow)
+            load_partition(slow)
         except FencedError as error:
             fenced.append(error)
 
@@ -672,11 +673,11 @@ def test_a_copy_of_a_task_that_is_slow(case: Case, topic_name: str) -> None:
     deadline = time.monotonic() + 60
     while not case.target.progress(settled=False).of_plan(state.plan):
         assert time.monotonic() < deadline, "the first copy commits nothing"
-    second = load(task)
+    second = load_partition(task)
     thread.join(60)
     assert len(fenced) == 1, "the first copy went on"
     assert 0 < second.resumed < second.records == len(items)
-    report = case.restore(Options(naming=naming))
+    report = case.restore(RestoreOptions(naming=naming))
     assert (report.mismatches, report.resumed) == ((), len(items))
     assert read_all(case.kafka.bootstrap, f"{topic_name}.restored", 0) == rows_of(items)
 
@@ -686,7 +687,7 @@ def test_a_pin_is_held_meanwhile(case: Case, topic_name: str) -> None:
     _backup(case, topic_name)
     seen: list[list[int | None]] = []
     case.restore(
-        Options(naming=Naming(suffix=".restored")),
+        RestoreOptions(naming=TopicNaming(suffix=".restored")),
         Do("verifying", lambda: seen.append([pin.generation for pin in pins.list_pins(case.store, PAIR)])),
     )
     assert seen == [[1]]
@@ -710,8 +711,8 @@ def test_a_broker_that_dies_in_mid_load(
         server.start()
 
     chaos = threading.Thread(target=stumble)
-    pace = Pace(batch_records=50, in_flight_bytes=0, commit_seconds=0.3, answer_seconds=15.0)
-    report = own.restore(Options(naming=Naming(only=target), pace=pace), Do("loading", chaos.start))
+    pace = LoadPace(batch_records=50, in_flight_bytes=0, commit_seconds=0.3, answer_seconds=15.0)
+    report = own.restore(RestoreOptions(naming=TopicNaming(only=target), pace=pace), Do("loading", chaos.start))
     chaos.join()
     assert report.mismatches == ()
     assert read_all(server.bootstrap, target, 0) == rows_of(records(topic_name, 0, range(20_000)))
@@ -750,5 +751,5 @@ def test_from_s3(case: Case, s3: S3Server, bucket_root: str, topic_name: str) ->
     case.root, case.settings = bucket_root, settings
     case.store = open_store(bucket_root, settings)
     _backup(case, topic_name, partitions=2)
-    assert case.restore(Options(naming=Naming(suffix=".restored"))).mismatches == ()
+    assert case.restore(RestoreOptions(naming=TopicNaming(suffix=".restored"))).mismatches == ()
     assert len(read_all(case.kafka.bootstrap, f"{topic_name}.restored", 1)) == 300

@@ -22,11 +22,11 @@ from tandem.spark_jobs.restore.abandon import abandon
 from tandem.spark_jobs.restore.lease import lease_record, other_restores
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
-from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanState, Progress, State
-from tandem.spark_jobs.restore.load.load_task import Pace
-from tandem.spark_jobs.restore.plan.options import Options
-from tandem.spark_jobs.restore.plan.plan import Naming
-from tandem.spark_jobs.restore.plan.record_changes import Shape
+from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanPhase, PlanState, RestoreProgress
+from tandem.spark_jobs.restore.load.load_task import LoadPace
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 _OWN = {"retention.ms": "86400000", "max.compaction.lag.ms": "1000", "max.message.bytes": "500000"}
-_LOST = Shape(keys=frozenset({b"key-7"}), latest=True)
+_LOST = RecordChanges(keys=frozenset({b"key-7"}), latest=True)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_lost_key_comes_back_into_a_live_topic(case: Case, live: str) -> None:
         meanwhile.append(case.target.set_on([live])[live])
         _write(case, live, range(50, 80))
 
-    report = case.restore(Options(shape=_LOST, append=True), Do("verifying", interfere))
+    report = case.restore(RestoreOptions(shape=_LOST, append=True), Do("verifying", interfere))
     assert report.mismatches == ()
     assert report.records == 2
     for number in (0, 1):
@@ -102,7 +102,7 @@ def test_a_run_that_ended_is_resumed(case: Case, live: str, phase: str) -> None:
     """Wherever the driver dies: nothing twice, and the config that was there before the first try is put back."""
     items = _backup(case, live)
     config = case.target.set_on([live])[live]
-    options = Options(append=True, pace=Pace(batch_bytes=2000, commit_seconds=0.0))
+    options = RestoreOptions(append=True, pace=LoadPace(batch_bytes=2000, commit_seconds=0.0))
     with pytest.raises(CrashError):
         case.restore(options, CrashAt(phase))
     assert case.target.set_on([live])[live] != config
@@ -132,13 +132,13 @@ def test_one_that_did_not_end_stands_in_the_way_of_another_until_it_is_given_up(
     """Half of it may be in the topic. Given up, its config is put back, and nobody goes on with it."""
     _backup(case, live)
     config = case.target.set_on([live])[live]
-    everything = Options(append=True)
+    everything = RestoreOptions(append=True)
     with pytest.raises(CrashError):
         case.restore(everything, CrashAt("verifying"))
     held_off = case.target.set_on([live])[live]
     state = _unfinished(case, live)
     with pytest.raises(RefusedError, match=f"did not end.*tandem restore abandon {state.plan[:16]}"):
-        case.restore(Options(shape=_LOST, append=True))
+        case.restore(RestoreOptions(shape=_LOST, append=True))
     assert case.target.set_on([live])[live] == held_off
     with pytest.raises(ConfigError, match="no restore 'ffffffff'"):
         abandon(case.target, "ffffffff")
@@ -147,7 +147,7 @@ def test_one_that_did_not_end_stands_in_the_way_of_another_until_it_is_given_up(
     assert case.target.set_on([live])[live] == config
     with pytest.raises(RefusedError, match="is abandoned: there is nothing to give up"):
         abandon(case.target, state.plan)
-    assert case.restore(Options(shape=_LOST, append=True)).records == 2
+    assert case.restore(RestoreOptions(shape=_LOST, append=True)).records == 2
     assert case.target.set_on([live])[live] == config
     with pytest.raises(RefusedError, match="wholly or in part"):
         case.restore(everything)
@@ -162,7 +162,7 @@ def test_a_run_that_is_given_up_ends(case: Case, live: str) -> None:
         abandon(case.target, _unfinished(case, live).plan)
 
     with pytest.raises(OvertakenError):
-        case.restore(Options(append=True), Do("loading", give_up))
+        case.restore(RestoreOptions(append=True), Do("loading", give_up))
     assert case.target.set_on([live])[live] == config
     assert _restored(case, live, 0) == _restored(case, live, 1) == []
 
@@ -177,11 +177,11 @@ def test_a_run_that_is_given_up_after_the_load_says_no_more(case: Case, live: st
         abandon(case.target, _unfinished(case, live).plan)
 
     with pytest.raises(OvertakenError):
-        case.restore(Options(append=True), Do(phase, give_up))
+        case.restore(RestoreOptions(append=True), Do(phase, give_up))
     assert case.target.set_on([live])[live] == config
-    assert [state.state for state in case.states() if live in state.targets] == [State.ABANDONED]
+    assert [state.state for state in case.states() if live in state.targets] == [PlanPhase.ABANDONED]
     with pytest.raises(RefusedError, match="wholly or in part"):
-        case.restore(Options(append=True))
+        case.restore(RestoreOptions(append=True))
 
 
 def test_the_same_command_beside_a_run_that_has_loaded(case: Case, live: str) -> None:
@@ -189,12 +189,12 @@ def test_the_same_command_beside_a_run_that_has_loaded(case: Case, live: str) ->
     _backup(case, live)
     config = case.target.set_on([live])[live]
     ends = case.target.look([live])[live].ends
-    options = Options(append=True)
+    options = RestoreOptions(append=True)
     with pytest.raises(OvertakenError):
         case.restore(options, Do("verifying", lambda: case.restore(options)))
     assert case.target.set_on([live])[live] == config
     [state] = [state for state in case.states() if live in state.targets]
-    assert state.state is State.FINISHED
+    assert state.state is PlanPhase.FINISHED
     grown = sum(case.target.look([live])[live].ends.values()) - sum(ends.values())
     assert grown <= 600 + 4, "300 in each of two partitions, and the markers of their transactions"
 
@@ -203,7 +203,7 @@ def test_the_same_command_beside_a_run_that_has_loaded(case: Case, live: str) ->
 def test_an_earlier_run_does_not_take_what_happened_since_for_its_own_fault(case: Case, live: str, change: str) -> None:
     """The later one has ended it, and the topic went on: what is missing by now is no mismatch of the earlier one."""
     _backup(case, live)
-    options = Options(append=True)
+    options = RestoreOptions(append=True)
 
     def trim() -> None:
         case.admin.alter_config(live, {"cleanup.policy": "compact,delete"})
@@ -244,7 +244,7 @@ def test_given_up_while_topics_are_being_held_off(case: Case, live: str, monkeyp
 
     monkeypatch.setattr(ClusterAdmin, "alter_config", after_all)
     with pytest.raises(OvertakenError):
-        case.restore(Options(append=True))
+        case.restore(RestoreOptions(append=True))
     assert case.target.set_on([live])[live] == config
     assert _restored(case, live, 0) == []
 
@@ -254,7 +254,7 @@ def test_a_transaction_that_nobody_ends(case: Case, live: str, monkeypatch: pyte
     _backup(case, live)
     config = case.target.set_on([live])[live]
     with pytest.raises(CrashError):
-        case.restore(Options(append=True), CrashAt("verifying"))
+        case.restore(RestoreOptions(append=True), CrashAt("verifying"))
     producer = Producer(
         {
             "bootstrap.servers": case.kafka.bootstrap,
@@ -284,11 +284,11 @@ def test_a_topic_that_is_held_off_by_nobody_is_refused(case: Case, live: str) ->
     """Its own config is not known any more: to put back what is set would leave it so."""
     _backup(case, live)
     with pytest.raises(CrashError):
-        case.restore(Options(append=True), CrashAt("verifying"))
+        case.restore(RestoreOptions(append=True), CrashAt("verifying"))
     state = _unfinished(case, live)
-    lease_record.say(case.target, state, replace(state, state=State.ABANDONED))
+    lease_record.write_phase(case.target, state, replace(state, state=PlanPhase.ABANDONED))
     with pytest.raises(RefusedError, match="is configured as restores leave it"):
-        case.restore(Options(shape=_LOST, append=True))
+        case.restore(RestoreOptions(shape=_LOST, append=True))
 
 
 @pytest.mark.parametrize("said", [False, True])
@@ -298,11 +298,11 @@ def test_of_two_that_begin_at_the_same_time_one_goes_on(
     """The first comes when the second has planned, before or after that has said so; it puts the own config back."""
     _backup(case, live)
     config = case.target.set_on([live])[live]
-    first, second = Options(append=True), Options(shape=_LOST, append=True)
+    first, second = RestoreOptions(append=True), RestoreOptions(shape=_LOST, append=True)
     looks: list[str] = []
     look = other_restores.refuse_if_met
 
-    def meanwhile(known: Progress, now: Progress, topic_ids: Collection[str]) -> None:
+    def meanwhile(known: RestoreProgress, now: RestoreProgress, topic_ids: Collection[str]) -> None:
         looks.append("")
         if len(looks) == (2 if said else 1):
             monkeypatch.setattr(other_restores, "refuse_if_met", look)
@@ -324,7 +324,7 @@ def test_of_two_that_begin_at_the_same_time_one_goes_on(
     assert case.target.set_on([live])[live] == config
 
 
-def _refused(case: Case, options: Options) -> str:
+def _refused(case: Case, options: RestoreOptions) -> str:
     with pytest.raises(RefusedError) as refusal:
         case.restore(options)
     return str(refusal.value)
@@ -337,7 +337,7 @@ def test_records_without_a_key_are_left_out_of_a_compacted_topic(case: Case, liv
     backup = Backup.claim(case.store, topics=[TopicSpec(live, partitions=2)], block_records=25)
     backup.commit(items)
     backup.complete()
-    report = case.restore(Options(append=True))
+    report = case.restore(RestoreOptions(append=True))
     assert (report.mismatches, report.records) == ((), 90)
     [topic] = report.topics
     assert "10 records were left out, they have no key: a compacted topic takes none like them" in topic.notes
@@ -353,7 +353,7 @@ def test_several_topics_are_given_up_together(case: Case, live: str, make_topic:
     backup.complete()
     config = case.target.set_on([live, other])
     with pytest.raises(CrashError):
-        case.restore(Options(append=True), CrashAt("verifying"))
+        case.restore(RestoreOptions(append=True), CrashAt("verifying"))
     case.target.admin.delete_topic(gone)
     done = abandon(case.target, _unfinished(case, live).plan)
     assert (done.put_back, done.gone) == (tuple(sorted((live, other))), (gone,))
@@ -369,9 +369,9 @@ def test_another_life_of_a_topic_does_not_hide_one_that_did_not_end(
     backup.commit([item for name in (live, other) for item in records(name, 0, range(20))])
     backup.complete()
     with pytest.raises(CrashError):
-        case.restore(Options(append=True), CrashAt("verifying"))
+        case.restore(RestoreOptions(append=True), CrashAt("verifying"))
     case.target.admin.delete_topic(live)
-    said = _refused(case, Options(topics=(live,)))
+    said = _refused(case, RestoreOptions(topics=(live,)))
     assert f"into {', '.join(sorted([live, other]))}, from generation 1, did not end" in said
     assert "give it up with `tandem restore abandon" in said
     assert "give its command again" not in said, "there is nothing to go on with"
@@ -381,13 +381,13 @@ def test_what_cannot_be_appended_is_refused(case: Case, live: str, topic_name: s
     """A topic that is missing, that stamps records, or that a plain restore is in the middle of."""
     _backup(case, live)
     with pytest.raises(RefusedError, match="and nowhere is not"):
-        case.restore(Options(naming=Naming(only="nowhere"), append=True))
+        case.restore(RestoreOptions(naming=TopicNaming(only="nowhere"), append=True))
     stamped = make_topic(partitions=2, config={"message.timestamp.type": "LogAppendTime"})
     with pytest.raises(RefusedError, match="stamps its records itself"):
-        case.restore(Options(naming=Naming(only=stamped), append=True))
+        case.restore(RestoreOptions(naming=TopicNaming(only=stamped), append=True))
     with pytest.raises(RefusedError, match="--append"):
-        case.restore(Options())
+        case.restore(RestoreOptions())
     with pytest.raises(CrashError):
-        case.restore(Options(naming=Naming(only=topic_name)), CrashAt("verifying"))
+        case.restore(RestoreOptions(naming=TopicNaming(only=topic_name)), CrashAt("verifying"))
     with pytest.raises(RefusedError, match="did not end"):
-        case.restore(Options(naming=Naming(only=topic_name), append=True))
+        case.restore(RestoreOptions(naming=TopicNaming(only=topic_name), append=True))

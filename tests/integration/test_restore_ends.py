@@ -19,10 +19,10 @@ from tandem.spark_jobs.restore.abandon import abandon
 from tandem.spark_jobs.restore.lease import forget_restores, other_restores
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
-from tandem.spark_jobs.restore.lease.progress import LostEndError, State
-from tandem.spark_jobs.restore.plan.options import Options
-from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan
-from tandem.spark_jobs.restore.prepare.prepare import prepare
+from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanPhase
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming
+from tandem.spark_jobs.restore.prepare.prepare import prepare_restore
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -56,7 +56,7 @@ def test_what_waits_for_somebody_is_said_and_nothing_else(case: Case, live: str)
     _backup(case, live)
     stumbles = Heard("verifying", lambda: _raise(ClusterTransientError("away")))
     with pytest.raises(ClusterTransientError):
-        case.restore(Options(append=True), stumbles)
+        case.restore(RestoreOptions(append=True), stumbles)
     assert stumbles.goes_on == [True]
 
     def give_up() -> None:
@@ -65,7 +65,7 @@ def test_what_waits_for_somebody_is_said_and_nothing_else(case: Case, live: str)
 
     given_up = Heard("verifying", give_up)
     with pytest.raises(OvertakenError):
-        case.restore(Options(append=True), given_up)
+        case.restore(RestoreOptions(append=True), given_up)
     assert given_up.goes_on == []
 
 
@@ -75,10 +75,10 @@ def test_nobody_goes_on_where_a_transaction_has_lost_its_end(case: Case, live: s
     config = case.target.set_on([live])[live]
     stuck = Heard("verifying", lambda: _raise(LostEndError("stuck")))
     with pytest.raises(LostEndError):
-        case.restore(Options(append=True), stuck)
+        case.restore(RestoreOptions(append=True), stuck)
     assert stuck.goes_on == [False]
     with pytest.raises(RefusedError, match="did not end") as refused:
-        case.restore(Options(append=True))
+        case.restore(RestoreOptions(append=True))
     assert "abandon" in str(refused.value)
     assert "to finish it" not in str(refused.value)
     abandon(case.target, _unfinished(case, live).plan)
@@ -89,7 +89,7 @@ def test_a_setting_that_the_cluster_refuses_by_now(case: Case, live: str, monkey
     """It is named, with what it was; set to what the cluster takes, it is left so, and the restore is given up."""
     _backup(case, live)
     with pytest.raises(CrashError):
-        case.restore(Options(append=True), CrashAt("verifying"))
+        case.restore(RestoreOptions(append=True), CrashAt("verifying"))
     plan = _unfinished(case, live).plan
     alter = ClusterAdmin.alter_config
 
@@ -106,14 +106,14 @@ def test_a_setting_that_the_cluster_refuses_by_now(case: Case, live: str, monkey
     assert abandon(case.target, plan).refused == {}
     assert case.target.set_on([live])[live]["retention.ms"] == "7200000"
     assert "min.compaction.lag.ms" not in case.target.set_on([live])[live]
-    assert [state.state for state in case.states() if live in state.targets] == [State.ABANDONED]
+    assert [state.state for state in case.states() if live in state.targets] == [PlanPhase.ABANDONED]
 
 
 def test_tidying_up_does_not_make_it_a_failure(case: Case, live: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The report comes, and says what went wrong after the end."""
     _backup(case, live)
     monkeypatch.setattr(forget_restores, "tidy", lambda *_, **__: _raise(ClusterTransientError("the broker is away")))
-    report = case.restore(Options(append=True))
+    report = case.restore(RestoreOptions(append=True))
     assert report.mismatches == ()
     [topic] = report.topics
     assert any("has ended well" in note and "the broker is away" in note for note in topic.notes)
@@ -132,7 +132,7 @@ def test_others_may_have_transactions_open_for_long(case: Case, live: str) -> No
             producer.produce(live, key=b"other", value=b"theirs", partition=number)
         assert producer.flush(30) == 0
 
-    report = case.restore(Options(append=True), Do("verifying", write))
+    report = case.restore(RestoreOptions(append=True), Do("verifying", write))
     producer.abort_transaction(30)
     assert (report.mismatches, report.records) == ((), 600)
     assert report.check_seconds < 60
@@ -154,9 +154,9 @@ def test_who_is_refused_before_he_has_changed_anything_changes_nothing(
 
     monkeypatch.setattr(other_restores, "refuse_if_met", lambda *_: _raise(RefusedError("began at the same time")))
     with pytest.raises(RefusedError, match="at the same time"):
-        case.restore(Options())
+        case.restore(RestoreOptions())
     assert changed == []
-    assert [state.state for state in case.states() if topic in state.targets] == [State.ABANDONED]
+    assert [state.state for state in case.states() if topic in state.targets] == [PlanPhase.ABANDONED]
 
 
 def test_ended_while_topics_are_made(case: Case, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,14 +171,14 @@ def test_ended_while_topics_are_made(case: Case, topic_name: str, monkeypatch: p
             raise CrashError
 
     monkeypatch.setattr(ClusterAdmin, "create_topic", create_and_die)
-    options = Options(naming=Naming(suffix=".restored"))
+    options = RestoreOptions(naming=TopicNaming(suffix=".restored"))
     with pytest.raises(CrashError):
         case.restore(options)
     monkeypatch.undo()
     state = _unfinished(case, target)
-    assert (state.state, dict(state.targets)) == (State.BEGUN, {target: ""})
+    assert (state.state, dict(state.targets)) == (PlanPhase.BEGUN, {target: ""})
     with pytest.raises(RefusedError, match="did not end"):
-        case.restore(Options(naming=Naming(suffix=".restored"), append=True))
+        case.restore(RestoreOptions(naming=TopicNaming(suffix=".restored"), append=True))
     assert abandon(case.target, state.plan).stay == (target,)
     assert case.restore(options).mismatches == ()
     assert marks.TOPIC not in case.target.look([target])
@@ -191,14 +191,16 @@ def test_a_config_that_the_cluster_would_refuse_is_found_first(
     """Nothing is created or changed, and a dry run says it too."""
     _backup_of_one(case, topic_name, count=20)
     target = make_topic(partitions=1) if existing else f"{topic_name}.restored"
-    options = Options(naming=Naming(only=target), topic_config={"cleanup.policy": "compcat", "retention.ms": "1"})
+    options = RestoreOptions(
+        naming=TopicNaming(only=target), topic_config={"cleanup.policy": "compcat", "retention.ms": "1"}
+    )
     before, config = case.states(), case.target.set_on([target]) if existing else {}
     with pytest.raises(ConfigError, match=f"topic {target} cleanup.policy=compcat: .*compcat.*mend --topic-config"):
         case.restore(options)
     assert case.states() == before
     assert case.target.set_on([target] if existing else []) == config
     assert case.target.look([target]).keys() == ({target} if existing else set())
-    refused = prepare(case.reader, case.target, options, only_look=True).refused
+    refused = prepare_restore(case.reader, case.target, options, only_look=True).refused
     assert isinstance(refused, ConfigError)
 
 
@@ -216,7 +218,7 @@ def test_a_policy_that_the_cluster_refuses_in_the_end(
         alter(admin, topic, changes, only_ask=only_ask)
 
     monkeypatch.setattr(ClusterAdmin, "alter_config", strict)
-    options = Options(naming=Naming(only=target))
+    options = RestoreOptions(naming=TopicNaming(only=target))
     report = case.restore(options)
     now = case.target.set_on([target])[target]
     assert (now["cleanup.policy"], now["retention.ms"], now["retention.bytes"]) == ("delete", "-1", "-1")
@@ -225,10 +227,10 @@ def test_a_policy_that_the_cluster_refuses_in_the_end(
     assert topic.unset.keys() == {"cleanup.policy", "retention.ms", "retention.bytes"}
     assert any("give the command again" in note for note in topic.notes)
     assert (topic.config["cleanup.policy"], topic.config["retention.ms"]) == ("delete", "-1")
-    assert _unfinished(case, target).state is State.VERIFIED
+    assert _unfinished(case, target).state is PlanPhase.VERIFIED
     monkeypatch.undo()
     again = case.restore(replace(options, topic_config={"cleanup.policy": "compact,delete", "retention.ms": "-1"}))
     assert (again.ended, again.resumed) == (True, 20)
     assert case.target.set_on([target])[target]["cleanup.policy"] == "compact,delete"
     [state] = [state for state in case.states() if target in state.targets]
-    assert state.state is State.FINISHED
+    assert state.state is PlanPhase.FINISHED

@@ -14,9 +14,9 @@ from test_restore import Case
 from tandem.backup_avro.errors import ExitCode
 from tandem.controller.cli.main import run
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.spark_jobs.restore.load.load_task import Pace
-from tandem.spark_jobs.restore.plan.options import Options
-from tandem.spark_jobs.restore.plan.plan import Naming
+from tandem.spark_jobs.restore.load.load_task import LoadPace
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -93,7 +93,9 @@ def test_groups_go_on_at_the_next_record(case: Case, topic_name: str, capsys: py
     backup.complete()
     target = f"{topic_name}.restored"
     # Small transactions: their markers move the target's offsets.
-    report = case.restore(Options(naming=Naming(only=target), pace=Pace(batch_bytes=3000, commit_seconds=0.0)))
+    report = case.restore(
+        RestoreOptions(naming=TopicNaming(only=target), pace=LoadPace(batch_bytes=3000, commit_seconds=0.0))
+    )
     assert report.mismatches == ()
 
     code, planned = _groups(case, capsys, "--restore", report.id)
@@ -145,7 +147,7 @@ def test_a_group_with_members_is_refused(case: Case, topic_name: str, capsys: py
     backup.commit(records(topic_name, 0, range(20)), groups={group: {(topic_name, 0): 7}})
     backup.complete()
     target = f"{topic_name}.restored"
-    report = case.restore(Options(naming=Naming(only=target)))
+    report = case.restore(RestoreOptions(naming=TopicNaming(only=target)))
     consumer = Consumer({"bootstrap.servers": case.kafka.bootstrap, "group.id": group, "auto.offset.reset": "latest"})
     consumer.subscribe([target])
     try:
@@ -174,7 +176,7 @@ def test_groups_after_an_append_are_refused(
         consumer.commit(offsets=[TopicPartition(target, 0, 3)], asynchronous=False)
     finally:
         consumer.close()
-    report = case.restore(Options(naming=Naming(only=target), append=True))
+    report = case.restore(RestoreOptions(naming=TopicNaming(only=target), append=True))
     assert report.mismatches == ()
     assert _groups(case, capsys, "--restore", report.id, "--execute")[0] == ExitCode.REFUSED
     assert _committed(case.kafka, group, target, 0) == [3]
@@ -186,7 +188,7 @@ def test_a_target_that_is_gone_is_refused(case: Case, topic_name: str, capsys: p
     backup.commit(records(topic_name, 0, range(20)), groups={"g": {(topic_name, 0): 7}})
     backup.complete()
     target = f"{topic_name}.restored"
-    report = case.restore(Options(naming=Naming(only=target)))
+    report = case.restore(RestoreOptions(naming=TopicNaming(only=target)))
     assert _groups(case, capsys, "--restore", "nonsense")[0] == ExitCode.USAGE
     assert _groups(case, capsys, "--groups", "other")[0] == ExitCode.USAGE
     case.admin.delete_topic(target)

@@ -21,17 +21,23 @@ from sessions import kill_session
 from test_restore import read_all, rows_of
 
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.sink.store import StoreSettings, open_store
+from tandem.sink.store import StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore import offset_pages
-from tandem.spark_jobs.restore.check.check_partition import CheckTask, Expected, check, map_tasks, stretches
+from tandem.spark_jobs.restore.check.check_partition import (
+    CheckTask,
+    ExpectedRecords,
+    check_partition,
+    map_tasks,
+    stretches,
+)
 from tandem.spark_jobs.restore.lease import lease_record, progress_topic
-from tandem.spark_jobs.restore.lease.progress import PlanState, State
-from tandem.spark_jobs.restore.load.load_task import LoadTask, Pace, Source
-from tandem.spark_jobs.restore.plan.plan import Naming, transactional_id
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
-from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
+from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition
+from tandem.spark_jobs.restore.plan.plan import TopicNaming, transactional_id
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -146,17 +152,17 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
     items = records("orders", 0, range(_WORKER_COUNT), tombstones=range(0, _WORKER_COUNT, 10))
     backup.commit(items)
     backup.complete()
-    target = Target({"bootstrap.servers": kafka.bootstrap})
+    target = TargetCluster({"bootstrap.servers": kafka.bootstrap})
     name = make_topic(compacted=False, config={"retention.ms": "-1"})
     found = target.look([name])[name]
     reader = ChainReader(open_store(root), PAIR)
-    plan = make_plan(reader.refresh(), pair=PAIR, naming=Naming(only=name))
+    plan = make_plan(reader.refresh(), pair=PAIR, naming=TopicNaming(only=name))
     [topic] = plan.topics
     spread = progress_topic.ensure_topic(target.admin, brokers=1, largest=0)
     state = PlanState(
         plan=plan.hash,
         run="one",
-        state=State.LOADING,
+        state=PlanPhase.LOADING,
         generation=1,
         basis=plan.basis,
         targets={name: found.topic_id},
@@ -165,7 +171,7 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
         at=0,
         spread=spread,
     )
-    lease_record.say(target, None, state)
+    lease_record.write_phase(target, None, state)
     task = LoadTask(
         plan=plan.hash,
         run="one",
@@ -173,14 +179,14 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
         restore="r1",
         topic="orders",
         topic_id=topic.source.topic_id,
-        sources=(Source(partition=0, slices=topic.partitions[0].slices),),
+        sources=(SourcePartition(partition=0, slices=topic.partitions[0].slices),),
         target=name,
         target_topic_id=found.topic_id,
         transactional_id=transactional_id(plan.hash, topic.source.topic_id, 0),
         spread=spread,
-        store=StoreAddress(root=root, settings=StoreSettings()),
-        cluster=Cluster(props=target.props),
-        pace=Pace(batch_records=40, in_flight_bytes=0, commit_seconds=0.1),
+        store=StoreAddress(root=root, settings=StoreAccess()),
+        cluster=ClusterAddress(props=target.props),
+        pace=LoadPace(batch_records=40, in_flight_bytes=0, commit_seconds=0.1),
     )
     (tmp_path / "task").write_bytes(pickle.dumps(task))
     command = [sys.executable, "-c", _WORKER, str(tmp_path / "task")]
@@ -213,7 +219,7 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
         start=0,
         end=end,
         expected=(
-            Expected(
+            ExpectedRecords(
                 what="it",
                 records=loaded.records,
                 hash=loaded.strands[0].hash,
@@ -226,12 +232,12 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
         shared=False,
         cluster=task.cluster,
     )
-    assert [item.same for item in check(check_task)] == [True]
+    assert [item.same for item in check_partition(check_task)] == [True]
     # By the rows of the offset map the same records are found again.
     shared = replace(check_task, shared=True)
     [map_task] = map_tasks([shared], task.store, pair=task.pair, restore=task.restore or "")
     written = [stretch for number, stretch in stretches(map_task) if number == 0]
-    assert [item.same for item in check(shared, written)] == [True]
+    assert [item.same for item in check_partition(shared, written)] == [True]
     store = task.store.open()
     rows = sorted(offset_pages.read(store, loaded.page, pair=task.pair, restore=task.restore or ""))
     assert sum(row.records for row in rows) == _WORKER_COUNT

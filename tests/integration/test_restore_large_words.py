@@ -9,8 +9,8 @@ import pytest
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.spark_jobs.restore.lease import lease_record, progress_topic
 from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import PlanState, State
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 pytestmark = pytest.mark.integration
 
@@ -19,13 +19,13 @@ _TOPICS = 14_000
 
 def test_a_plan_of_fourteen_thousand_topics(kafka: KafkaServer, topic_name: str) -> None:
     """It is said, said anew, followed, and forgotten without a trace; no one record is larger than brokers take."""
-    target = Target({"bootstrap.servers": kafka.bootstrap})
+    target = TargetCluster({"bootstrap.servers": kafka.bootstrap})
     progress_topic.ensure_topic(target.admin, brokers=1, largest=0)
     names = [f"{topic_name}.of-usual-length.{number:05}" for number in range(_TOPICS)]
     state = PlanState(
         plan=topic_name.encode().hex(),
         run="run-1",
-        state=State.BEGUN,
+        state=PlanPhase.BEGUN,
         generation=1,
         basis={1: 7},
         targets=dict.fromkeys(names, ""),
@@ -35,17 +35,17 @@ def test_a_plan_of_fourteen_thousand_topics(kafka: KafkaServer, topic_name: str)
         spread=16,
     )
     assert len(marks.encode_state(state)) > 1_048_588
-    lease_record.say(target, None, state)
+    lease_record.write_phase(target, None, state)
     assert target.plans().plans[state.plan] == state
-    loading = replace(state, state=State.LOADING, targets={name: f"id-on-the-target-{name}" for name in names})
-    lease_record.say(target, state, loading)
+    loading = replace(state, state=PlanPhase.LOADING, targets={name: f"id-on-the-target-{name}" for name in names})
+    lease_record.write_phase(target, state, loading)
     there = target.plans()
     assert there.plans[state.plan] == loading
     assert set(there.parts_of(state.plan)) == {key for key, _ in marks.records_of(loading)} - {state.plan}
     assert target.progress(settled=True).plans[state.plan] == loading
-    with marks.following(target.props, marks.View.PLANS, partitions=[0], only="another") as other:
+    with marks.following(target.props, marks.ProgressView.PLANS, partitions=[0], only="another") as other:
         assert other.catch_up().parts == {}
-    lease_record.forget(target, loading)
+    lease_record.forget_plan(target, loading)
     there = target.plans()
     assert state.plan not in there.plans
     assert there.parts_of(state.plan) == []

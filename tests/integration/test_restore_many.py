@@ -10,9 +10,9 @@ from build_backup import Backup, TopicSpec, records
 from test_restore import Case
 
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.spark_jobs.restore.lease.progress import State
-from tandem.spark_jobs.restore.plan.options import Options
-from tandem.spark_jobs.restore.plan.plan import Naming
+from tandem.spark_jobs.restore.lease.progress import PlanPhase
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,9 +29,9 @@ def test_a_thousand_partitions(tmp_path: Path, kafka: KafkaServer, spark: SparkS
     backup = Backup.claim(case.store, topics=[TopicSpec(topic_name, partitions=_PARTITIONS)])
     backup.commit([item for number in range(_PARTITIONS) for item in records(topic_name, number, range(3))])
     backup.complete()
-    report = case.restore(Options(naming=Naming(suffix=".restored")))
+    report = case.restore(RestoreOptions(naming=TopicNaming(suffix=".restored")))
     assert (report.mismatches, report.records) == ((), 3 * _PARTITIONS)
     [state] = [state for state in case.states() if f"{topic_name}.restored" in state.targets]
-    assert state.state is State.FINISHED
+    assert state.state is PlanPhase.FINISHED
     assert case.target.progress(settled=True).of_plan(state.plan) == []
     case.target.admin.delete_topic(f"{topic_name}.restored")

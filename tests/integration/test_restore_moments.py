@@ -17,9 +17,9 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.job import RestoreRequest, restore
-from tandem.spark_jobs.restore.plan.options import Options
-from tandem.spark_jobs.restore.plan.plan import Naming
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,10 +72,10 @@ def test_random_moments(
     with pytest.raises(RefusedError, match="the restorable window begins at"):
         planned(store, pair.name, begin.completed_at - 1)
 
-    reader, target = ChainReader(pair.store, pair.name), Target({"bootstrap.servers": kafka.bootstrap})
+    reader, target = ChainReader(pair.store, pair.name), TargetCluster({"bootstrap.servers": kafka.bootstrap})
     address = StoreAddress(root=pair.root, settings=pair.store_settings)
     for number, at in enumerate((moments[0], min(moments), max(moments))):
-        options = Options(at=at, naming=Naming(suffix=f".{number}"), keep_load_config=True)
+        options = RestoreOptions(at=at, naming=TopicNaming(suffix=f".{number}"), keep_load_config=True)
         request = RestoreRequest(
             address=address, reader=reader, target=target, options=options, now=lambda: round(time.time() * 1000)
         )

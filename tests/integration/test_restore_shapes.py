@@ -18,11 +18,11 @@ from tandem.controller.cli.main import run
 from tandem.controller.sandbox.jars import find_java, kafka_jars
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.spark_jobs.restore.groups import restore_groups
-from tandem.spark_jobs.restore.load.load_task import Pace
-from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.load.load_task import LoadPace
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
-from tandem.spark_jobs.restore.plan.plan import Naming
-from tandem.spark_jobs.restore.plan.record_changes import Shape
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
-_MURMUR2 = Shape(partitioner=Partitioner.MURMUR2)
+_MURMUR2 = RecordChanges(partitioner=Partitioner.MURMUR2)
 
 
 @pytest.fixture
@@ -88,10 +88,10 @@ def test_four_partitions_become_seven(case: Case, topic_name: str, make_topic: T
     backup.complete()
     target = f"{topic_name}.seven"
     with pytest.raises(RefusedError, match="is to get, 7 partitions"):
-        case.restore(Options(naming=Naming(only=target), partitions=7))
+        case.restore(RestoreOptions(naming=TopicNaming(only=target), partitions=7))
     # Several transactions, whose markers lie between the records of different tasks.
-    pace = Pace(batch_bytes=4000, commit_seconds=0.0)
-    report = case.restore(Options(naming=Naming(only=target), partitions=7, shape=_MURMUR2, pace=pace))
+    pace = LoadPace(batch_bytes=4000, commit_seconds=0.0)
+    report = case.restore(RestoreOptions(naming=TopicNaming(only=target), partitions=7, shape=_MURMUR2, pace=pace))
     assert report.mismatches == ()
     assert report.records == len(written)
 
@@ -121,7 +121,7 @@ def test_keys_in_several_partitions_are_merged(case: Case, topic_name: str) -> N
     backup.commit([*before_growth, *after_growth])
     backup.complete()
     target = f"{topic_name}.three"
-    report = case.restore(Options(naming=Naming(only=target), partitions=3, shape=_MURMUR2))
+    report = case.restore(RestoreOptions(naming=TopicNaming(only=target), partitions=3, shape=_MURMUR2))
     assert report.mismatches == ()
     [topic] = report.topics
     assert any("merged by timestamp" in note for note in topic.notes)
@@ -144,7 +144,7 @@ def test_a_clock_that_was_ahead_is_refused_where_partitions_are_merged(case: Cas
     with pytest.raises(
         RefusedError, match=f"{topic_name}-0: the record at offset 1 has the timestamp 1001, .* old value"
     ):
-        case.restore(Options(naming=Naming(only=target), partitions=3, shape=_MURMUR2))
+        case.restore(RestoreOptions(naming=TopicNaming(only=target), partitions=3, shape=_MURMUR2))
     assert not case.admin.topics([target])
 
 
@@ -155,9 +155,9 @@ def test_keys_times_and_states(case: Case, topic_name: str) -> None:
     backup.commit(items)
     backup.complete()
 
-    def restored(name: str, shape: Shape) -> list[object]:
+    def restored(name: str, shape: RecordChanges) -> list[object]:
         target = f"{topic_name}.{name}"
-        report = case.restore(Options(naming=Naming(only=target), shape=shape))
+        report = case.restore(RestoreOptions(naming=TopicNaming(only=target), shape=shape))
         assert report.mismatches == ()
         [topic] = report.topics
         [loaded] = topic.partitions
@@ -166,14 +166,14 @@ def test_keys_times_and_states(case: Case, topic_name: str) -> None:
         return list(found)
 
     latest = items[-10:]
-    assert restored("latest", Shape(latest=True)) == rows_of(latest)
-    assert restored("alive", Shape(latest=True, tombstones=False)) == rows_of(
+    assert restored("latest", RecordChanges(latest=True)) == rows_of(latest)
+    assert restored("alive", RecordChanges(latest=True, tombstones=False)) == rows_of(
         [item for item in latest if item.value is not None]
     )
-    erased = Shape(excluded=frozenset({b"key-3"}), as_tombstones=True, until=1_700_000_000_099)
+    erased = RecordChanges(excluded=frozenset({b"key-3"}), as_tombstones=True, until=1_700_000_000_099)
     wanted = [replace(item, value=None, headers=()) if item.key == b"key-3" else item for item in items[:100]]
     assert restored("erased", erased) == rows_of(wanted)
-    only = Shape(keys=frozenset({b"key-3", b"key-4"}), since=1_700_000_000_010, before=1_700_000_000_020)
+    only = RecordChanges(keys=frozenset({b"key-3", b"key-4"}), since=1_700_000_000_010, before=1_700_000_000_020)
     assert restored("only", only) == rows_of(items[13:15])
 
 

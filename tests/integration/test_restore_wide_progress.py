@@ -7,9 +7,9 @@ import pytest
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease import progress_topic
-from tandem.spark_jobs.restore.lease.progress import Strand, TaskProgress, View
+from tandem.spark_jobs.restore.lease.progress import ProgressView, TargetStrand, TaskProgress
 from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 pytestmark = pytest.mark.integration
 
@@ -21,7 +21,7 @@ def test_a_record_about_more_than_a_hundred_thousand_partitions(kafka: KafkaServ
 
     It is larger than the segments are that the topic is created with, and than what consumers ask for by default.
     """
-    target = Target({"bootstrap.servers": kafka.bootstrap})
+    target = TargetCluster({"bootstrap.servers": kafka.bootstrap})
     progress_topic.ensure_topic(target.admin, brokers=1, largest=0)
     progress = TaskProgress(
         plan=topic_name.encode().hex(),
@@ -30,7 +30,7 @@ def test_a_record_about_more_than_a_hundred_thousand_partitions(kafka: KafkaServ
         target=topic_name,
         target_topic_id="id-2",
         next_offsets={0: 7},
-        strands={number: Strand(records=1, hash="ab" * 32, first=0, last=0) for number in range(_PARTITIONS)},
+        strands={number: TargetStrand(records=1, hash="ab" * 32, first=0, last=0) for number in range(_PARTITIONS)},
         tombstones=0,
         null_keys=0,
         left_out=0,
@@ -51,5 +51,5 @@ def test_a_record_about_more_than_a_hundred_thousand_partitions(kafka: KafkaServ
         producer.commit()
     finally:
         producer.discard()
-    with marks.following(target.props, View.TASKS, partitions=[number], only=progress.plan) as follower:
+    with marks.following(target.props, ProgressView.TASKS, partitions=[number], only=progress.plan) as follower:
         assert follower.catch_up().tasks[progress.key] == progress

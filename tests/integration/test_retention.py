@@ -15,20 +15,20 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from instances import store_settings
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.chain.generation import ChainError, Generation
-from tandem.backup_avro.documents.outcome import OutcomeKind
+from tandem.backup_avro.documents.outcome import JobKind
 from tandem.controller.cli.main import run
 from tandem.controller.sandbox.s3 import REGION, S3Server
-from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain import outcomes as kept_results
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.retention.janitor import Janitor, Outcome
-from tandem.spark_jobs.retention.retention_steps import Action, Rules
-from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify
+from tandem.spark_jobs.retention.janitor import Janitor, StepOutcome
+from tandem.spark_jobs.retention.retention_steps import RetentionAction, RetentionRules
+from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify_objects
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,14 +38,14 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 HOUR = 3_600_000
 ORDERS = TopicSpec("orders", 2)
 LOGS = TopicSpec("logs", config={"cleanup.policy": "delete", "retention.ms": str(HOUR)})
-AT_ONCE = Rules(grace=0)
+AT_ONCE = RetentionRules(grace=0)
 
 
 @pytest.fixture(params=["file", "s3"])
 def address(request: pytest.FixtureRequest) -> StoreAddress:
     """Where a store is: a folder, and a bucket of SeaweedFS."""
     if request.param == "file":
-        return StoreAddress(root=request.getfixturevalue("tmp_path").as_uri(), settings=StoreSettings())
+        return StoreAddress(root=request.getfixturevalue("tmp_path").as_uri(), settings=StoreAccess())
     root, server = request.getfixturevalue("bucket_root"), request.getfixturevalue("s3")
     assert isinstance(server, S3Server)
     return StoreAddress(root=root, settings=store_settings(server))
@@ -54,7 +54,7 @@ def address(request: pytest.FixtureRequest) -> StoreAddress:
 @pytest.fixture
 def folder(tmp_path: Path) -> StoreAddress:
     """A folder, where the kind of store does not matter."""
-    return StoreAddress(root=tmp_path.as_uri(), settings=StoreSettings())
+    return StoreAddress(root=tmp_path.as_uri(), settings=StoreAccess())
 
 
 def begin_upload(address: StoreAddress, key: str) -> None:
@@ -92,7 +92,7 @@ def expiring(store: ObjectStore, number: int, instance: str) -> Backup:
     return backup
 
 
-def outcomes(found: list[Outcome]) -> list[tuple[Action, int | None, int]]:
+def outcomes(found: list[StepOutcome]) -> list[tuple[RetentionAction, int | None, int]]:
     """What was done, where, to how many."""
     assert [outcome for outcome in found if outcome.failed] == []
     return [(outcome.step.action, outcome.step.generation, outcome.count) for outcome in found]
@@ -113,25 +113,25 @@ def test_a_grown_backup_is_tidied_up(spark: SparkSession, address: StoreAddress)
     uploading = active.put_object([(("orders", 1), records("orders", 1, range(3)), None)], journal=False)
     begin_upload(address, uploading.key + ".part")
     sealed.seal()
-    pin = pins.put(store, PAIR, generation=2, owner="restore", until=now_ms(store) - HOUR)
+    pin = pins.put_pin(store, PAIR, generation=2, owner="restore", until=now_ms(store) - HOUR)
     before = {number: stored(store, name, number) for number, name in ((1, "a"), (2, "b"), (3, "a"))}
 
     janitor = Janitor(spark, address, PAIR, AT_ONCE)
     plan = janitor.plan()
     assert [(step.action, step.generation, step.count) for step in plan.steps] == [
-        (Action.EXPIRE, 3, 2),
-        (Action.ORPHANS, 2, 1),
-        (Action.CLEAR, 1, 1),
-        (Action.UPLOADS, 2, 1),
-        (Action.PINS, None, 1),
+        (RetentionAction.EXPIRE, 3, 2),
+        (RetentionAction.ORPHANS, 2, 1),
+        (RetentionAction.CLEAR, 1, 1),
+        (RetentionAction.UPLOADS, 2, 1),
+        (RetentionAction.PINS, None, 1),
     ]
     assert {number: stored(store, name, number) for number, name in ((1, "a"), (2, "b"), (3, "a"))} == before
     assert outcomes(janitor.execute(plan)) == [
-        (Action.EXPIRE, 3, 2),
-        (Action.ORPHANS, 2, 1),
-        (Action.CLEAR, 1, 1),
-        (Action.UPLOADS, 2, 1),
-        (Action.PINS, None, 1),
+        (RetentionAction.EXPIRE, 3, 2),
+        (RetentionAction.ORPHANS, 2, 1),
+        (RetentionAction.CLEAR, 1, 1),
+        (RetentionAction.UPLOADS, 2, 1),
+        (RetentionAction.PINS, None, 1),
     ]
     assert stored(store, "a", 1) == set()
     assert stored(store, "b", 2) == before[2] - {lost.key}
@@ -139,13 +139,13 @@ def test_a_grown_backup_is_tidied_up(spark: SparkSession, address: StoreAddress)
     assert pin not in pins.list_pins(store, PAIR)
 
     janitor = Janitor(spark, address, PAIR, AT_ONCE)
-    assert outcomes(janitor.execute(janitor.plan())) == [(Action.REPLACED, 3, 2)]
+    assert outcomes(janitor.execute(janitor.plan())) == [(RetentionAction.REPLACED, 3, 2)]
     assert stored(store, "a", 3) == before[3] - {first, second}
     assert newest in stored(store, "a", 3)
     assert [upload.key for upload in store.list_uploads(f"{PAIR}/")] == [uploading.key + ".part"]
 
     assert Janitor(spark, address, PAIR, AT_ONCE).plan().steps == ()
-    result = verify(spark, VerifyRequest(address=address, pair=PAIR))
+    result = verify_objects(spark, VerifyRequest(address=address, pair=PAIR))
     assert result.clean
     assert [(g.generation, g.records) for g in result.generations] == [(2, 30), (3, 35)]
     assert ChainReader(store, PAIR).load(1).gone
@@ -176,7 +176,7 @@ def test_a_running_active_and_the_janitor_do_not_disturb_each_other(spark: Spark
     state = ChainReader(store, PAIR).load(1)
     assert len(state.replaced) == 2
     assert not set(state.replaced) & stored(store, "a", 1)
-    result = verify(spark, VerifyRequest(address=folder, pair=PAIR))
+    result = verify_objects(spark, VerifyRequest(address=folder, pair=PAIR))
     assert result.clean
     assert result.generations[0].records == 35 + committed
     assert committed > 0
@@ -193,10 +193,10 @@ def test_clearing_waits_for_a_pin_and_another_janitor_finishes_it(spark: SparkSe
     janitor = Janitor(spark, folder, PAIR, AT_ONCE)
     plan = janitor.plan()
     later = ChainWriter(store, ChainReader(store, PAIR).load(1), "x", stop=threading.Event())
-    pin = pins.put(store, PAIR, generation=1, owner="verify", until=now_ms(store) + HOUR)
+    pin = pins.put_pin(store, PAIR, generation=1, owner="verify", until=now_ms(store) + HOUR)
     (outcome,) = janitor.execute(plan)
     assert outcome.note == "no longer so; left alone"
-    pins.release(store, PAIR, pin)
+    pins.release_pin(store, PAIR, pin)
 
     late = []
 
@@ -204,7 +204,7 @@ def test_clearing_waits_for_a_pin_and_another_janitor_finishes_it(spark: SparkSe
         """Somebody puts a pin after the last look at the plan and before CLEARING."""
 
         def _writer(self, state: Generation) -> ChainWriter:
-            late.append(pins.put(store, PAIR, generation=1, owner="verify", until=now_ms(store) + HOUR))
+            late.append(pins.put_pin(store, PAIR, generation=1, owner="verify", until=now_ms(store) + HOUR))
             return super()._writer(state)
 
     janitor = PinsAfterClearing(spark, folder, PAIR, AT_ONCE)
@@ -216,9 +216,9 @@ def test_clearing_waits_for_a_pin_and_another_janitor_finishes_it(spark: SparkSe
         given_up.commit(records("orders", 0, range(30, 40)))
     assert later.state.clearing is None
 
-    pins.release(store, PAIR, *late)
+    pins.release_pin(store, PAIR, *late)
     janitor = Janitor(spark, folder, PAIR, AT_ONCE)
-    assert outcomes(janitor.execute(janitor.plan())) == [(Action.CLEAR, 1, 2)]
+    assert outcomes(janitor.execute(janitor.plan())) == [(RetentionAction.CLEAR, 1, 2)]
     assert stored(store, "a", 1) == set()
     assert ChainReader(store, PAIR).load(1).gone
 
@@ -231,12 +231,12 @@ def test_what_changed_since_the_plan_is_left_alone(spark: SparkSession, folder: 
     active = expiring(store, 2, "a")
     janitor = Janitor(spark, folder, PAIR, AT_ONCE)
     plan = janitor.plan()
-    assert {step.action for step in plan.steps} == {Action.EXPIRE, Action.CLEAR}
+    assert {step.action for step in plan.steps} == {RetentionAction.EXPIRE, RetentionAction.CLEAR}
     compacted = replace(active.topics["logs"], config={"cleanup.policy": "compact"})
-    active.append(Kind.COMMIT, topics=(compacted,))
+    active.append(EntryKind.COMMIT, topics=(compacted,))
     slow.complete()
     assert [outcome.note for outcome in janitor.execute(plan)] == ["no longer so; left alone"] * 2
-    assert verify(spark, VerifyRequest(address=folder, pair=PAIR)).clean
+    assert verify_objects(spark, VerifyRequest(address=folder, pair=PAIR)).clean
 
 
 def test_orphans_of_a_killed_process_go_after_its_restart(spark: SparkSession, address: StoreAddress) -> None:
@@ -250,7 +250,7 @@ def test_orphans_of_a_killed_process_go_after_its_restart(spark: SparkSession, a
     backup.restart()
     own = backup.put_object([(("orders", 1), records("orders", 1, range(3)), None)], journal=False)
     janitor = Janitor(spark, address, PAIR, AT_ONCE)
-    assert outcomes(janitor.execute(janitor.plan())) == [(Action.ORPHANS, 1, 1)]
+    assert outcomes(janitor.execute(janitor.plan())) == [(RetentionAction.ORPHANS, 1, 1)]
     assert own.key in stored(store, "a", 1)
     assert lost.key not in stored(store, "a", 1)
 
@@ -285,9 +285,9 @@ def test_the_command_plans_by_default_and_executes_on_request(tmp_path: Path, ta
     assert "nothing was changed: --execute carries it out" in out
     assert "without --horizon nothing of them goes that is in the chain: orders" in out
     assert ChainReader(store, PAIR).load(1).seq == head
-    assert kept_results.latest(store, PAIR, OutcomeKind.RETENTION) is None
+    assert kept_results.latest_outcome(store, PAIR, JobKind.RETENTION) is None
     code, out, err = tandem("retention", "--execute", "-o", "json")
-    kept = kept_results.latest(store, PAIR, OutcomeKind.RETENTION)
+    kept = kept_results.latest_outcome(store, PAIR, JobKind.RETENTION)
     assert kept is not None
     assert (kept.clean, kept.findings, kept.what, kept.error) == (True, 0, "1 step", None)
     assert kept.bytes > 0
@@ -305,7 +305,7 @@ def test_the_command_plans_by_default_and_executes_on_request(tmp_path: Path, ta
     assert len(before - stored(store, "a", 1)) == 2
     store.delete([layout.entry_key(PAIR, 1, 2)])
     assert tandem("retention", "--execute")[0] == 3
-    kept = kept_results.latest(store, PAIR, OutcomeKind.RETENTION)
+    kept = kept_results.latest_outcome(store, PAIR, JobKind.RETENTION)
     assert kept is not None
     assert kept.clean is False
     assert kept.error is not None
@@ -346,7 +346,7 @@ def test_the_command_sweeps_before_a_horizon(tmp_path: Path, tandem: Callable[..
     assert "generation 1, orders-0: 70 records of 3 objects" in err
     state = ChainReader(store, PAIR).load(1)
     assert sum(item.records for item in state.objects.values()) == 30
-    kept = kept_results.latest(store, PAIR, OutcomeKind.RETENTION)
+    kept = kept_results.latest_outcome(store, PAIR, JobKind.RETENTION)
     assert kept is not None
     assert (kept.clean, kept.records) == (True, 70)
     assert kept.what.endswith("swept")

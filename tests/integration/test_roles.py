@@ -38,9 +38,9 @@ from role_actions import CREDENTIALS, GROUP, GUARDED, KAFKA_ACTIONS, MATCHED, S3
 from strict_servers import StrictBroker, StrictS3, bindings, start_broker
 
 from tandem.controller.cli.main import run
-from tandem.controller.roles.kafka import Acl, Resource, acls
-from tandem.controller.roles.role import Role
-from tandem.controller.roles.s3 import Place, bucket_policy, place_of, policy
+from tandem.controller.roles.kafka import Acl, AclResource, acls
+from tandem.controller.roles.role import CredentialRole
+from tandem.controller.roles.s3 import BucketPlace, bucket_policy, place_of, policy
 from tandem.controller.sandbox.s3 import REGION, S3Server
 from tandem.controller.sandbox.sigv4 import S3Key
 
@@ -70,7 +70,7 @@ class World:
     broker: StrictBroker
     s3: StrictS3
     pair: Pair
-    place: Place
+    place: BucketPlace
     sections: dict[str, dict[str, Any]]
     folder: Path
 
@@ -302,7 +302,7 @@ def test_s3_refuses_what_a_role_may_not(world: World) -> None:
 def test_what_a_writer_deletes_comes_back(tmp_path: Path) -> None:
     """With versions a delete hides, and no writer removes a version or the marker; the bucket keeps its own chains."""
     place = place_of(rows.ROOT, pair=rows.PAIR, instances=("a", "b"))
-    server = StrictS3(tmp_path, {"writer-a": policy(place, Role.WRITER, instance="a")})
+    server = StrictS3(tmp_path, {"writer-a": policy(place, CredentialRole.WRITER, instance="a")})
     server.start()
     try:
         admin, writer = client_of(server, server.key), client_of(server, server.keys["writer-a"])
@@ -453,7 +453,7 @@ def ask_cluster(admin: AdminClient, operation: str) -> None:
         case "DescribeConfigs":
             only(admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]))
         case "Alter":
-            mine = Acl(resource=Resource.TOPIC, name=rows.OTHER, operations=("Read",))
+            mine = Acl(resource=AclResource.TOPIC, name=rows.OTHER, operations=("Read",))
             only(admin.create_acls(list(bindings(mine, "nobody"))))
         case "AlterConfigs":
             only(admin.incremental_alter_configs(configured(ResourceType.BROKER, "1", "background.threads", "5")))
@@ -472,12 +472,12 @@ def test_kafka_refuses_what_a_role_may_not(world: World) -> None:
         resource, what, operation = row.needs[0]
         login, admin = world.sections[name]["kafka"], clients[name]
         try:
-            if resource is Resource.TOPIC:
+            if resource is AclResource.TOPIC:
                 ask_topic(login, admin, operation, what, row.name)
-            elif resource is Resource.GROUP:
+            elif resource is AclResource.GROUP:
                 commit(broker.server.bootstrap)
                 ask_group(admin, operation)
-            elif resource is Resource.TRANSACTIONAL_ID:
+            elif resource is AclResource.TRANSACTIONAL_ID:
                 begin_transactions(login, what)
             else:
                 ask_cluster(admin, operation)
@@ -490,7 +490,7 @@ def test_kafka_refuses_what_a_role_may_not(world: World) -> None:
     found = []
     for row in KAFKA_ACTIONS:
         # Who deletes the group needs one that is there.
-        with ThreadPoolExecutor(1 if row.needs[0][0] is Resource.GROUP else len(clients)) as pool:
+        with ThreadPoolExecutor(1 if row.needs[0][0] is AclResource.GROUP else len(clients)) as pool:
             may = pool.map(partial(allowed, row), clients)
             found.append(frozenset(name for name, yes in zip(clients, may, strict=True) if yes))
         if row.needs[0][2] == "Delete":

@@ -21,7 +21,7 @@ from test_failures import messages
 from witness import assert_same, consume, stored
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Entry, Kind, Opening
+from tandem.backup_avro.chain.entries import Entry, EntryKind, Opening
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.chain.signatures import Signer
 from tandem.controller.config import load
@@ -32,10 +32,10 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity, claim, now_ms
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.job import RestoreRequest, restore
-from tandem.spark_jobs.restore.plan.options import Options
-from tandem.spark_jobs.restore.plan.plan import Naming
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
-from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify_objects
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,8 +112,11 @@ def test_a_signed_pair_takes_turns_and_is_restored(
     assert head.split(":")[0] == described.split(":")[0] == "2"
     trusted = ",".join(keys.signing["trusted"])
     settings = replace(pair.store_settings, trusted_keys=trusted, require_signatures=True)
-    address, target = StoreAddress(root=pair.root, settings=settings), Target({"bootstrap.servers": kafka.bootstrap})
-    reader, options = ChainReader(address.open(), pair.name), Options(naming=Naming(suffix=".restored"))
+    address, target = (
+        StoreAddress(root=pair.root, settings=settings),
+        TargetCluster({"bootstrap.servers": kafka.bootstrap}),
+    )
+    reader, options = ChainReader(address.open(), pair.name), RestoreOptions(naming=TopicNaming(suffix=".restored"))
     request = RestoreRequest(
         address=address, reader=reader, target=target, options=options, now=lambda: round(time.time() * 1000)
     )
@@ -122,7 +125,7 @@ def test_a_signed_pair_takes_turns_and_is_restored(
     assert len(consume(kafka.bootstrap, [f"{topic}.restored"]).rows) == 100
     published = published_heads(load(pair.config("a"), environ={}))
     assert published
-    found = verify(
+    found = verify_objects(
         spark, VerifyRequest(address=address, pair=pair.name, heads=[Head.parse("describe", described), *published])
     )
     assert (found.findings, [one.generation for one in found.generations]) == ((), [2])
@@ -152,11 +155,11 @@ def forge_complete(pair: Pair, store: ObjectStore) -> None:
     at = now_ms(store)
     positions = {key: replace(position, head_at=at, epoch=1 << 20) for key, position in one.positions.items()}
     commit = Entry(
-        kind=Kind.COMMIT, seq=0, prev_sha256="", incarnation="", at=0, positions=positions,
+        kind=EntryKind.COMMIT, seq=0, prev_sha256="", incarnation="", at=0, positions=positions,
         topics=tuple(one.topics.values()), head_at=at,
     )  # fmt: skip
     writer.append(commit)
-    writer.append(Entry(kind=Kind.COMPLETE, seq=0, prev_sha256="", incarnation="", at=0))
+    writer.append(Entry(kind=EntryKind.COMPLETE, seq=0, prev_sha256="", incarnation="", at=0))
 
 
 @pytest.mark.parametrize("signed", [True, pytest.param(False, marks=pytest.mark.slow)])

@@ -13,7 +13,7 @@ from tandem.backup_avro.errors import ConfigError
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.cluster import topic_ids
 from tandem.sink.kafka.cluster.admin import ALWAYS_RECORDED, EARLIEST, LATEST, ClusterAdmin
-from tandem.sink.kafka.cluster.consumer_groups import GroupOffset
+from tandem.sink.kafka.cluster.consumer_groups import CommittedOffset
 from tandem.sink.kafka.errors.cluster_errors import (
     ClusterRequestError,
     ClusterTransientError,
@@ -123,7 +123,7 @@ def test_group_offsets(admin: ClusterAdmin, kafka: KafkaServer, make_topic: Topi
     assert not found.failed
     assert sorted(found.groups) == [f"{topic_name}-{number:02}" for number in range(20)]
     assert dict(found.groups[f"{topic_name}-07"]) == {
-        (mine, 0): GroupOffset(offset=7, leader_epoch=-1, metadata="note 7")
+        (mine, 0): CommittedOffset(offset=7, leader_epoch=-1, metadata="note 7")
     }
     assert admin.group_offsets([topic_name]).groups == {}
     some = admin.group_offsets([mine], guards=lambda group: group.endswith(("-07", "-08", "-09")), most=400)

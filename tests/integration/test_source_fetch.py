@@ -26,7 +26,7 @@ from tandem.sink.kafka.fetch.assignment import Event
 from tandem.sink.kafka.fetch.empty_answers import ANSWERS, SECONDS
 from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
-from tandem.sink.kafka.wire import protocol
+from tandem.sink.kafka.wire import requests
 from tandem.sink.kafka.wire.batch_bounds import end_of
 
 if TYPE_CHECKING:
@@ -141,13 +141,13 @@ def test_a_broker_that_does_not_wait_is_not_asked_without_end(
 ) -> None:
     """Some answer at once that there is nothing: they are asked a few times a second, and records come all the same."""
     topic, sent = make_topic(), [0]
-    ask = protocol.fetch_request
+    ask = requests.fetch_request
 
     def at_once(*args: Any, **how: Any) -> Any:
         sent[0] += 1
         return ask(*args, **how | {"max_wait_ms": 0})
 
-    monkeypatch.setattr("tandem.sink.kafka.fetch.fetcher.protocol.fetch_request", at_once)
+    monkeypatch.setattr("tandem.sink.kafka.fetch.fetcher.requests.fetch_request", at_once)
     reader = Reader(make_fetcher())
     reader.fetcher.assign((topic, 0), 0)
     reader.until(lambda: reader.at_head((topic, 0)))
@@ -226,7 +226,7 @@ def withhold(monkeypatch: pytest.MonkeyPatch) -> Withheld:
     """
 
     def begin(withheld: Callable[[list[TopicPartition], bool], set[TopicPartition]]) -> None:
-        plain = protocol.fetch_parts
+        plain = requests.fetch_parts
 
         def parts(response: Any, names: Any) -> Iterator[tuple[TopicPartition, Any]]:
             found = list(plain(response, names))
@@ -236,7 +236,7 @@ def withhold(monkeypatch: pytest.MonkeyPatch) -> Withheld:
                     part.records = None
                 yield tp, part
 
-        monkeypatch.setattr(protocol, "fetch_parts", parts)
+        monkeypatch.setattr(requests, "fetch_parts", parts)
 
     return begin
 

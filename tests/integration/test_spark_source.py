@@ -138,10 +138,10 @@ def test_only_what_the_chain_holds_is_read(spark: SparkSession, place: tuple[Obj
     backup.complete()
     assert rows(load(spark, options)) == by_place(records("orders", 0, range(20)))
     replacement = backup.put_object([(("orders", 0), records("orders", 0, range(20)), None)], journal=False)
-    from tandem.backup_avro.chain.entries import Kind  # noqa: PLC0415 - beside its only use
+    from tandem.backup_avro.chain.entries import EntryKind  # noqa: PLC0415 - beside its only use
 
     old = tuple(backup.writer.state.objects)
-    backup.append(Kind.REWRITE, replaced=old, objects=(replacement,))
+    backup.append(EntryKind.REWRITE, replaced=old, objects=(replacement,))
     store.delete(old)
     assert rows(load(spark, options)) == by_place(records("orders", 0, range(20)))
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from instances import Pair, PairMaker
 from witness import assert_same, consume, rows_of, stored
 
-from tandem.backup_avro.chain.entries import Entry, Kind, PartitionKey
+from tandem.backup_avro.chain.entries import Entry, EntryKind, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.newest_state import select
 from tandem.controller.decision.decide import Reason
@@ -192,5 +192,5 @@ def commits_meanwhile(pair: Pair, old: int, new: int) -> tuple[float, int]:
 def times(entries: list[Entry]) -> Iterator[int]:
     """Yield when a chain's commits were made."""
     for entry in entries:
-        if entry.kind is Kind.COMMIT:
+        if entry.kind is EntryKind.COMMIT:
             yield entry.at

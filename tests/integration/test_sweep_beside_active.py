@@ -16,17 +16,17 @@ from instances import QUICK, Pair, PairMaker, merge
 from oracle import CLEANED, PARTITIONS, Writer, check, mirrored, planned
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.errors import RefusedError
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.retention.janitor import Janitor
-from tandem.spark_jobs.retention.retention_steps import Action, Rules
+from tandem.spark_jobs.retention.retention_steps import RetentionAction, RetentionRules
 from tandem.spark_jobs.retention.sweep import Sweeper, sweep_all, sweeper
 from tandem.spark_jobs.retention.sweep_partition import Swept
 from tandem.spark_jobs.retention.sweep_plan import SweepRules, SweepTask
-from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify
+from tandem.spark_jobs.verify.verify_objects import VerifyRequest, verify_objects
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,10 +100,10 @@ def test_every_moment_in_the_window_stays(
         os.killpg(killed.pid, signal.SIGKILL)
         killed.wait()
         left = leave_behind(pair)
-        janitor = Janitor(spark, address, pair.name, Rules(grace=0))
+        janitor = Janitor(spark, address, pair.name, RetentionRules(grace=0))
         pair.store.delete([info.key for info in pair.store.list(layout.pins_prefix(pair.name))])  # as if they had ended
         tidied = {outcome.step.action: outcome for outcome in janitor.execute(janitor.plan())}
-        assert tidied[Action.ORPHANS].count >= left
+        assert tidied[RetentionAction.ORPHANS].count >= left
     finally:
         done.set()
         thread.join()
@@ -114,11 +114,11 @@ def test_every_moment_in_the_window_stays(
 
     state = pair.generation(1)
     assert state is not None
-    assert any(entry.fence for entry in pair.entries(1) if entry.kind is Kind.REWRITE)
+    assert any(entry.fence for entry in pair.entries(1) if entry.kind is EntryKind.REWRITE)
     store, now = mirrored(pair), now_ms(pair.store)
     begin = next(moment.at for moment in state.moments if moment.seq == state.horizon_seq)
     for at in [begin, now, *(rng.randint(begin, now) for _ in range(30))]:
         check(store, pair.name, writer, at)
     with pytest.raises(RefusedError, match="nothing in the store can be restored as of"):
         planned(store, pair.name, begin - 1)
-    assert verify(spark, VerifyRequest(address=address, pair=pair.name)).findings == ()
+    assert verify_objects(spark, VerifyRequest(address=address, pair=pair.name)).findings == ()

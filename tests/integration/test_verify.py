@@ -15,11 +15,11 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.controller.cli.main import run
 from tandem.controller.sandbox.s3 import S3Server
-from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain import pins
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.verify.verify_objects import Progress, VerifyRequest, verify
-from tandem.spark_jobs.verify.verify_plan import Fault
+from tandem.spark_jobs.verify.verify_objects import VerifyProgress, VerifyRequest, verify_objects
+from tandem.spark_jobs.verify.verify_plan import VerifyFault
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ def two_generations(store: ObjectStore) -> tuple[Backup, Backup]:
 def address(request: pytest.FixtureRequest) -> StoreAddress:
     """Where a store is: a folder, and a bucket of SeaweedFS."""
     if request.param == "file":
-        return StoreAddress(root=request.getfixturevalue("tmp_path").as_uri(), settings=StoreSettings())
+        return StoreAddress(root=request.getfixturevalue("tmp_path").as_uri(), settings=StoreAccess())
     root, server = request.getfixturevalue("bucket_root"), request.getfixturevalue("s3")
     assert isinstance(server, S3Server)
     return StoreAddress(root=root, settings=store_settings(server))
@@ -57,15 +57,15 @@ def test_a_sound_backup_is_clean(spark: SparkSession, address: StoreAddress) -> 
     store = address.open()
     first, _ = two_generations(store)
     stray = first.put_object([(("users", 0), records("users", 0, [99]), None)], journal=False)
-    told: list[Progress] = []
-    result = verify(spark, VerifyRequest(address=address, pair=PAIR), tell=told.append)
+    told: list[VerifyProgress] = []
+    result = verify_objects(spark, VerifyRequest(address=address, pair=PAIR), tell=told.append)
     assert result.clean
     assert [(g.generation, g.state, g.objects, g.records, g.tombstones) for g in result.generations] == [
         (1, "sealed", 3, 68, 1),
         (2, "complete", 2, 45, 0),
     ]
     assert result.generations[0].orphans == (stray.key,)
-    assert told[-1] == Progress(objects=5, of_objects=5, bytes=told[-1].of_bytes, of_bytes=told[-1].of_bytes)
+    assert told[-1] == VerifyProgress(objects=5, of_objects=5, bytes=told[-1].of_bytes, of_bytes=told[-1].of_bytes)
     assert told[-1].bytes == sum(g.bytes for g in result.generations)
     assert pins.list_pins(store, PAIR) == []
 
@@ -82,41 +82,41 @@ def test_every_planted_fault_is_found_at_once(spark: SparkSession, address: Stor
     data = store.get(other)
     store.delete([other])
     store.put_if_absent(other, data[:-7])
-    result = verify(spark, VerifyRequest(address=address, pair=PAIR))
+    result = verify_objects(spark, VerifyRequest(address=address, pair=PAIR))
     assert {(f.generation, f.fault, f.where) for f in result.findings} == {
-        (1, Fault.CHECKSUM, own),
-        (1, Fault.MISSING, journal),
-        (2, Fault.CHECKSUM, other),
+        (1, VerifyFault.CHECKSUM, own),
+        (1, VerifyFault.MISSING, journal),
+        (2, VerifyFault.CHECKSUM, other),
     }
     store.delete([layout.entry_key(PAIR, 2, 2)])
-    result = verify(spark, VerifyRequest(address=address, pair=PAIR))
-    assert [f.fault for f in result.findings if f.generation == 2] == [Fault.CHAIN]
-    assert {f.fault for f in result.findings if f.generation == 1} == {Fault.CHECKSUM, Fault.MISSING}
+    result = verify_objects(spark, VerifyRequest(address=address, pair=PAIR))
+    assert [f.fault for f in result.findings if f.generation == 2] == [VerifyFault.CHAIN]
+    assert {f.fault for f in result.findings if f.generation == 1} == {VerifyFault.CHECKSUM, VerifyFault.MISSING}
     assert pins.list_pins(store, PAIR) == []
 
 
 def test_what_is_cleared_or_being_cleared_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
     """Its objects may be gone already, and that is no fault."""
-    address = StoreAddress(root=tmp_path.as_uri(), settings=StoreSettings())
+    address = StoreAddress(root=tmp_path.as_uri(), settings=StoreAccess())
     store = address.open()
     first, second = two_generations(store)
     going = first.clearing()
     store.delete(list(first.writer.state.objects))
-    result = verify(spark, VerifyRequest(address=address, pair=PAIR))
+    result = verify_objects(spark, VerifyRequest(address=address, pair=PAIR))
     assert result.clean
     assert [g.generation for g in result.generations] == [second.number]
     assert result.skipped == {1: "it is being cleared"}
-    from tandem.backup_avro.chain.entries import Kind  # noqa: PLC0415 - beside its only use
+    from tandem.backup_avro.chain.entries import EntryKind  # noqa: PLC0415 - beside its only use
 
-    first.append(Kind.CLEARED, clearing=going)
-    result = verify(spark, VerifyRequest(address=address, pair=PAIR))
+    first.append(EntryKind.CLEARED, clearing=going)
+    result = verify_objects(spark, VerifyRequest(address=address, pair=PAIR))
     assert (result.clean, result.skipped) == (True, {})
     with pytest.raises(RefusedError, match="generation 1: it is cleared"):
-        verify(spark, VerifyRequest(address=address, pair=PAIR, generation=1))
+        verify_objects(spark, VerifyRequest(address=address, pair=PAIR, generation=1))
     with pytest.raises(ConfigError, match="no generation 9"):
-        verify(spark, VerifyRequest(address=address, pair=PAIR, generation=9))
+        verify_objects(spark, VerifyRequest(address=address, pair=PAIR, generation=9))
     with pytest.raises(ConfigError, match="pair other has no generation"):
-        verify(spark, VerifyRequest(address=address, pair="other"))
+        verify_objects(spark, VerifyRequest(address=address, pair="other"))
 
 
 @pytest.fixture

@@ -14,18 +14,18 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tandem.backup_avro.documents.outcome import OutcomeKind
+from tandem.backup_avro.documents.outcome import JobKind
 from tandem.backup_avro.record.current import Record
 from tandem.controller.cli.main import run
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
-from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain import outcomes
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.verify.compare_keys import against_generation, against_topic
-from tandem.spark_jobs.verify.compare_plan import Kind
-from tandem.spark_jobs.verify.verify_plan import Fault
+from tandem.spark_jobs.verify.compare_plan import KeyFault
+from tandem.spark_jobs.verify.verify_plan import VerifyFault
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -46,7 +46,7 @@ def store(tmp_path: Path) -> ObjectStore:
 @pytest.fixture
 def address(store: ObjectStore) -> StoreAddress:
     """The same for workers."""
-    return StoreAddress(root=store.url, settings=StoreSettings())
+    return StoreAddress(root=store.url, settings=StoreAccess())
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_backup_is_compared_with_the_live_topic(  # noqa: PLR0917 - fixtures
     admin_client = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin_client.delete_records([TopicPartition(topic, 7, 4)])[TopicPartition(topic, 7)].result(30)
 
-    cluster = Cluster(props={"bootstrap.servers": kafka.bootstrap})
+    cluster = ClusterAddress(props={"bootstrap.servers": kafka.bootstrap})
     told: list[tuple[int, int]] = []
     result = against_topic(spark, address, PAIR, cluster, tell=lambda done, of: told.append((done, of)))
     found = {
@@ -150,12 +150,12 @@ def test_a_backup_is_compared_with_the_live_topic(  # noqa: PLR0917 - fixtures
     }
     assert found == {
         0: [],
-        1: [(Kind.MISSING, "key-9", "utf8", None, 19)],
-        2: [(Kind.STALE, "key-8", "utf8", 8, 18)],
-        3: [(Kind.GONE, "//4=", "base64", 20, None)],
-        4: [(Kind.DIFFERENT, "key-3", "utf8", 13, 13)],
+        1: [(KeyFault.MISSING, "key-9", "utf8", None, 19)],
+        2: [(KeyFault.STALE, "key-8", "utf8", 8, 18)],
+        3: [(KeyFault.GONE, "//4=", "base64", 20, None)],
+        4: [(KeyFault.DIFFERENT, "key-3", "utf8", 13, 13)],
         5: [],
-        6: [(Kind.DIFFERENT, "key-5", "utf8", 15, 15)],
+        6: [(KeyFault.DIFFERENT, "key-5", "utf8", 15, 15)],
         7: [],
     }
     assert [one.error for one in result.partitions] == [None] * 8
@@ -178,7 +178,7 @@ def test_a_backup_is_compared_with_the_live_topic(  # noqa: PLR0917 - fixtures
     assert "repair: nothing was asked for: of 3 of these keys the backup has a record that the topic has lost" in out
     code, _, err = tandem("verify", "--against-topic", "--topics", "no-such-topic", bootstrap=kafka.bootstrap)
     assert (code, "holds no complete partition of no-such-topic" in err) == (2, True)
-    kept = outcomes.latest(store, PAIR, OutcomeKind.VERIFY)
+    kept = outcomes.latest_outcome(store, PAIR, JobKind.VERIFY)
     assert kept is not None
     assert (kept.clean, kept.findings, "all topics" in kept.what) == (False, 5, True)
 
@@ -194,7 +194,7 @@ def test_compaction_of_the_live_topic_is_no_difference(
     backup = Backup.claim(store, topics=[TopicSpec(topic, topic_id=topic_id)], block_records=500)
     backup.commit(first)
     backup.complete()
-    cluster = Cluster(props={"bootstrap.servers": kafka.bootstrap})
+    cluster = ClusterAddress(props={"bootstrap.servers": kafka.bootstrap})
     for _ in range(3):
         write(kafka.bootstrap, records(topic, 0, range(1500), keys=250))
         result = against_topic(spark, address, PAIR, cluster)
@@ -267,7 +267,7 @@ def test_a_sample_reads_some_objects_and_looks_at_all(store: ObjectStore, tandem
     store.delete([last])
     for seed in ("1", "2", "3"):
         code, out, _ = tandem("verify", "--sample", "1%", "--seed", seed, "-o", "json")
-        assert [(f["fault"], f["where"]) for f in json.loads(out)["findings"]] == [(Fault.MISSING, last)]
+        assert [(f["fault"], f["where"]) for f in json.loads(out)["findings"]] == [(VerifyFault.MISSING, last)]
         assert code == 3
     (Path(store.url.removeprefix("file://")) / f"{PAIR}/generations/00000001/{23:020d}.json").unlink()
     code, out, _ = tandem("verify", "-o", "json")

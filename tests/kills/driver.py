@@ -10,17 +10,17 @@ import os
 import sys
 import time
 
-from tandem.sink.store import StoreSettings
+from tandem.sink.store import StoreAccess
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.job import RestoreRequest, Told, restore
-from tandem.spark_jobs.restore.load.load_task import Pace
-from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.job import RestoreListener, RestoreRequest, restore
+from tandem.spark_jobs.restore.load.load_task import LoadPace
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
-from tandem.spark_jobs.restore.plan.plan import Naming
-from tandem.spark_jobs.restore.plan.record_changes import Shape
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 from tandem.spark_jobs.spark.session import session
 
 _MASTER = "local-cluster[2,1,1024]"
@@ -35,7 +35,7 @@ _PROPERTIES = {
 }
 
 
-class _Lines(Told):
+class _Lines(RestoreListener):
     """Says on stdout where it is."""
 
     def phase(self, text: str) -> None:
@@ -52,11 +52,11 @@ def main() -> None:
     root, pair, servers, target, partitions = sys.argv[1:]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    options = Options(
-        naming=Naming(only=target),
+    options = RestoreOptions(
+        naming=TopicNaming(only=target),
         partitions=int(partitions),
-        shape=Shape(partitioner=Partitioner.MURMUR2),
-        pace=Pace(
+        shape=RecordChanges(partitioner=Partitioner.MURMUR2),
+        pace=LoadPace(
             batch_bytes=5_000,
             compression=Compression.NONE,
             in_flight_bytes=0,
@@ -66,14 +66,14 @@ def main() -> None:
         # Half a minute for the whole of it, if nothing is killed.
         bytes_per_second=40_000,
     )
-    address = StoreAddress(root=root, settings=StoreSettings())
+    address = StoreAddress(root=root, settings=StoreAccess())
     with session(_MASTER, name="kills", extra=_PROPERTIES) as spark:
         report = restore(
             spark,
             RestoreRequest(
                 address=address,
                 reader=ChainReader(address.open(), pair),
-                target=Target({"bootstrap.servers": servers}),
+                target=TargetCluster({"bootstrap.servers": servers}),
                 options=options,
                 now=lambda: round(time.time() * 1000),
             ),

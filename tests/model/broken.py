@@ -13,10 +13,10 @@ from typing import Any
 from unittest.mock import patch
 
 from tandem.backup_avro.chain import generation as fold
-from tandem.backup_avro.chain.entries import Clearing, Entry, Kind, PartitionKey
+from tandem.backup_avro.chain.entries import Clearing, Entry, EntryKind, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection import coverage
-from tandem.backup_avro.selection.coverage import Cover, Guarded
+from tandem.backup_avro.selection.coverage import Cover, GuardedPartitions
 from tandem.controller.decision import decide
 from tandem.controller.decision.decide import Action, Clear, Reason
 from tandem.controller.decision.observation import Observation, Policy
@@ -44,10 +44,10 @@ def coverage_by_topic_name() -> Iterator[None]:
             )
         return by_id(newer, older, key)
 
-    def has(self: Guarded, key: PartitionKey) -> bool:
+    def has(self: GuardedPartitions, key: PartitionKey) -> bool:
         return any(name == _name(key) and key.partition < count for name, count in self.topics.values())
 
-    with patch.object(coverage, "cover", cover), patch.object(Guarded, "has", has):
+    with patch.object(coverage, "cover", cover), patch.object(GuardedPartitions, "has", has):
         yield
 
 
@@ -93,7 +93,7 @@ def clearing_without_seal() -> Iterator[None]:
         return duty(generation, seen, policy)
 
     def allowed(state: Generation, entry: Entry) -> str | None:
-        if entry.kind is Kind.CLEARING and state.complete and not state.sealed:
+        if entry.kind is EntryKind.CLEARING and state.complete and not state.sealed:
             return None
         return check(state, entry)
 

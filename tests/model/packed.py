@@ -18,7 +18,7 @@ from tandem.backup_avro.chain.entries import (
     Claim,
     Clearing,
     Entry,
-    Kind,
+    EntryKind,
     Opening,
     PartitionKey,
     Position,
@@ -30,7 +30,7 @@ from tandem.backup_avro.chain.entries import Part as StoredPart
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.selection import coverage, newest_state
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 
 PAIR = "shop"
 CLUSTER = "cluster"
@@ -89,7 +89,7 @@ class Gen(NamedTuple):
 class Draft(NamedTuple):
     """An entry to append: `parts` are a COMMIT's new positions, `keys` a mask: what is tainted, cleared, gone."""
 
-    kind: Kind
+    kind: EntryKind
     by: str
     parts: tuple[Part | None, ...] = ()
     keys: int = 0
@@ -122,11 +122,11 @@ class Shape:
             removed=removed,
         )
 
-    def guarded(self, alive: tuple[bool, ...]) -> Guarded:
+    def guarded(self, alive: tuple[bool, ...]) -> GuardedPartitions:
         """Return what the cluster has."""
         live = [n for n, there in enumerate(alive) if there]
         topics = {self.keys[n].topic_id: self.names[n] for n in live}
-        return Guarded(
+        return GuardedPartitions(
             cluster_id=CLUSTER,
             topics={
                 topic_id: (name, sum(self.keys[n].topic_id == topic_id for n in live))
@@ -240,25 +240,25 @@ class Rules:
     def _entry(self, number: int, gen: Gen, draft: Draft, state: Generation) -> Entry:
         content: dict[str, Any] = {}
         match draft.kind:
-            case Kind.OPEN:
+            case EntryKind.OPEN:
                 content["opening"] = _OPENING
-            case Kind.COMMIT:
+            case EntryKind.COMMIT:
                 content |= self._commit(number, gen, draft.parts)
-            case Kind.SEALED:
+            case EntryKind.SEALED:
                 marks = [part is not None and bool(draft.keys >> n & 1) for n, part in enumerate(gen.parts)]
                 content["topics"] = tuple(
                     self.shape.topic(n, removed=marks[n])
                     for n, part in enumerate(gen.parts)
                     if part is not None and part.removed != marks[n]
                 )
-            case Kind.TAINTED:
+            case EntryKind.TAINTED:
                 content["taints"] = tuple(
                     Taint(key=key, offset=state.positions[key].offset, reason="a gap")
                     for key in self.shape.of(draft.keys)
                 )
-            case Kind.CLEARING | Kind.CLEARED:
+            case EntryKind.CLEARING | EntryKind.CLEARED:
                 content["clearing"] = self._named(gen, draft.keys)
-            case Kind.REWRITE:
+            case EntryKind.REWRITE:
                 content |= self._rewrite(number, gen, draft.keys)
             case _:
                 pass
@@ -307,7 +307,7 @@ class Rules:
         parts = draft.parts or gen.parts
         return gen._replace(
             holder=state.holder,
-            takeovers=gen.takeovers + (draft.kind is Kind.TAKEOVER),
+            takeovers=gen.takeovers + (draft.kind is EntryKind.TAKEOVER),
             parts=tuple(
                 self._part(state, n, before, after)
                 for n, (before, after) in enumerate(zip(gen.parts, parts, strict=True))
@@ -318,7 +318,8 @@ class Rules:
             clearing_by=state.clearing_by or "",
             cleared=-1 if state.cleared is None else self.shape.mask(state.cleared.goes),
             versions=tuple(
-                version + (draft.kind is Kind.REWRITE and draft.keys >> n & 1) for n, version in enumerate(gen.versions)
+                version + (draft.kind is EntryKind.REWRITE and draft.keys >> n & 1)
+                for n, version in enumerate(gen.versions)
             ),
             seq=gen.seq + 1 if self._counting else 0,
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.chain.entries import EntryKind
 from tandem.controller.decision.decide import (
     Action,
     AskPeer,
@@ -77,13 +77,13 @@ class Pair:
         return [self._confirm(world)]
 
     def _first_life(self, life: tuple[int, ...]) -> Iterator[Draft]:
-        yield Draft(Kind.OPEN, "a1")
+        yield Draft(EntryKind.OPEN, "a1")
         whole = tuple(
             Part(offset=end, base=end, stage=READ_THROUGH) if there == ALIVE else None
             for end, there in zip(self.bounds.ends, life, strict=True)
         )
-        yield Draft(Kind.COMMIT, "a1", whole)
-        yield Draft(Kind.COMPLETE, "a1")
+        yield Draft(EntryKind.COMMIT, "a1", whole)
+        yield Draft(EntryKind.COMPLETE, "a1")
 
     # --- what may happen ----------------------------------------------------------------------------------------------
 
@@ -141,14 +141,14 @@ class Pair:
         proc, gen = world.procs[index], world.gens[number]
         assert gen is not None
         known = proc.views[number]
-        if isinstance(known, Gen) and draft.kind is not Kind.TAKEOVER:
+        if isinstance(known, Gen) and draft.kind is not EntryKind.TAKEOVER:
             after = self.rules.fold(number, known, draft)
             if after is None:
                 return None
             # What stood under this number is gone, and what came after it hangs on nothing.
             after = after._replace(damaged=gen.damaged or gen.seq > after.seq)
         else:
-            if draft.kind is not Kind.TAKEOVER and view != gen.takeovers and not self.bounds.unfenced:
+            if draft.kind is not EntryKind.TAKEOVER and view != gen.takeovers and not self.bounds.unfenced:
                 return world._replace(procs=world.procs[:index] + world.procs[index + 1 :])
             after = None if gen.damaged else self.rules.fold(number, gen, draft)
             if after is None:
@@ -196,7 +196,7 @@ class Pair:
             case TakeOver():
                 gen = world.gens[number]
                 if gen is not None and gen.takeovers < self.bounds.takeovers:
-                    after = self._append(world, index, number, Draft(Kind.TAKEOVER, proc.inc), 0)
+                    after = self._append(world, index, number, Draft(EntryKind.TAKEOVER, proc.inc), 0)
                     if after is not None:
                         yield f"takes {number + 1} over", after
             case StartPipeline():
@@ -291,7 +291,7 @@ class Pair:
         if run is None or own.sealed or own.clearing >= 0:
             return
         for label, parts in self._fetches(world, own.parts):
-            after = self._append(world, index, number, Draft(Kind.COMMIT, proc.inc, parts), run.view)
+            after = self._append(world, index, number, Draft(EntryKind.COMMIT, proc.inc, parts), run.view)
             if after is not None:
                 yield label, after
 
@@ -301,7 +301,7 @@ class Pair:
         run, own = proc.runs[number], self._own(proc, world, number)
         assert run is not None
         if run.draft:
-            after = self._append(world, index, number, Draft(Kind.COMMIT, proc.inc, run.draft), run.view)
+            after = self._append(world, index, number, Draft(EntryKind.COMMIT, proc.inc, run.draft), run.view)
             if after is not None:
                 if len(after.procs) == len(world.procs):
                     after = self._with_run(after, index, number, run._replace(draft=()))
@@ -318,7 +318,7 @@ class Pair:
             return
         for n, part in enumerate(own.parts):
             if part is not None and part.taint < 0 and not part.removed:
-                after = self._append(world, index, number, Draft(Kind.TAINTED, proc.inc, keys=1 << n), run.view)
+                after = self._append(world, index, number, Draft(EntryKind.TAINTED, proc.inc, keys=1 << n), run.view)
                 if after is not None:
                     yield f"taints {self.shown.name(n)}", after._replace(taints=world.taints + 1)
 
@@ -367,7 +367,7 @@ class Pair:
             case "ClaimNext":
                 yield from self._claim(world, idle, index, proc, task)
             case "Complete" | "Seal":
-                kind = Kind.COMPLETE if task.name == "Complete" else Kind.SEALED
+                kind = EntryKind.COMPLETE if task.name == "Complete" else EntryKind.SEALED
                 after = self._append(idle, index, task.number, Draft(kind, proc.inc, keys=task.keys), task.view)
                 yield f"{proc.inc} appends {kind} to {task.number + 1}", after or idle
             case "Clear":
@@ -393,7 +393,7 @@ class Pair:
             yield f"{proc.inc} claims {number + 1}", self._with_task(after, index, Task("ClaimNext", number, "open"))
             return
         assert taken is not None
-        opened = None if taken.damaged else self.rules.fold(number, taken, Draft(Kind.OPEN, proc.inc))
+        opened = None if taken.damaged else self.rules.fold(number, taken, Draft(EntryKind.OPEN, proc.inc))
         if opened is None:
             yield f"{proc.inc} can't open {number + 1}", idle
             return
@@ -408,7 +408,9 @@ class Pair:
         assert gen is not None
         match task.step:
             case "append" | "append late":
-                after = self._append(idle, index, number, Draft(Kind.CLEARING, proc.inc, keys=task.keys), task.view)
+                after = self._append(
+                    idle, index, number, Draft(EntryKind.CLEARING, proc.inc, keys=task.keys), task.view
+                )
                 if after is not None and len(after.procs) == len(idle.procs):
                     then = "delete" if task.step == "append late" else "look"
                     after = self._with_task(after, index, task._replace(step=then))
@@ -435,7 +437,7 @@ class Pair:
             after = idle._replace(deleted=with_(idle.deleted, number, with_(idle.deleted[number], n, everything)))
             yield f"{proc.inc} deletes {self.shown.name(n)} of {number + 1}", self._with_task(after, index, task)
         if not left:
-            appended = self._append(idle, index, number, Draft(Kind.CLEARED, proc.inc, keys=goes), task.view)
+            appended = self._append(idle, index, number, Draft(EntryKind.CLEARED, proc.inc, keys=goes), task.view)
             yield f"{proc.inc} appends CLEARED to {number + 1}", appended or idle
 
     def _left(self, world: World, number: int, gen: Gen, goes: int) -> list[int]:

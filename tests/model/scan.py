@@ -1,4 +1,4 @@
-"""The order of a scan against a cleaner: `sink.read.scan.plan.BaseScan` plans, a log compacts, a tail is read.
+"""The order of a scan against a cleaner: `sink.read.scan.plan.ScanPlan` plans, a log compacts, a tail is read.
 
 A log of a few offsets and two keys. A pass of the cleaner fixes how far it goes and then works from the log's start
 up, one offset at a time (segments are swapped in that order): a record goes if a newer one of its key lies below the
@@ -16,7 +16,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tandem.backup_avro.chain.entries import Base
-from tandem.sink.read.scan.plan import MIN_CHUNK, BaseScan, Chunk
+from tandem.sink.read.scan.plan import MIN_CHUNK, ScanPlan, ScanRange
 
 STRIDE = MIN_CHUNK
 """Offsets from one record to the next: a first chunk holds one record, later ones two or four."""
@@ -52,11 +52,11 @@ NOTHING: Copy = (Held(), Held())
 
 
 class Plan(NamedTuple):
-    """The state of a scan, as `BaseScan` remembers it; chunks are kept to whole strides."""
+    """The state of a scan, as `ScanPlan` remembers it; chunks are kept to whole strides."""
 
     base: Base
     size: int
-    chunk: Chunk | None
+    chunk: ScanRange | None
 
 
 class State(NamedTuple):
@@ -81,9 +81,9 @@ class State(NamedTuple):
 
 
 class Scan:
-    """The model. `order` is `BaseScan` or a broken one; `length` how many records may come in all."""
+    """The model. `order` is `ScanPlan` or a broken one; `length` how many records may come in all."""
 
-    def __init__(self, *, length: int, restarts: int = 0, order: type[BaseScan] = BaseScan) -> None:
+    def __init__(self, *, length: int, restarts: int = 0, order: type[ScanPlan] = ScanPlan) -> None:
         self._length = length
         self._restarts = restarts
         self._order = order
@@ -179,7 +179,7 @@ class Scan:
         at = 0 if chunk is None else chunk.low // STRIDE
         return state._replace(at=at, late=False, read=NOTHING)
 
-    def _unpack(self, plan: Plan) -> BaseScan:
+    def _unpack(self, plan: Plan) -> ScanPlan:
         scan = self._order(replace(plan.base, open=()), limit_s=LIMIT_S)
         scan._size, scan._chunk, scan._since = plan.size, plan.chunk, 0.0
         return scan
@@ -288,17 +288,17 @@ def _shown(copy: Copy) -> str:
     return ",".join(f"{key}{'†' if item.tombstone else ''}{item.offset}" for key, item in held) or "-"
 
 
-def _pack(scan: BaseScan) -> Plan:
+def _pack(scan: ScanPlan) -> Plan:
     base = replace(scan._base, attempts=0, void=(), done_at=scan._base.done_at)  # numbers of attempts tell nothing here
     chunk = scan._chunk
     size = min(_LARGEST, max(STRIDE, scan._size))
     return Plan(base, size, None if chunk is None else replace(chunk, attempt=1))
 
 
-class Ascending(BaseScan):
+class Ascending(ScanPlan):
     """The order turned: chunks from low to high. For the model alone, to show that it can tell."""
 
-    def begin(self, *, now: float, at: int) -> Chunk | None:
+    def begin(self, *, now: float, at: int) -> ScanRange | None:
         """Start the next chunk above what is done."""
         base = self._base
         low = base.done[0][1] if base.done else base.start
@@ -306,7 +306,7 @@ class Ascending(BaseScan):
             self._base = replace(base, done_at=at)
             return None
         self._base = replace(base, attempts=base.attempts + 1)
-        self._chunk = Chunk(low=low, high=min(base.end, low + self._size), attempt=base.attempts + 1)
+        self._chunk = ScanRange(low=low, high=min(base.end, low + self._size), attempt=base.attempts + 1)
         self._since = now
         return self._chunk
 
@@ -320,7 +320,7 @@ class Ascending(BaseScan):
         return counts
 
 
-class Patient(BaseScan):
+class Patient(ScanPlan):
     """A chunk counts however long it took. For the model alone."""
 
     def finish(self, *, now: float) -> bool:

@@ -12,14 +12,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.errors import RefusedError
 from tandem.sink.store.chain.pins import Pin
 from tandem.sink.store.object_store import ObjectInfo
 from tandem.spark_jobs.restore.prepare import prepare as production
 from tandem.spark_jobs.retention.retention_plan import make_plan
-from tandem.spark_jobs.retention.retention_steps import Action, Observation
-from tandem.spark_jobs.retention.retention_steps import Rules as Limits
+from tandem.spark_jobs.retention.retention_steps import RetentionAction, StoreObservation
+from tandem.spark_jobs.retention.retention_steps import RetentionRules as Limits
 
 from .packed import OBJECT_BYTES, PAIR, Draft, Gen, Rules
 from .world import Bounds, Chore, Place, Restore, World, with_
@@ -106,7 +106,7 @@ class Visitors:
             for n in range(len(gen.parts)):
                 if gen.versions[n] >= self._bounds.rewrites or self._rules.object(number, gen, n) is None:
                     continue
-                after = self._rules.fold(number, gen, Draft(Kind.REWRITE, JANITOR, keys=1 << n))
+                after = self._rules.fold(number, gen, Draft(EntryKind.REWRITE, JANITOR, keys=1 << n))
                 if after is not None:
                     label = f"the janitor rewrites partition {n} of {number + 1}"
                     yield label, world._replace(gens=with_(world.gens, number, after))
@@ -125,7 +125,7 @@ class Visitors:
             case "clear" if gen.clearing >= 0:
                 yield f"the janitor goes on clearing {number + 1}", world._replace(chore=chore._replace(step="look"))
             case "clear":
-                after = self._rules.fold(number, gen, Draft(Kind.CLEARING, JANITOR, keys=held))
+                after = self._rules.fold(number, gen, Draft(EntryKind.CLEARING, JANITOR, keys=held))
                 if after is None:
                     yield f"the janitor leaves {number + 1} alone", world._replace(chore=None)
                 else:
@@ -146,7 +146,7 @@ class Visitors:
             deleted = with_(deleted, number, with_(deleted[number], n, mask))
         label = f"the janitor deletes {_places(chore.objects)}"
         if chore.step == "empty":
-            after = self._rules.fold(number, gen, Draft(Kind.CLEARED, JANITOR, keys=max(gen.clearing, 0)))
+            after = self._rules.fold(number, gen, Draft(EntryKind.CLEARED, JANITOR, keys=max(gen.clearing, 0)))
             gens = world.gens if after is None else with_(world.gens, number, after)
             yield f"{label}, CLEARED", world._replace(deleted=deleted, chore=None, gens=gens)
         else:
@@ -174,13 +174,13 @@ class Visitors:
             )
         states = tuple(rules.thaw(n, gen) for n, gen in enumerate(gens) if gen is not None and not gen.damaged)
         pins = tuple(Pin(id=str(number), generation=number + 1, owner="restore", until=2 * _LATE) for number in pinned)
-        plan = make_plan(Observation(pair=PAIR, at=_LATE, states=states, objects=objects, pins=pins), Limits())
+        plan = make_plan(StoreObservation(pair=PAIR, at=_LATE, states=states, objects=objects, pins=pins), Limits())
         chores = []
         for step in plan.steps:
             assert step.generation is not None
             number = step.generation - 1
             places = frozenset(rules.place(number, key) for key in step.keys)
-            chores.append(Chore("clear" if step.action is Action.CLEAR else "delete", number, places))
+            chores.append(Chore("clear" if step.action is RetentionAction.CLEAR else "delete", number, places))
         return tuple(chores)
 
 

@@ -9,26 +9,26 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: a log is not compared when reading begins",
         file="sink/tandem/sink/read/tail.py",
-        old="        if track.recorded is not None:\n",
-        new="        if track.recorded is not None and track.offset < 0:\n",
+        old="        if progress.recorded is not None:\n",
+        new="        if progress.recorded is not None and progress.offset < 0:\n",
     ),
     Mistake(
         name="contents: a log is not compared when its broker was away",
         file="sink/tandem/sink/read/tail.py",
-        old="            case FaultKind.LEADER_LOST:\n                self._doubt(tp, track)\n",
+        old="            case FaultKind.LEADER_LOST:\n                self._doubt(tp, progress)\n",
         new="            case FaultKind.LEADER_LOST:\n                pass\n",
     ),
     Mistake(
         name="contents: the comparison is skipped",
         file="sink/tandem/sink/read/tail.py",
-        old="            found = log_identity.compare(self._source, wanted, self._board.record_keys)\n",
+        old="            found = log_identity.compare(self._source, wanted, self._context.record_keys)\n",
         new="            found = dict.fromkeys(wanted)\n",
     ),
     Mistake(
         name="contents: what comes before the comparison is believed",
         file="sink/tandem/sink/read/tail.py",
-        old="            elif tp in self._doubtful:\n                self._doubtful[tp] = True\n            elif self._leftovers",
-        new="            elif self._leftovers",
+        old="            elif tp in self._doubtful:\n                self._doubtful[tp] = True\n            elif self._deferred",
+        new="            elif self._deferred",
     ),
     Mistake(
         name="contents: sealed without a comparison",

@@ -41,8 +41,8 @@ MISTAKES = (
     Mistake(
         name="a 412 is taken for success",
         file="sink/tandem/sink/store/chain/chain_writer.py",
-        old="            ours = store.put_if_absent(key, data) is Put.CREATED or store.get(key) == data",
-        new="            ours = store.put_if_absent(key, data) in {Put.CREATED, Put.EXISTS}",
+        old="            ours = store.put_if_absent(key, data) is PutResult.CREATED or store.get(key) == data",
+        new="            ours = store.put_if_absent(key, data) in {PutResult.CREATED, PutResult.EXISTS}",
     ),
     Mistake(
         name="the end that a leader names ends a chunk that goes further",
@@ -90,8 +90,8 @@ MISTAKES = (
     Mistake(
         name="a moved leader is no reason to scan again",
         file="sink/tandem/sink/read/scan/local_ranges.py",
-        old="        if track is None or track.scan.base.complete or leader < 0 or",
-        new="        if leader is not None or track is None or",
+        old="        if progress is None or progress.scan.base.complete or leader < 0 or",
+        new="        if leader is not None or progress is None or",
     ),
     Mistake(
         name="topic ids are not checked before a commit",
@@ -102,14 +102,14 @@ MISTAKES = (
     Mistake(
         name="an older process appends on after a takeover",
         file="sink/tandem/sink/store/chain/chain_writer.py",
-        old="        if held and self.state.holder != self._incarnation and wanted is not Kind.TAKEOVER:",
-        new="        if not held and wanted is Kind.SEALED:",
+        old="        if held and self.state.holder != self._incarnation and wanted is not EntryKind.TAKEOVER:",
+        new="        if not held and wanted is EntryKind.SEALED:",
     ),
     Mistake(
         name="who writes an entry is not checked",
         file="avro/tandem/backup_avro/chain/generation.py",
         old="    if entry.kind in _HOLDER_ONLY and entry.incarnation != state.holder:",
-        new="    if entry.kind is Kind.OPEN and entry.incarnation != state.holder and state.holder:",
+        new="    if entry.kind is EntryKind.OPEN and entry.incarnation != state.holder and state.holder:",
     ),
     Mistake(
         name="pins are not looked at",
@@ -126,7 +126,7 @@ MISTAKES = (
     Mistake(
         name="records that were deleted before they were read are no taint",
         file="sink/tandem/sink/read/tail.py",
-        old="            track.lost = why\n",
+        old="            progress.lost = why\n",
         new="",
     ),
     Mistake(
@@ -167,7 +167,7 @@ MISTAKES = (
     ),
     Mistake(
         name="an aborted transaction is stored",
-        file="sink/tandem/sink/transcode/reference.py",
+        file="sink/tandem/sink/transcode/plain_transcoder.py",
         old="        transactions = _Transactions(aborted) if read_committed else None",
         new="        transactions = _Transactions(aborted) if not read_committed else None",
     ),
@@ -222,13 +222,13 @@ MISTAKES = (
     Mistake(
         name="the scan goes from low to high",
         file="sink/tandem/sink/read/scan/plan.py",
-        old="        self._chunk = Chunk(low=self.lowest(high, self._size), high=high, attempt=attempt)\n",
-        new="        self._chunk = Chunk(low=self._base.start, high=high, attempt=attempt)\n        self.limit_s = 1e9\n",
+        old="        self._chunk = ScanRange(low=self.lowest(high, self._size), high=high, attempt=attempt)\n",
+        new="        self._chunk = ScanRange(low=self._base.start, high=high, attempt=attempt)\n        self.limit_s = 1e9\n",
     ),
     Mistake(
         name="checkpoint: completed without a pin",
         file="controller/tandem/controller/instance/checkpoint_keeper.py",
-        old="        pin = checkpoints.hold(self._store, request, state.number)\n",
+        old="        pin = checkpoints.pin_generation(self._store, request, state.number)\n",
         new='        pin = pins.Pin(id="none", generation=state.number, owner="", until=0)\n',
     ),
     Mistake(
@@ -396,13 +396,13 @@ MISTAKES = (
     Mistake(
         name="a range counts whenever it was read",
         file="sink/tandem/sink/read/scan/spark_ranges.py",
-        old="> most_overlap_s(track) * 1000 - _SKEW_MS:\n",
-        new="> most_overlap_s(track) * 1000_000 - _SKEW_MS:\n",
+        old="> most_overlap_s(progress) * 1000 - _SKEW_MS:\n",
+        new="> most_overlap_s(progress) * 1000_000 - _SKEW_MS:\n",
     ),
     Mistake(
         name="what was refused is deleted by a process that may have lost the chain",
         file="sink/tandem/sink/read/scan/spark_ranges.py",
-        old="            self._refused.append(offer)\n            self._board.store.delete([listed.key])\n",
+        old="            self._refused.append(offer)\n            self._context.store.delete([listed.key])\n",
         new="            self._throw_away(listed.key)\n",
     ),
     Mistake(
@@ -426,13 +426,13 @@ MISTAKES = (
     Mistake(
         name="a worker's range counts whenever it was read",
         file="sink/tandem/sink/read/scan/worker_ranges.py",
-        old="ended - read.began > most_overlap_s(track):\n",
-        new="ended - read.began > most_overlap_s(track) * 1000:\n",
+        old="ended - read.began > most_overlap_s(progress):\n",
+        new="ended - read.began > most_overlap_s(progress) * 1000:\n",
     ),
     Mistake(
         name="after a restart nothing lies above a worker's range",
         file="sink/tandem/sink/read/scan/worker_ranges.py",
-        old="        return self._begun if track.scan.base.done else None\n",
+        old="        return self._begun if progress.scan.base.done else None\n",
         new="        return None\n",
     ),
     Mistake(
@@ -444,8 +444,8 @@ MISTAKES = (
     Mistake(
         name="what workers read from the old leader is taken",
         file="sink/tandem/sink/read/scan/worker_ranges.py",
-        old="        elif start_again(self._board, tp, leader, epoch):\n            self._drop(tp)\n",
-        new="        else:\n            start_again(self._board, tp, leader, epoch)\n",
+        old="        elif restart_scan(self._context, tp, leader, epoch):\n            self._drop(tp)\n",
+        new="        else:\n            restart_scan(self._context, tp, leader, epoch)\n",
     ),
     Mistake(
         name="a snapshot forgets a taint",
@@ -474,13 +474,13 @@ MISTAKES = (
     Mistake(
         name="what an earlier life saw is told by this one's clocks",
         file="sink/tandem/sink/write/commit_draft.py",
-        old=" or track.skew is not None\n",
+        old=" or progress.skew is not None\n",
         new="\n",
     ),
     Mistake(
         name="what was missed is judged by what is promised now",
         file="sink/tandem/sink/read/partition_progress.py",
-        old="        self.held_to_s = shorter_promise(self.held_to_s, retention_s)\n",
+        old="        self.held_to_s = shorter_guarantee(self.held_to_s, retention_s)\n",
         new="        self.held_to_s = retention_s\n",
     ),
     Mistake(

@@ -8,8 +8,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a transaction that the broker aborted for its age is another run's takeover",
         file="spark_jobs/tandem/spark_jobs/restore/load/batch_producer.py",
-        old="        case Meaning.FENCED if open_s >= TRANSACTION_TIMEOUT_MS / 1000:\n",
-        new="        case Meaning.FENCED if open_s < 0:\n",
+        old="        case ErrorMeaning.FENCED if open_s >= TRANSACTION_TIMEOUT_MS / 1000:\n",
+        new="        case ErrorMeaning.FENCED if open_s < 0:\n",
     ),
     Mistake(
         name="a time limit that the brokers refuse is asked for again and again",
@@ -26,8 +26,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a position inside of a log is taken for one that was cut off",
         file="sink/tandem/sink/read/tail.py",
-        old="            case FaultKind.OUT_OF_RANGE if fault.log_end is not None and fault.log_end < track.offset:\n",
-        new="            case FaultKind.OUT_OF_RANGE if fault.log_end is not None:\n",
+        old="case FaultKind.OUT_OF_RANGE if fault.log_end is not None and fault.log_end < progress.offset:\n",
+        new="case FaultKind.OUT_OF_RANGE if fault.log_end is not None:\n",
     ),
     Mistake(
         name="builds that are spoilt follow one another without a rest",
@@ -44,8 +44,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="what a policy deletes in time is a taint",
         file="sink/tandem/sink/read/tail.py",
-        old="        if track.expires:\n",
-        new="        if track.expires and track.frozen:\n",
+        old="        if progress.expires:\n",
+        new="        if progress.expires and progress.frozen:\n",
     ),
     Mistake(
         name="a config that somebody set back is not looked at before a restore hands over",
@@ -68,8 +68,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a restore leaves out what a log lost that only compacts",
         file="sink/tandem/sink/read/tail.py",
-        old="        if track.expires:  # else what was read stays: the policy does not delete it\n",
-        new="        if track.topic:\n",
+        old="        if progress.expires:  # else what was read stays: the policy does not delete it\n",
+        new="        if progress.topic:\n",
     ),
     Mistake(
         name="a repair replaces the only copy of what a topic has lost",
@@ -80,7 +80,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="what a topic has lost is taken for what it has deleted",
         file="spark_jobs/tandem/spark_jobs/verify/compare_plan.py",
-        old="    return one.kind is Kind.DIFFERENT or (one.kind is Kind.GONE and one.lacking == 1)\n",
-        new="    return one.kind is Kind.DIFFERENT or (one.kind is Kind.GONE and one.second is not None)\n",
+        old="    return one.kind is KeyFault.DIFFERENT or (one.kind is KeyFault.GONE and one.lacking == 1)\n",
+        new="    return one.kind is KeyFault.DIFFERENT or (one.kind is KeyFault.GONE and one.second is not None)\n",
     ),
 )

@@ -80,8 +80,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="an end below the position counts as at head",
         file="sink/tandem/sink/read/tail.py",
-        old="if track.offset == fetched.end_offset:",
-        new="if track.offset >= fetched.end_offset:",
+        old="if progress.offset == fetched.end_offset:",
+        new="if progress.offset >= fetched.end_offset:",
     ),
     Mistake(
         name="the end that a dropped answer told is taken for known",

@@ -21,8 +21,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="tasks carry the values of secrets",
         file="sink/tandem/sink/process/sourced_secret.py",
-        old="        if self.source is not Source.TYPED:\n            return self.source, self.place\n",
-        new="        if self.source is not Source.TYPED:\n            return None\n",
+        old="        if self.source is not SecretSource.TYPED:\n            return self.source, self.place\n",
+        new="        if self.source is not SecretSource.TYPED:\n            return None\n",
     ),
     Mistake(
         name="what is typed travels without a word",

@@ -8,7 +8,7 @@ from typing import Any
 
 from simulation import runtime
 from simulation.network import Network
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, decode, encode
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage, decode, encode
 from tandem.controller.coordination.peer_state import PeerState
 
 
@@ -33,9 +33,9 @@ class Coordination:
     """
 
     def __init__(
-        self, board: Board, network: Network, *, peers: PeerState, identity: CoordinationMessage, wake: runtime.Event
+        self, context: Board, network: Network, *, peers: PeerState, identity: CoordinationMessage, wake: runtime.Event
     ) -> None:
-        self._board = board
+        self._context = context
         self._network = network
         self._peers = peers
         self._identity = identity
@@ -50,15 +50,15 @@ class Coordination:
 
     def start(self) -> None:
         """Read all that is there, then what comes."""
-        for data in self._board.messages:
+        for data in self._context.messages:
             self._inbox.put((data, False))
-        self._board.readers.append(self._deliver)
+        self._context.readers.append(self._deliver)
         runtime.Thread(self._run, name="coordination").start()
 
     def stop(self) -> None:
         """Read no more: the process is gone."""
-        if self._deliver in self._board.readers:
-            self._board.readers.remove(self._deliver)
+        if self._deliver in self._context.readers:
+            self._context.readers.remove(self._deliver)
 
     def _deliver(self, data: bytes) -> None:
         rng = self._network.random
@@ -87,17 +87,17 @@ class Coordination:
             data, live = self._inbox.get()
             message = decode(data)
             self._peers.note(message, heard_mono=self._network.now if live else None)
-            if live and message.event is not Event.PROGRESS:
+            if live and message.event is not CoordinationEvent.PROGRESS:
                 self._wake.set()
 
-    def publish(self, event: Event, *, at: int, **fields: Any) -> None:
+    def publish(self, event: CoordinationEvent, *, at: int, **fields: Any) -> None:
         """Send a message, if the brokers are there."""
         me = self._network.runtime.me()  # not from a dead process
         del me
         if self._network.now < self._network.brokers_down_until:
             return
         request = fields.pop("request_id", f"{self._network.random.getrandbits(64):016x}")
-        self._board.add(encode(replace(self._identity, event=event, request_id=request, at=at, **fields)))
+        self._context.add(encode(replace(self._identity, event=event, request_id=request, at=at, **fields)))
 
     def close(self, timeout: float) -> None:
         """Nothing to flush."""

@@ -26,7 +26,7 @@ class Desk:
     """Where a command's process sits. `watch` is the cut whose log ends it asked for last."""
 
     cluster: Cluster
-    board: Board
+    context: Board
     network: Network
     cuts: Cuts
     watch: Watch | None = None
@@ -118,4 +118,4 @@ def send(
     del props, topic, partitions, timeout_s
     desk = _here()
     desk.network.broker_call()
-    desk.board.add(encode(message))
+    desk.context.add(encode(message))

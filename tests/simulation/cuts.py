@@ -20,22 +20,22 @@ from simulation.comparing import ViolationError, compare, restored
 from simulation.log import Cluster, Record
 from simulation.store import Bucket, Store
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Kind, PartitionKey
+from tandem.backup_avro.chain.entries import EntryKind, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.checkpoint import (
     Checkpoint,
-    Outcome,
-    Request,
+    CheckpointOutcome,
+    CheckpointRequest,
     decode_outcome,
     decode_request,
     takes_part,
-    unrestorable,
+    why_unrestorable,
 )
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.selection.newest_state import PartitionSelection
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.restore.plan.plan import Naming
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
 
 #: How long instances may take, in virtual seconds, to see and settle what concerns a checkpoint once all is quiet.
 SETTLING_S = 25.0
@@ -60,9 +60,9 @@ class Watch:
 class _Known:
     """A request that was put, and what became of it. `at`: when the last of it happened, in virtual seconds."""
 
-    request: Request
+    request: CheckpointRequest
     at: float
-    outcome: Outcome | None = None
+    outcome: CheckpointOutcome | None = None
     objects: frozenset[str] = frozenset()
     let_go: bool = False
 
@@ -107,7 +107,7 @@ class Cuts:
                         }
         return watch
 
-    def asked(self, request: Request, watch: Watch) -> None:
+    def asked(self, request: CheckpointRequest, watch: Watch) -> None:
         """`request`, which is about to be put, asks for the cut of `watch`."""
         self._open[request.nonce] = watch
 
@@ -147,7 +147,7 @@ class Cuts:
     def _present(self, known: _Known) -> bool:
         return self._nonces.get(layout.checkpoint_key(self.reader.pair, known.request.id)) == known.request.nonce
 
-    def _settled(self, outcome: Outcome) -> None:
+    def _settled(self, outcome: CheckpointOutcome) -> None:
         known = self._known.get(outcome.nonce)
         if known is None or not self._present(known):
             return  # deleted meanwhile: it is swept
@@ -178,7 +178,7 @@ class Cuts:
         for known in self._known.values():
             if known.let_go or known.outcome is None or not known.outcome.completed:
                 continue
-            why = unrestorable(Checkpoint(request=known.request, outcome=known.outcome), by_number, now)
+            why = why_unrestorable(Checkpoint(request=known.request, outcome=known.outcome), by_number, now)
             if why is not None:
                 raise ViolationError(f"checkpoint {known.request.id} is completed and can't be restored: {why}")
 
@@ -194,17 +194,17 @@ class Cuts:
                     if low <= record.offset < high and not partition.passed_over(record, tail_from=low)
                 }
 
-    def _exact(self, known: _Known, outcome: Outcome, watch: Watch) -> None:
+    def _exact(self, known: _Known, outcome: CheckpointOutcome, watch: Watch) -> None:
         """Restore it, as `tandem restore --checkpoint` plans it, and hold that against the log at the request."""
         assert outcome.generation is not None
         assert outcome.seq is not None
         self._follow(watch, {state.number: state for state in self.states()})
         state = self._load(outcome.generation, outcome.seq)
         name = f"checkpoint {outcome.id} in generation {state.number}"
-        if [moment.kind for moment in state.moments if moment.seq == outcome.seq] != [Kind.CHECKPOINT]:
+        if [moment.kind for moment in state.moments if moment.seq == outcome.seq] != [EntryKind.CHECKPOINT]:
             raise ViolationError(f"{name}: entry {outcome.seq} is no CHECKPOINT")
         try:
-            plan = make_plan([state], pair=self.reader.pair, naming=Naming(), cut=known.request.cut)
+            plan = make_plan([state], pair=self.reader.pair, naming=TopicNaming(), cut=known.request.cut)
         except RefusedError as error:
             raise ViolationError(f"{name} can't be planned: {error}") from error
         items = {item.key: item for topic in plan.topics for item in topic.partitions}
@@ -222,7 +222,7 @@ class Cuts:
                 state.apply(entry, sha256)
         return state
 
-    def _exact_partition(self, request: Request, watch: Watch, number: int, item: PartitionSelection) -> None:
+    def _exact_partition(self, request: CheckpointRequest, watch: Watch, number: int, item: PartitionSelection) -> None:
         key, cut = item.key, watch.ends[item.key]
         name = f"checkpoint {request.id} in generation {number}, {key.topic_id[-2:]}-{key.partition}"
         partition = self.cluster.partitions[key.topic_id, key.partition]

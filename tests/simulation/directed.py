@@ -11,17 +11,17 @@ from simulation.network import Weather
 from simulation.patching import DELETE_RETENTION_S, REWRITE_GRACE_MS
 from simulation.world import PAIR, Plan, World
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Kind, PartitionKey
+from tandem.backup_avro.chain.entries import EntryKind, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.json_codec import decode_entry
-from tandem.spark_jobs.retention.retention_steps import Rules
+from tandem.spark_jobs.retention.retention_steps import RetentionRules
 from tandem.spark_jobs.retention.sweep_plan import SweepRules
 
 _RETENTION_S = 1000.0
 _DELETED, _OTHER = 100, 101
 """Keys that a history writes on its own account."""
 _SWEEPS = Chores(
-    rules=Rules(grace=REWRITE_GRACE_MS, slack=500, sweeps=True),
+    rules=RetentionRules(grace=REWRITE_GRACE_MS, slack=500, sweeps=True),
     sweep=SweepRules(horizon=3_000, min_gain=0.05, object_size=400, block_size=60),
 )
 
@@ -243,11 +243,11 @@ def away_while_its_machine_is_set_back(seed: int) -> World:
     return _away(seed, set_back)
 
 
-def away_while_the_promise_grows(seed: int) -> World:
+def away_while_the_guarantee_grows(seed: int) -> World:
     """Its tombstones were promised for a short time, and somebody sets a longer one before it comes back."""
 
     def raise_it(world: World, seconds: float) -> None:
-        world.cluster.promise("t", 10 * seconds)
+        world.cluster.guarantee("t", 10 * seconds)
 
     return _away(seed, raise_it)
 
@@ -305,7 +305,7 @@ def covering_objects_are_stolen(seed: int) -> World:
     bucket, judge = stage.world.bucket, stage.world.judge
     noticed = bucket.changed
     assert noticed is not None
-    word, chain = (Kind.SEALED, mine.number) if seed % 2 else (Kind.COMPLETE, mine.number + 1)
+    word, chain = (EntryKind.SEALED, mine.number) if seed % 2 else (EntryKind.COMPLETE, mine.number + 1)
 
     def thief(what: str, key: str) -> None:
         noticed(what, key)
@@ -536,7 +536,7 @@ HISTORIES: dict[str, Callable[[int], World]] = {
     "a person asks in spite of a pause": asked_in_spite_of_a_pause,
     "the store's clock hides an absence": away_while_the_store_is_set_back,
     "a machine's clock hides an absence": away_while_its_machine_is_set_back,
-    "a longer promise hides an absence": away_while_the_promise_grows,
+    "a longer promise hides an absence": away_while_the_guarantee_grows,
     "an instance is suspended before it reads a base": suspended_before_a_base_is_read,
     "a leader comes back with another log": a_leader_comes_back_with_another_log,
     "an instance is back after five turns": back_after_long,

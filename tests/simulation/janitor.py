@@ -23,7 +23,7 @@ from tandem.sink.store.chain import pins
 from tandem.spark_jobs.retention import janitor as retention
 from tandem.spark_jobs.retention import sweep, sweep_partition
 from tandem.spark_jobs.retention.janitor import Janitor
-from tandem.spark_jobs.retention.retention_steps import Rules
+from tandem.spark_jobs.retention.retention_steps import RetentionRules
 from tandem.spark_jobs.retention.sweep import Sweeper, sweep_all
 from tandem.spark_jobs.retention.sweep_partition import Swept
 from tandem.spark_jobs.retention.sweep_plan import SweepRules, SweepTask
@@ -36,14 +36,14 @@ _PIN_MS = 9_000
 class Chores:
     """What one run of the command is asked to do."""
 
-    rules: Rules
+    rules: RetentionRules
     sweep: SweepRules
 
 
 def draw(rng: random.Random) -> Chores:
     """Choose limits that something of a history of a hundred seconds lies beyond."""
     return Chores(
-        rules=Rules(
+        rules=RetentionRules(
             grace=REWRITE_GRACE_MS,
             abandoned_after=rng.choice((5_000, 20_000)),
             slack=500,
@@ -120,4 +120,4 @@ def wire() -> None:
     retention.list_prefixes = cast("Any", _list_prefixes)
     sweep_partition.best_bodies = cast("Any", _Bodies)
     copied_records.spans = _Bodies.spans
-    sweep.pins = cast("Any", SimpleNamespace(held=partial(pins.held, lifetime_ms=_PIN_MS)))
+    sweep.pins = cast("Any", SimpleNamespace(hold_pins=partial(pins.hold_pins, lifetime_ms=_PIN_MS)))

@@ -11,7 +11,7 @@ from simulation.log import Cluster, Partition, Record
 from simulation.network import Network
 from tandem.backup_avro.chain.entries import GroupOffset, RecordHash, Topic
 from tandem.backup_avro.errors import DamagedError
-from tandem.sink.kafka.cluster.guarded_topics import Denied, GuardedTopics
+from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
 from tandem.sink.kafka.fetch.empty_answers import SECONDS, EmptyAnswers, EmptyRange
 from tandem.sink.kafka.fetch.events import (
@@ -21,10 +21,10 @@ from tandem.sink.kafka.fetch.events import (
     Fetched,
     FetchFault,
     LogBounds,
-    Place,
+    LogPlace,
     TopicPartition,
 )
-from tandem.sink.transcode.segment import Segment, Transcoded
+from tandem.sink.transcode.transcoder_result import Segment, Transcoded
 
 _RECORD = struct.Struct(">qiiq")
 RECORD_BYTES = _RECORD.size
@@ -82,7 +82,7 @@ class Transcoder:
         aborted: tuple[tuple[int, int], ...],
         read_committed: bool,
     ) -> Transcoded:
-        """As `sink.transcode.segment.Transcoder` says."""
+        """As `sink.transcode.transcoder_result.Transcoder` says."""
         del aborted
         if not records:
             return Transcoded(segments=(), next_offset=start, leader_epoch=-1)
@@ -219,7 +219,7 @@ class Source:
                 found[tp] = partition.end_of_epoch(epoch)
         return found
 
-    def record_hashes(self, places: Mapping[TopicPartition, Place]) -> dict[TopicPartition, RecordHash | None]:
+    def record_hashes(self, places: Mapping[TopicPartition, LogPlace]) -> dict[TopicPartition, RecordHash | None]:
         """The records at these offsets."""
         self._network.broker_call()
         found: dict[TopicPartition, RecordHash | None] = {}
@@ -470,9 +470,9 @@ class Admin:
                 found.append(topic)
             else:
                 seen = replace(topic, config={}) if network.may_describe(name) else None
-                denied.append(Denied(name=name, why=f"topic {name} is denied", topic=seen))
+                denied.append(DeniedTopic(name=name, why=f"topic {name} is denied", topic=seen))
         gone = [name for name in network.lacks if name not in self._cluster.topics and not network.may_describe(name)]
-        denied += [Denied(name=name, why=f"topic {name} is denied") for name in gone]
+        denied += [DeniedTopic(name=name, why=f"topic {name} is denied") for name in gone]
         if denied and not found:
             raise _denied(denied[0].name)
         return GuardedTopics(topics=tuple(found), denied=tuple(denied))

@@ -355,7 +355,7 @@ class Cluster:
         retention_s = self.partitions[before.topic_id, 0].retention_s
         self.partitions[before.topic_id, before.partitions] = Partition(before.topic_id, before.partitions, retention_s)
 
-    def promise(self, name: str, retention_s: float) -> None:
+    def guarantee(self, name: str, retention_s: float) -> None:
         """Set `delete.retention.ms`. What a pass has seen already keeps the time that it was given."""
         topic = self.topics[name]
         self.topics[name] = replace(

@@ -27,7 +27,7 @@ from tandem.backup_avro.selection.one_history import Records
 from tandem.backup_avro.selection.state_as_of import select_as_of
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.state.find_state import moment
-from tandem.spark_jobs.state.wanted_state import Found, Wish
+from tandem.spark_jobs.state.wanted_state import FoundState, StateRequest
 
 _SHARE = 0.5
 """Of the handovers that are looked at: each takes a few milliseconds."""
@@ -116,8 +116,8 @@ class Moments:
             told[name] = (piece.sound, sorted(record for record in found.newest.values() if record.value is not None))
         return told
 
-    def _moment(self, live: list[Generation], at: int) -> Found:
-        return replace(moment(self._reader, live, Wish(at=at)), records=self.newest_first)
+    def _moment(self, live: list[Generation], at: int) -> FoundState:
+        return replace(moment(self._reader, live, StateRequest(at=at)), records=self.newest_first)
 
     def _judge(self, live: list[Generation], at: int) -> None:
         try:

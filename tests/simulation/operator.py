@@ -1,7 +1,7 @@
 """A person at work beside the pair: checkpoints, slow restores, releases, pauses, retention. Each command is a process.
 
 The commands are production's: `controller.status`, `controller.history.releasable`, `sink.store.chain.checkpoints` and
-`releases`, the planning of `spark_jobs.restore.job`, `pins.held`. Only what they have of the cluster is made up.
+`releases`, the planning of `spark_jobs.restore.job`, `pins.hold_pins`. Only what they have of the cluster is made up.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from simulation import janitor
-from simulation.board import Board
 from simulation.client import Desk
+from simulation.board import Board
 from simulation.janitor import Chores
 from simulation.judge import Judge
 from simulation.kafka import Source, Transcoder
@@ -22,21 +22,21 @@ from simulation.network import Network, Weather
 from simulation.runtime import Process, Runtime
 from simulation.store import Bucket, Store
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.documents.checkpoint import Status
+from tandem.backup_avro.documents.checkpoint import CheckpointState
 from tandem.backup_avro.documents.release import Release
 from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
 from tandem.controller.config import Config
 from tandem.controller.coordination import pause_request
 from tandem.controller.history.releasable import Parting, parting
-from tandem.controller.status.checkpoint_view import Seer, draft, hint
+from tandem.controller.status.checkpoint_view import CheckpointStatusReader, draft, hint
 from tandem.controller.status.outside_view import look
 from tandem.sink.read.scan.range_reader import RangeTask, put_offer, read_range
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.releases import ReleaseReader
-from tandem.spark_jobs.catch_up.plan import Pace, building, offered, what_is_left
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.catch_up.plan import CatchUpPace, generation_being_built, offered_ranges, remaining_ranges
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.restore.plan.plan import RestorePlan
 from tandem.spark_jobs.restore.prepare import prepare
 
@@ -65,7 +65,7 @@ class Operator:
     config: Config
     runtime: Runtime
     cluster: Cluster
-    board: Board
+    context: Board
     bucket: Bucket
     judge: Judge
     say: Callable[[str], None]
@@ -80,7 +80,7 @@ class Operator:
         self.commands += 1
         process = Process(f"{what}#{self.commands}")
         network = Network(self.runtime, process, self.weather, self.kill)
-        desk = process.desk = Desk(self.cluster, self.board, network, self.judge.cuts)
+        desk = process.desk = Desk(self.cluster, self.context, network, self.judge.cuts)
         store = Store(self.bucket, network)
         self.at_work[process.name] = (process, network)
 
@@ -135,7 +135,7 @@ class Operator:
 
         def ask(store: Store, desk: Desk) -> None:
             pair = self.config.pair
-            if checkpoints.find(store, pair, name) is None:
+            if checkpoints.find_checkpoint(store, pair, name) is None:
                 request = draft(
                     self.config,
                     store,
@@ -148,10 +148,10 @@ class Operator:
                 assert desk.watch is not None
                 self.judge.cuts.asked(request, desk.watch)
                 desk.think(4.0)
-                if checkpoints.ask(store, request).request.nonce == request.nonce:
+                if checkpoints.put_request(store, request).request.nonce == request.nonce:
                     hint(self.config, store, request)
-            seer = Seer(store, pair, by=PERSON)
-            while follow and seer.one(name).status is Status.ONGOING:
+            status_reader = CheckpointStatusReader(store, pair, by=PERSON)
+            while follow and status_reader.one(name).status is CheckpointState.ONGOING:
                 desk.network.pause(2.0)
 
         self._run(f"checkpoint create {name}", ask)
@@ -162,8 +162,8 @@ class Operator:
 
         def delete(store: Store, desk: Desk) -> None:
             del desk
-            found = checkpoints.find(store, self.config.pair, wanted)
-            checkpoints.delete(store, self.config.pair, wanted)
+            found = checkpoints.find_checkpoint(store, self.config.pair, wanted)
+            checkpoints.delete_checkpoint(store, self.config.pair, wanted)
             if found is not None:
                 hint(self.config, store, found.request)
 
@@ -206,7 +206,7 @@ class Operator:
     def restore(self) -> None:
         """`tandem restore` of the newest state or of a checkpoint, with a target that takes up to 30 s; some die."""
         rng = self.runtime.random
-        options = Options(checkpoint=rng.choice(_IDS) if rng.random() < 0.3 else None)
+        options = RestoreOptions(checkpoint=rng.choice(_IDS) if rng.random() < 0.3 else None)
         seconds = 30 * rng.random()
         dies_after = 30 * rng.random() if rng.random() < 0.3 else None
         attempts = iter(range(1 << 30))
@@ -216,7 +216,7 @@ class Operator:
             reader = ChainReader(store, self.config.pair)
             plan = plan_of(reader, options)
             desk.think(4.0)
-            with pins.held(store, reader.pair, sorted(plan.basis), owner=owner, lifetime_ms=_PIN_MS):
+            with pins.hold_pins(store, reader.pair, sorted(plan.basis), owner=owner, lifetime_ms=_PIN_MS):
                 desk.think(2.0)
                 try:
                     prepare.refuse_if_clearing(reader, plan)
@@ -275,21 +275,21 @@ class Operator:
         rng = self.runtime.random
         if any(name.startswith("catch-up") for name in self.at_work) and rng.random() < 0.9:
             return
-        pace = Pace(range_offsets=rng.randint(2, 15), chunk_ceiling_s=5.0)
+        pace = CatchUpPace(range_offsets=rng.randint(2, 15), chunk_ceiling_s=5.0)
         until = self.runtime.now + 20 * rng.random()
 
         def job(store: Store, desk: Desk) -> None:
             reader = ChainReader(store, self.config.pair)
             while self.runtime.now < until:
                 desk.network.pause(0.5)
-                state = building(reader.refresh())
+                state = generation_being_built(reader.refresh())
                 if state is None:
                     continue
                 folder = layout.offers_prefix(reader.pair, state.instance, state.number)
-                offers = offered([info.key.removeprefix(folder) for info in store.list(folder)])
+                offers = offered_ranges([info.key.removeprefix(folder) for info in store.list(folder)])
                 reader.refresh()
                 if state.positions:
-                    self._ranges(store, desk, deque(what_is_left(state, offers, pace, run="job").ranges))
+                    self._ranges(store, desk, deque(remaining_ranges(state, offers, pace, run="job").ranges))
 
         self._run("catch-up", job)
 

@@ -21,14 +21,14 @@ from simulation.judge import Judge
 from simulation.world import PAIR, wire
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.instance.loop import Instance
-from tandem.controller.metrics.collector import Detail, Page
-from tandem.controller.metrics.instance_metrics import BackupPictures, Picture, Results, picture_of
+from tandem.controller.metrics.collector import MetricDetail, MetricsPage
+from tandem.controller.metrics.instance_metrics import BackupPictures, LastRuns, Picture, picture_of
 
 _NAMES = ("a", "b")
-_WELL = Outcome(
-    kind=OutcomeKind.VERIFY,
+_WELL = JobOutcome(
+    kind=JobKind.VERIFY,
     pair=PAIR,
     at=1_767_226_601_000,  # a second after scenes begin
     by="me@here",
@@ -57,11 +57,11 @@ class Scene(Stage):
         self.history = History(epoch=bucket.now().timestamp())
         self.expected: dict[str, Moments] = {}
         self._pages = {
-            name: Page(
+            name: MetricsPage(
                 pair=PAIR,
                 instance=name,
                 transcoder=lambda: "simulated",
-                detail=Detail(),
+                detail=MetricDetail(),
                 now=lambda: bucket.now().timestamp(),
             )
             for name in _NAMES
@@ -419,7 +419,7 @@ def turns() -> Scene:
     """Nothing goes wrong: a turn is taken, and jobs end well."""
     scene = Scene("busy")
     for page in scene._pages.values():
-        page.results = lambda: Results(known=True, last=dict.fromkeys(OutcomeKind, _WELL))
+        page.results = lambda: LastRuns(known=True, last=dict.fromkeys(JobKind, _WELL))
     scene.begin()
     first = scene.active()
     assert first is not None

@@ -13,7 +13,7 @@ from typing import Any
 
 from simulation.network import Network
 from simulation.runtime import EPOCH_S, Runtime
-from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, Put, UploadInfo, check_size
+from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, PutResult, UploadInfo, check_size
 
 _EPOCH = datetime.fromtimestamp(EPOCH_S, UTC)
 _PAGE = 20
@@ -45,16 +45,16 @@ class Bucket:
         """The store's clock in ms since the epoch, as `sink.store.chain.chain_writer.now_ms` reads it."""
         return round(self.now().timestamp() * 1000)
 
-    def put(self, key: str, body: bytes) -> Put:
+    def put(self, key: str, body: bytes) -> PutResult:
         """Create a key unless it exists."""
         if key in self.objects:
-            return Put.EXISTS
+            return PutResult.EXISTS
         self.objects[key] = body
         self._modified[key] = self.now()
         insort(self._keys, key)
         if self.changed is not None:
             self.changed("put", key)
-        return Put.CREATED
+        return PutResult.CREATED
 
     def delete(self, key: str) -> None:
         """Delete a key."""
@@ -93,10 +93,10 @@ class Store:
     def _call(self, effect: Callable[[], Any], *, changes: bool = False) -> Any:
         return effect() if self._network is None else self._network.store_call(effect, changes=changes)
 
-    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> Put:
+    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> PutResult:
         """Create `key` unless it exists."""
         data = bytes(body)
-        outcome: Put = self._call(lambda: self._bucket.put(key, data), changes=True)
+        outcome: PutResult = self._call(lambda: self._bucket.put(key, data), changes=True)
         return outcome
 
     def get(self, key: str, *, start: int = 0, end: int | None = None, most: int | None = None) -> bytes:

@@ -13,9 +13,9 @@ import tandem.controller.instance.execute as execute_module
 import tandem.controller.status.checkpoint_view as checkpoints_module
 import tandem.controller.status.outside_view as lookout_module
 from simulation import client, janitor, patching, runtime
-from simulation.board import Board, Coordination
 from simulation.client import CLUSTER_ID
 from simulation.comparing import ViolationError
+from simulation.board import Board, Coordination
 from simulation.judge import Judge
 from simulation.kafka import Admin, Source, Transcoder
 from simulation.log import Cluster, Partition
@@ -26,8 +26,8 @@ from simulation.store import Bucket, Store
 from simulation.workers import Office, Workers
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent as MessageKind
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, encode
-from tandem.backup_avro.documents.coordination_message import Event as MessageKind
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.selection import coverage
@@ -35,7 +35,7 @@ from tandem.controller.config import Config
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.instance.guarded_cluster import as_guarded
 from tandem.controller.instance.loop import Instance
-from tandem.controller.instance.start import Parts
+from tandem.controller.instance.start import InstanceParts
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
 from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -134,7 +134,7 @@ class Plan:
     damage: float = 0.0
     deny: float = 0.0
     undescribed: float = 0.0
-    promise: float = 0.0
+    guarantee: float = 0.0
     volumes: float = 0.0
 
 
@@ -161,7 +161,7 @@ class World:
     meters: Callable[[str], Meters] = field(default=lambda _: NOBODY)
     runtime: Runtime = field(init=False)
     cluster: Cluster = field(default_factory=Cluster)
-    board: Board = field(default_factory=Board)
+    context: Board = field(default_factory=Board)
     bucket: Bucket = field(init=False)
     judge: Judge = field(init=False)
     weather: Weather = field(default_factory=Weather)
@@ -211,7 +211,7 @@ class World:
             config=config_of(_NAMES[0]),
             runtime=self.runtime,
             cluster=self.cluster,
-            board=self.board,
+            context=self.context,
             bucket=self.bucket,
             judge=self.judge,
             say=self.say,
@@ -289,7 +289,7 @@ class World:
             deny=some(0.05, 0.2),
         )
         self.plan.undescribed = 0.1 if self.rights.random() < 0.15 else 0.0
-        self.plan.promise = 0.05 if self.promises.random() < 0.2 else 0.0
+        self.plan.guarantee = 0.05 if self.promises.random() < 0.2 else 0.0
         # Markers and aborted records have no contents by which a log could be known again.
         self.plan.volumes = 0.02 if self.volumes.random() < 0.2 and not self.plan.transactions else 0.0
         answers = self.weather.answers = Random(f"answers {self.seed}")
@@ -408,7 +408,7 @@ class World:
         store = Store(self.bucket, network)
         peers = PeerState(pair=PAIR, instances=config.instances, incarnation=incarnation)
         coordination = Coordination(
-            self.board,
+            self.context,
             network,
             peers=peers,
             identity=CoordinationMessage(
@@ -428,7 +428,7 @@ class World:
 
         def work() -> None:
             coordination.start()
-            parts = Parts(
+            parts = InstanceParts(
                 identity=Identity(pair=PAIR, instance=name, incarnation=incarnation, cluster_id=CLUSTER_ID),
                 props={},
                 store=store,
@@ -565,7 +565,7 @@ class World:
         self._commands()
         if self._chance(plan.wipe_messages):
             self.say("the coordination topic is wiped")
-            self.board.messages.clear()
+            self.context.messages.clear()
         self._trouble_with_clocks()
         if plan.forever_dead and self.gone is None and self._chance(0.02):
             self.gone = rng.choice(_NAMES)
@@ -754,8 +754,8 @@ class World:
             self._count("denied")
             self.cluster.denied.add(name)
             self.runtime.at(self.runtime.now + seconds, lambda: self.cluster.denied.discard(name))
-        if names and self.promises.random() < plan.promise:
-            self._promise(self.promises.choice(names))
+        if names and self.promises.random() < plan.guarantee:
+            self._guarantee(self.promises.choice(names))
         if names and self._chance(plan.recreate):
             name = rng.choice(names)
             self.say(f"topic {name} is recreated")
@@ -777,12 +777,12 @@ class World:
             if name in self.cluster.topics and self.cluster.topics[name].partitions < 3:
                 self.cluster.grow(name)
 
-    def _promise(self, name: str) -> None:
+    def _guarantee(self, name: str) -> None:
         """Somebody sets `delete.retention.ms`."""
         seconds = self.promises.choice((12.0, patching.DELETE_RETENTION_S, 60.0))
         self._count("promise")
         self.say(f"tombstones of topic {name} live {seconds:.0f} s")
-        self.cluster.promise(name, seconds)
+        self.cluster.guarantee(name, seconds)
 
     def _commands(self) -> None:
         plan, rng = self.plan, self.random
@@ -809,7 +809,7 @@ class World:
         """`tandem failover`: ask an instance for the next generation."""
         number = max((state.number for state in self.judge.states()), default=0) + 1
         self.say(f"failover to {target}, generation {number}")
-        self.board.add(
+        self.context.add(
             encode(
                 CoordinationMessage(
                     event=MessageKind.ACTIVATE,
@@ -901,4 +901,4 @@ def wire() -> None:
     lookout_module.partition_count = cast("Any", client.no_messages)
     execute_module.RawFetcher = cast("Any", open_source)
     execute_module.best_transcoder = cast("Any", lambda **_: Transcoder())
-    execute_module.Workers = cast("Any", Workers)
+    execute_module.WorkerPool = cast("Any", Workers)

@@ -9,22 +9,22 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 from sights import listening, message, sight
 
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.backup_avro.errors import DamagedError
-from tandem.controller.coordination.agreement import Terms, dispute, topics_id
+from tandem.controller.coordination.agreement import PairTerms, dispute, topics_id
 from tandem.controller.coordination.heartbeat import Heartbeat, heartbeat_in, message_fields
 from tandem.controller.coordination.peer_state import PeerState
-from tandem.controller.status.check import Limits, Severity, check
+from tandem.controller.status.check import CheckLimits, Severity, check_pair
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 
-HERE = Terms(root="s3://one/backup", origin="11", topics="t")
+HERE = PairTerms(root="s3://one/backup", origin="11", topics="t")
 APART = "a stores under s3://one/backup, b under s3://two/backup: each backs up for itself"
 
 
-def between(one: Terms, other: Terms) -> str:
+def between(one: PairTerms, other: PairTerms) -> str:
     """What a and b differ in; the same from both sides."""
     found = dispute("a", one, "b", other)
     assert bool(found) == bool(dispute("b", other, "a", one))
@@ -57,7 +57,7 @@ def test_too_early_to_tell() -> None:
 def test_other_topics() -> None:
     """Told beside the rest."""
     assert between(HERE, replace(HERE, topics="u")).startswith("a and b guard different topics")
-    both = between(HERE, Terms(root="s3://two/backup", origin=None, topics="u"))
+    both = between(HERE, PairTerms(root="s3://two/backup", origin=None, topics="u"))
     assert both.startswith(APART)
     assert "guard different topics" in both
 
@@ -77,7 +77,7 @@ def test_what_is_said_is_understood(origin: str | None) -> None:
     assert heartbeat_in(message()).terms is None
 
 
-def details(terms: Terms) -> dict[str, str]:
+def details(terms: PairTerms) -> dict[str, str]:
     """What a heartbeat with these terms stores."""
     return dict(message_fields(Heartbeat(terms=terms))["details"])
 
@@ -86,11 +86,13 @@ def test_only_what_the_peer_says_now_counts() -> None:
     """Its last words before this process began may have been corrected since; one that left says nothing any more."""
     peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1")
 
-    def terms() -> Terms | None:
+    def terms() -> PairTerms | None:
         heartbeat = peers.said_now("b")
         return None if heartbeat is None else heartbeat.terms
 
-    def said(event: Event = Event.PROGRESS, *, live: bool = True, **details: str) -> CoordinationMessage:
+    def said(
+        event: CoordinationEvent = CoordinationEvent.PROGRESS, *, live: bool = True, **details: str
+    ) -> CoordinationMessage:
         return take(message(event, instance="b", incarnation="b-1", details=details), live=live)
 
     def take(one: CoordinationMessage, *, live: bool) -> CoordinationMessage:
@@ -102,12 +104,12 @@ def test_only_what_the_peer_says_now_counts() -> None:
     assert terms() is None
     said(**details(HERE))
     assert terms() == HERE
-    said(Event.PASSIVATE)
+    said(CoordinationEvent.PASSIVATE)
     assert terms() == HERE
     take(message(instance="b", incarnation="b-2"), live=True)
     assert terms() is None
     said(**details(HERE))
-    said(Event.LEAVING)
+    said(CoordinationEvent.LEAVING)
     assert terms() is None
 
 
@@ -141,7 +143,7 @@ def test_status_and_check_tell() -> None:
     backup.complete()
     at = now_ms(store)
 
-    def saying(terms: Terms | None, ago_s: int = 0) -> CoordinationMessage:
+    def saying(terms: PairTerms | None, ago_s: int = 0) -> CoordinationMessage:
         told = {} if terms is None else details(terms)
         return message(instance="b", at=at - ago_s * 1000, details=told)
 
@@ -152,7 +154,7 @@ def test_status_and_check_tell() -> None:
     assert problem.fault is Fault.INSTANCES_DISAGREE
     assert problem.message.startswith(f"the instances do not agree: {APART}")
     assert "compare store.root, store.endpoint_url and topics" in problem.remedy
-    report = check(found, {}, Limits())
+    report = check_pair(found, {}, CheckLimits())
     assert [finding.severity for finding in report.findings] == [Severity.WARNING]
     for b in (saying(HERE), saying(None)):
         assert overview(sight(store, listener=listening(a, b))).healthy

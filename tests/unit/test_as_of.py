@@ -11,10 +11,10 @@ from chains import Chain, complete_generation, done_base, grown, key, part, posi
 from tandem.backup_avro.chain.entries import (
     Base,
     Clearing,
+    EntryKind,
     Expired,
     GroupOffset,
     Horizon,
-    Kind,
     Mark,
     PartitionKey,
     iso,
@@ -23,7 +23,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.backup_avro.selection.moments import marked, moment_of, moments_beside, past_state, with_objects_of
 from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection
-from tandem.backup_avro.selection.state_as_of import LAGGING_MS, AsOf, Known, as_of, known, select_as_of
+from tandem.backup_avro.selection.state_as_of import LAGGING_MS, AsOf, KnownMoment, as_of, known, select_as_of
 
 K, U = key(), key("u")
 UNREAD = Base(start=0, end=9, leader=1)
@@ -60,7 +60,7 @@ def scanned(number: int, end: int, offset: int, *, epoch: int = 1) -> Chain:
 def swept(chain: Chain, upto: int) -> Chain:
     """A janitor has left the newest record of each key below an offset, which is that of the last moment."""
     horizon = Horizon(seq=chain.state.moments[-1].seq, offsets={K: upto})
-    return chain.append(Kind.REWRITE, incarnation="janitor", horizon=horizon, since=chain.state.seq)
+    return chain.append(EntryKind.REWRITE, incarnation="janitor", horizon=horizon, since=chain.state.seq)
 
 
 def test_an_earlier_state_is_read_from_what_its_chain_has_by_now() -> None:
@@ -93,7 +93,7 @@ def test_a_state_is_as_of_its_last_moment() -> None:
     assert (past_state(chain.state).seq, past_state(chain.state).at) == (chain.state.seq, chain.state.at)
     chain.commit({K: position(5)}).complete()
     moment = chain.state.moments[-1]
-    chain.append(Kind.REWRITE)
+    chain.append(EntryKind.REWRITE)
     assert chain.state.at > moment.at
     assert (past_state(chain.state).seq, past_state(chain.state).at) == (moment.seq, moment.at)
 
@@ -113,7 +113,7 @@ def test_what_is_marked_has_topics_and_groups_of_the_commit_before() -> None:
 def test_an_entry_before_the_horizon_is_refused_with_where_it_begins() -> None:
     """What was never a moment is none for that reason."""
     chain = grown(complete_generation(1, {K: 20}), K, 25)
-    chain.append(Kind.REWRITE)
+    chain.append(EntryKind.REWRITE)
     state = grown(chain, K, 30).state
     early, late = state.moments[-2], state.moments[-1]
     later = replace(state, horizon_seq=late.seq)
@@ -150,7 +150,7 @@ def test_what_was_merged_since_is_read_from_where_it_is() -> None:
     first = next(iter(older.state.objects))
     grown(older, K, 30)
     merged = older.object(part(0, 29), name="merged")
-    older.append(Kind.REWRITE, replaced=tuple(older.state.objects), objects=(merged,))
+    older.append(EntryKind.REWRITE, replaced=tuple(older.state.objects), objects=(merged,))
     assert first not in older.state.objects
     found = only(select_as_of(picture(then(newer)), [picture(was_older, older)], freely=True))
     assert [(one.item.key, one.low, one.high) for one in found.slices if one.generation == 1] == [(merged.key, 15, 20)]
@@ -185,9 +185,9 @@ def test_what_is_read_through_by_a_later_mark_was_not_by_then() -> None:
 def test_a_topic_that_was_gone_by_then_is_not_brought_back() -> None:
     """Neither one that was deleted, nor one that was created anew; one that came and was not seen yet is there."""
     older, newer = complete_generation(1, {K: 20, U: 7}), complete_generation(2, {K: 20, U: 6})
-    newer.append(Kind.COMMIT, topics=(topic("u", removed=True),))
+    newer.append(EntryKind.COMMIT, topics=(topic("u", removed=True),))
     assert ends(select_as_of(picture(then(newer)), [picture(then(older))], freely=True)) == {K: (20, (2,))}
-    again = complete_generation(2, {K: 20, U: 6}).append(Kind.COMMIT, topics=(topic("u", topic_id="new"),))
+    again = complete_generation(2, {K: 20, U: 6}).append(EntryKind.COMMIT, topics=(topic("u", topic_id="new"),))
     again.commit({key("new"): position(3)}, part(0, 2, of=key("new")))
     found = select_as_of(picture(then(again)), [picture(then(older))], freely=True)
     assert ends(found) == {K: (20, (2,)), key("new"): (3, (2,))}
@@ -314,7 +314,7 @@ def test_nothing_is_added_to_what_is_known_to_be_cut_by_now() -> None:
 def test_a_cut_that_was_noted_by_then_is_handled_as_in_the_newest_state() -> None:
     """The history that the log went on with is preferred to the one that it left."""
     cut = complete_generation(2, {K: 20}).taint(20, cut_at=12)
-    cut.append(Kind.CONFIRM)
+    cut.append(EntryKind.CONFIRM)
     chosen, other = picture(then(cut)), picture(then(complete_generation(1, {K: 30}, epoch=2)))
     assert chosen.cut == {}
     assert ends(select_as_of(chosen, [other], freely=True)) == {K: (30, (1,))}
@@ -335,7 +335,7 @@ def test_what_is_cleared_by_now_is_not_added() -> None:
 def test_a_taint_of_then_is_warned_of() -> None:
     """Unless another one has what is in doubt."""
     tainted = complete_generation(2, {K: 20}).taint(15)
-    tainted.append(Kind.CONFIRM)
+    tainted.append(EntryKind.CONFIRM)
     chosen = picture(then(tainted))
     assert only(select_as_of(chosen, freely=True)).warning == "tainted above offset 15: a gap"
     found = only(select_as_of(chosen, [picture(then(complete_generation(1, {K: 25})))], freely=True))
@@ -369,13 +369,13 @@ def test_the_lag_is_that_of_what_is_taken() -> None:
     late, more = 10 * LAGGING_MS, LAGGING_MS + 1
     newer = at_head(then(complete_generation(2, {K: 15, U: 9})), late - more, late - more)
     older = at_head(then(complete_generation(1, {K: 20, U: 8})), late, late)
-    assert known(select_as_of(newer), [newer, older]) == Known(at=late - more, lagging={})
+    assert known(select_as_of(newer), [newer, older]) == KnownMoment(at=late - more, lagging={})
     united = select_as_of(newer, [older], freely=True)
     assert ends(united) == {K: (20, (2, 1)), U: (9, (2,))}
-    assert known(united, [newer, older]) == Known(at=late, lagging={}), "generation 1 saw the end of u below"
+    assert known(united, [newer, older]) == KnownMoment(at=late, lagging={}), "generation 1 saw the end of u below"
     ahead = at_head(then(complete_generation(1, {K: 20})), late, late)
     united = select_as_of(newer, [ahead], freely=True)
-    assert known(united, [newer, ahead]) == Known(at=late, lagging={U: more})
+    assert known(united, [newer, ahead]) == KnownMoment(at=late, lagging={U: more})
     just = replace(newer, at=late, generation=at_head(newer.generation, late - LAGGING_MS, late).generation)
     assert known(select_as_of(just), [just]).lagging == {}
 
@@ -385,11 +385,11 @@ def test_what_ends_within_what_others_hold_was_last_known_by_the_most_careful() 
     late = 10 * LAGGING_MS
     newer = at_head(then(complete_generation(2, {K: 15})), late - 3 * LAGGING_MS, late)
     tainted = grown(complete_generation(1, {K: 20}).taint(20, epoch=1), K, 30, epoch=2)
-    tainted.append(Kind.CONFIRM)
+    tainted.append(EntryKind.CONFIRM)
     older = at_head(then(tainted), late, late)
     united = select_as_of(newer, [older], freely=True)
     assert ends(united) == {K: (20, (2, 1))}
-    assert known(united, [newer, older]) == Known(at=late, lagging={K: 3 * LAGGING_MS})
+    assert known(united, [newer, older]) == KnownMoment(at=late, lagging={K: 3 * LAGGING_MS})
     piece = replace(only(united), end=14)
     assert known(replace(united, partitions=(piece,)), [newer, older]).lagging == {K: 3 * LAGGING_MS}
 

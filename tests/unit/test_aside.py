@@ -242,7 +242,7 @@ def test_a_partition_that_can_not_be_read_is_counted_and_named_first(bench: Benc
     deadline = time.monotonic() + 5
     while not pipeline.report().unread and time.monotonic() < deadline:
         time.sleep(0.01)
-    pipeline._board.say("later", "something else")
+    pipeline._context.say("later", "something else")
     report = pipeline.report()
     assert report.unread == 1
     assert report.trouble[0].startswith("topic t, partition 0, record batch at offset 2: ")
@@ -259,8 +259,8 @@ def test_what_can_not_be_read_is_named_up_to_five(bench: Bench) -> None:
     """A heartbeat has room for a few troubles, and one more number says how many there are."""
     pipeline = bench.start()
     for number in range(7):
-        pipeline._board.say_damaged(TopicPartition("x", number), DamagedError(f"x-{number}: bad"), tail=True)
-        pipeline._board.say_damaged(TopicPartition("x", number), DamagedError(f"x-{number}: bad"), tail=True)
+        pipeline._context.say_damaged(TopicPartition("x", number), DamagedError(f"x-{number}: bad"), tail=True)
+        pipeline._context.say_damaged(TopicPartition("x", number), DamagedError(f"x-{number}: bad"), tail=True)
     report = pipeline.report()
     assert report.trouble[0] == "x-0: bad; x-1: bad; x-2: bad; x-3: bad; x-4: bad; and 2 more partitions"
     assert report.unread == 7

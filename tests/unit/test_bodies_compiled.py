@@ -23,11 +23,11 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record, decode_body, encode, encode_prefix
 from tandem.sink.transcode import _bodies, content_hash
 from tandem.sink.transcode.batch import Compression
-from tandem.sink.transcode.bodies import BuiltBatch
-from tandem.sink.transcode.choice import best_bodies
+from tandem.sink.transcode.body_operations import BuiltBatch
 from tandem.sink.transcode.compiled_bodies import CompiledBodies
+from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.sink.transcode.plain_bodies import PlainBodies
-from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 
 PLAIN, COMPILED = PlainBodies(), CompiledBodies()
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.3.1"

@@ -17,7 +17,7 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import decode_body
 from tandem.backup_avro.record.version_1 import LayoutV1, layout_of, read_v1
 from tandem.sink.transcode import _bodies
-from tandem.sink.transcode.bodies import BodyWorker
+from tandem.sink.transcode.body_operations import BodyWorker
 from tandem.sink.transcode.compiled_bodies import CompiledBodies
 from tandem.sink.transcode.plain_bodies import PlainBodies
 

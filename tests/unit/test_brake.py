@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from tandem.sink.read.backpressure import Brake
+from tandem.sink.read.backpressure import Backpressure
 
 
 def test_it_counts_the_time_in_which_nothing_may_be_fetched() -> None:
     """From the look that found the budget full to the one that did not, several times over."""
-    brake = Brake()
-    assert not brake.look(full=False, now=1.0)
-    assert brake.look(full=True, now=2.0)
-    assert brake.look(full=True, now=4.0)
-    assert brake.stands_s(5.0) == 3.0
-    assert not brake.look(full=False, now=6.0)
-    assert (brake.stands_s(7.0), brake.waited_s(7.0)) == (0.0, 4.0)
-    assert brake.look(full=True, now=8.0)
-    assert (brake.stands_s(9.0), brake.waited_s(9.0)) == (1.0, 5.0)
+    pressure = Backpressure()
+    assert not pressure.look(full=False, now=1.0)
+    assert pressure.look(full=True, now=2.0)
+    assert pressure.look(full=True, now=4.0)
+    assert pressure.stands_s(5.0) == 3.0
+    assert not pressure.look(full=False, now=6.0)
+    assert (pressure.stands_s(7.0), pressure.waited_s(7.0)) == (0.0, 4.0)
+    assert pressure.look(full=True, now=8.0)
+    assert (pressure.stands_s(9.0), pressure.waited_s(9.0)) == (1.0, 5.0)
 
 
 def test_it_tells_at_once_and_then_once_a_minute() -> None:
     """A wait that is short is not worth a line; an hour of it is sixty."""
-    brake = Brake()
-    brake.look(full=True, now=0.0)
-    assert brake.news(0.5) is None
-    assert brake.news(1.5) == 1.5
-    assert brake.news(2.5) is None
-    told = [waited for waited in (brake.news(float(now)) for now in range(3, 3603)) if waited is not None]
+    pressure = Backpressure()
+    pressure.look(full=True, now=0.0)
+    assert pressure.news(0.5) is None
+    assert pressure.news(1.5) == 1.5
+    assert pressure.news(2.5) is None
+    told = [waited for waited in (pressure.news(float(now)) for now in range(3, 3603)) if waited is not None]
     assert len(told) == 60
     assert all(59 <= waited <= 61 for waited in told)
-    brake.look(full=False, now=3603.0)
-    brake.news(3700.0)
-    assert brake.news(4000.0) is None, "nothing more was waited for"
+    pressure.look(full=False, now=3603.0)
+    pressure.news(3700.0)
+    assert pressure.news(4000.0) is None, "nothing more was waited for"

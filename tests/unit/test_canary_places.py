@@ -22,7 +22,7 @@ from canaries import Place, appearances, canary, filled, places, unclassified
 from tandem.backup_avro.errors import TandemError
 from tandem.controller.cli.main import run
 from tandem.controller.config import load
-from tandem.controller.config.sources import KAFKA, Shape, keys, variable
+from tandem.controller.config.sources import KAFKA, ValueShape, keys, variable
 from tandem.controller.instance.wiring import store_settings, workers_of
 from tandem.sink.process import log
 from tandem.spark_jobs.reading.object_reader import StoreAddress
@@ -73,7 +73,7 @@ def test_there_are_places_of_every_kind() -> None:
 def test_no_key_takes_a_secret_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new key that looks like one has to be a `Secret`, or be classified in tests/canaries.py."""
     assert unclassified() == []
-    monkeypatch.setattr(canaries, "keys", lambda: {**keys(), ("store", "upload_token"): Shape.SCALAR})
+    monkeypatch.setattr(canaries, "keys", lambda: {**keys(), ("store", "upload_token"): ValueShape.SCALAR})
     assert unclassified() == ["store.upload_token"]
 
 
@@ -140,7 +140,7 @@ def test_the_lines_of_a_key_are_hidden_one_by_one(capsys: pytest.CaptureFixture[
 def test_values_of_the_chart_have_no_room_for_it() -> None:
     """Values end up in a ConfigMap: the chart's schema refuses each secret there, and among the plain variables."""
     document = json.loads(CHART_SCHEMA.read_text())
-    for path in [path for path, shape in keys().items() if shape is Shape.SECRET] + [
+    for path in [path for path, shape in keys().items() if shape is ValueShape.SECRET] + [
         (KAFKA, name) for name in canaries.SENSITIVE
     ]:
         definitions = {"definitions": document["definitions"]}

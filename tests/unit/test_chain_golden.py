@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.backup_avro.chain.entries import Kind, sha256_hex
+from tandem.backup_avro.chain.entries import EntryKind, sha256_hex
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.json_codec import decode_claim, decode_entry, encode_claim, encode_entry
 
@@ -16,7 +16,7 @@ ENTRIES = sorted(GOLDEN.glob("[0-9]*.json"))
 
 def test_every_kind_is_there() -> None:
     """One entry of each kind at least."""
-    assert {decode_entry(path.read_bytes(), path.name).kind for path in ENTRIES} == set(Kind)
+    assert {decode_entry(path.read_bytes(), path.name).kind for path in ENTRIES} == set(EntryKind)
 
 
 @pytest.mark.parametrize("path", ENTRIES, ids=lambda path: path.stem)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 
-from tandem.backup_avro.chain.entries import Clearing, Entry, Kind
+from tandem.backup_avro.chain.entries import Clearing, Entry, EntryKind
 from tandem.backup_avro.chain.generation import ChainError
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -27,7 +27,7 @@ def janitor(store: ObjectStore, number: int = 1) -> ChainWriter:
     return ChainWriter(store, state, "janitor-1", stop=threading.Event())
 
 
-def draft(kind: Kind, **fields: object) -> Entry:
+def draft(kind: EntryKind, **fields: object) -> Entry:
     """An entry as callers hand it to a writer."""
     return Entry(kind=kind, seq=0, prev_sha256="", incarnation="", at=0, **fields)  # type: ignore[arg-type]  # named
 
@@ -38,7 +38,7 @@ def test_a_janitor_rewrites_beside_a_running_holder(store: ObjectStore) -> None:
     first = backup.commit(records("orders", 0, range(5))).objects[0].key
     cleaner = janitor(store)
     backup.commit(records("orders", 0, range(5, 10)))
-    entry = cleaner.append(draft(Kind.REWRITE, replaced=(first,)))
+    entry = cleaner.append(draft(EntryKind.REWRITE, replaced=(first,)))
     last = backup.commit(records("orders", 0, range(10, 15)))
     assert (entry.seq, last.seq) == (4, 5)
     state = ChainReader(store, PAIR).load(1)
@@ -51,8 +51,8 @@ def test_a_janitor_commits_nothing(store: ObjectStore) -> None:
     backup = Backup.claim(store, topics=[TopicSpec("orders")])
     backup.commit(records("orders", 0, range(5)))
     cleaner = janitor(store)
-    backup.append(Kind.CONFIRM)
-    for kind in (Kind.CONFIRM, Kind.COMPLETE, Kind.CHECKPOINT):
+    backup.append(EntryKind.CONFIRM)
+    for kind in (EntryKind.CONFIRM, EntryKind.COMPLETE, EntryKind.CHECKPOINT):
         with pytest.raises(ChainError, match="holds the chain"):
             cleaner.append(draft(kind))
 
@@ -65,7 +65,7 @@ def test_a_janitor_does_not_clear_what_became_complete_meanwhile(store: ObjectSt
     backup.complete()
     going = Clearing(goes=tuple(backup.positions), stays={})
     with pytest.raises(ChainError, match="sealed before"):
-        cleaner.append(draft(Kind.CLEARING, clearing=going))
+        cleaner.append(draft(EntryKind.CLEARING, clearing=going))
 
 
 def test_a_holder_notices_that_it_was_cleared(store: ObjectStore) -> None:
@@ -73,7 +73,7 @@ def test_a_holder_notices_that_it_was_cleared(store: ObjectStore) -> None:
     backup = Backup.claim(store, topics=[TopicSpec("orders")])
     backup.commit(records("orders", 0, range(5)))
     going = Clearing(goes=tuple(backup.positions), stays={})
-    janitor(store).append(draft(Kind.CLEARING, clearing=going))
+    janitor(store).append(draft(EntryKind.CLEARING, clearing=going))
     with pytest.raises(ChainError, match="may follow SEALED or CLEARING"):
         backup.commit(records("orders", 0, range(5, 10)))
 
@@ -83,6 +83,6 @@ def test_a_holder_that_lost_the_chain_halts_even_with_a_rewrite(store: ObjectSto
     backup = Backup.claim(store, topics=[TopicSpec("orders")])
     first = backup.commit(records("orders", 0, range(5))).objects[0].key
     state = ChainReader(store, PAIR).load(1)
-    ChainWriter(store, state, "second-life", stop=threading.Event()).append(draft(Kind.TAKEOVER))
+    ChainWriter(store, state, "second-life", stop=threading.Event()).append(draft(EntryKind.TAKEOVER))
     with pytest.raises(HolderLostError, match="second-life"):
-        backup.append(Kind.REWRITE, replaced=(first,))
+        backup.append(EntryKind.REWRITE, replaced=(first,))

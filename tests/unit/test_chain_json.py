@@ -17,8 +17,8 @@ from tandem.backup_avro.chain.entries import (
     Claim,
     Clearing,
     Entry,
+    EntryKind,
     GroupOffset,
-    Kind,
     Mark,
     Opening,
     Part,
@@ -122,7 +122,7 @@ JSON = st.recursive(
 )
 ENTRIES = st.builds(
     Entry,
-    kind=st.sampled_from(Kind),
+    kind=st.sampled_from(EntryKind),
     seq=COUNT,
     prev_sha256=TEXT,
     incarnation=TEXT,
@@ -184,7 +184,7 @@ def test_a_time_comes_back(at: int) -> None:
 
 FULL = encode_entry(
     Entry(
-        kind=Kind.COMMIT,
+        kind=EntryKind.COMMIT,
         seq=2,
         prev_sha256="ab",
         incarnation="a-1",
@@ -361,7 +361,7 @@ def test_offsets_are_an_object(value: object) -> None:
 
 def test_a_large_entry_is_packed() -> None:
     """Any tool can unpack it; half of it is named."""
-    entry = Entry(kind=Kind.SEALED, seq=3, prev_sha256="p", incarnation="i", at=1000, reason="x" * PACKED_FROM)
+    entry = Entry(kind=EntryKind.SEALED, seq=3, prev_sha256="p", incarnation="i", at=1000, reason="x" * PACKED_FROM)
     stored = pack(encode_entry(entry))
     assert len(stored) < 500
     assert decode_entry(stored, "x") == entry
@@ -373,14 +373,14 @@ def test_a_large_entry_is_packed() -> None:
 @pytest.mark.parametrize("rest", [b"\x00", gzip.compress(b"", mtime=0), gzip.compress(b"", mtime=0) * 50_000])
 def test_a_packed_entry_is_one_member(rest: bytes) -> None:
     """Nothing follows it, above all not many members of nothing, which would take time and no room."""
-    entry = Entry(kind=Kind.SEALED, seq=3, prev_sha256="p", incarnation="i", at=1000, reason="x" * PACKED_FROM)
+    entry = Entry(kind=EntryKind.SEALED, seq=3, prev_sha256="p", incarnation="i", at=1000, reason="x" * PACKED_FROM)
     with pytest.raises(DamagedError, match=r"^here: something follows a gzip member"):
         decode_entry(pack(encode_entry(entry)) + rest, "here")
 
 
 def test_a_small_entry_vouches_for_itself() -> None:
     """No link speaks for the last entry of a chain. It stays canonical JSON, and what has no sum is read as before."""
-    entry = Entry(kind=Kind.SEALED, seq=3, prev_sha256="p", incarnation="i", at=1000, reason="x")
+    entry = Entry(kind=EntryKind.SEALED, seq=3, prev_sha256="p", incarnation="i", at=1000, reason="x")
     plain = encode_entry(entry)
     stored = pack(plain)
     assert canonical(json.loads(stored)) == stored

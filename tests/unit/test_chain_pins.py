@@ -24,19 +24,19 @@ def store(tmp_path: Path) -> ObjectStore:
 
 def test_a_pin_holds_its_generation_until_it_ends(store: ObjectStore) -> None:
     """Only the pinned generation is kept, and only before `until`."""
-    pins.put(store, PAIR, generation=7, owner="restore", until=1000)
+    pins.put_pin(store, PAIR, generation=7, owner="restore", until=1000)
     found = pins.list_pins(store, PAIR)
-    assert [pin.owner for pin in pins.holding(found, 7, 999)] == ["restore"]
-    assert pins.holding(found, 7, 1000) == []
-    assert pins.holding(found, 8, 999) == []
+    assert [pin.owner for pin in pins.pins_on(found, 7, 999)] == ["restore"]
+    assert pins.pins_on(found, 7, 1000) == []
+    assert pins.pins_on(found, 8, 999) == []
 
 
 def test_renewing_leaves_no_moment_without_a_pin(store: ObjectStore) -> None:
     """The old pin stays beside the renewed one until it is released."""
-    first = pins.put(store, PAIR, generation=7, owner="verify", until=1000)
-    second = pins.renew(store, PAIR, first, until=2000)
+    first = pins.put_pin(store, PAIR, generation=7, owner="verify", until=1000)
+    second = pins.renew_pin(store, PAIR, first, until=2000)
     assert {pin.until for pin in pins.list_pins(store, PAIR)} == {1000, 2000}
-    pins.release(store, PAIR, first)
+    pins.release_pin(store, PAIR, first)
     assert pins.list_pins(store, PAIR) == [second]
 
 
@@ -61,7 +61,7 @@ def test_an_unreadable_pin_keeps_everything_for_a_while(store: ObjectStore, cont
 @pytest.mark.parametrize("pin_id", ["reader-1", "f" * 32, "checkpoint-1"])
 def test_a_readers_pin_ends_by_the_time_of_its_object(store: ObjectStore, tmp_path: Path, pin_id: str) -> None:
     """One that names the year 9999 once stopped all clearing; readers renew theirs by putting new ones."""
-    pins.put(store, PAIR, generation=7, owner="restore", until=pins.FOR_EVER, pin_id=pin_id)
+    pins.put_pin(store, PAIR, generation=7, owner="restore", until=pins.FOR_EVER, pin_id=pin_id)
     written_s = store.now().timestamp() - 7200
     os.utime(tmp_path / PAIR / "pins" / f"{pin_id}.json", (written_s, written_s))
     (pin,) = pins.list_pins(store, PAIR)
@@ -70,7 +70,7 @@ def test_a_readers_pin_ends_by_the_time_of_its_object(store: ObjectStore, tmp_pa
     else:
         assert pin.until == round(written_s * 1000) + pins.LONGEST_MS
         assert pin.trouble is not None
-        assert pins.holding([pin], 7, round(store.now().timestamp() * 1000)) == []
+        assert pins.pins_on([pin], 7, round(store.now().timestamp() * 1000)) == []
 
 
 def test_a_flood_of_junk_pins_is_a_few_lines(store: ObjectStore) -> None:
@@ -97,12 +97,12 @@ def test_held_pins_are_renewed_and_then_removed(store: ObjectStore) -> None:
     """While the block lasts there is always a pin that has not ended; afterwards there is none."""
     now = round(store.now().timestamp() * 1000)
     renewed = threading.Event()
-    with pins.held(store, PAIR, [3, 4], owner="verify", lifetime_ms=300):
+    with pins.hold_pins(store, PAIR, [3, 4], owner="verify", lifetime_ms=300):
         first = {pin.until for pin in pins.list_pins(store, PAIR)}
         assert {pin.generation for pin in pins.list_pins(store, PAIR)} == {3, 4}
         for _ in range(200):
             found = pins.list_pins(store, PAIR)
-            assert pins.holding(found, 3, now)
+            assert pins.pins_on(found, 3, now)
             if {pin.until for pin in found} - first and not first & {pin.until for pin in found}:
                 renewed.set()
                 break

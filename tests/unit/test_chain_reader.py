@@ -14,14 +14,14 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore, no_fault
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Clearing, Kind, sha256_hex
+from tandem.backup_avro.chain.entries import Clearing, EntryKind, sha256_hex
 from tandem.backup_avro.chain.heads import Head, RolledBackError
 from tandem.backup_avro.chain.json_codec import canonical
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.selection.newest_state import choose
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import StoreTransientError
-from tandem.sink.write.clear import clear
+from tandem.sink.write.clear import clear_generation
 
 
 def test_a_turn_that_ends_while_chains_are_read_hides_nothing() -> None:
@@ -39,7 +39,7 @@ def test_a_turn_that_ends_while_chains_are_read_hides_nothing() -> None:
             second.complete()
             first.seal()
             wanted = Clearing(goes=tuple(sorted(first.positions)), stays={})
-            clear(store, first.writer, wanted, stop=threading.Event())
+            clear_generation(store, first.writer, wanted, stop=threading.Event())
 
     store.before = take_a_turn
     reader = ChainReader(store, PAIR)
@@ -62,7 +62,7 @@ def test_whoever_reads_on_for_months_forgets_what_is_over() -> None:
     reader.refresh()
     reader.forget_ended()
     assert [len(state.positions) for state in reader.history()] == [1, 1], "sealed is not cleared"
-    clear(store, first.writer, Clearing(goes=tuple(first.positions), stays={}), stop=threading.Event())
+    clear_generation(store, first.writer, Clearing(goes=tuple(first.positions), stays={}), stop=threading.Event())
     for _ in range(15):
         assert [state.number for state in reader.refresh()] == [2]
         reader.forget_ended()
@@ -193,7 +193,7 @@ def test_a_hole_hides_nothing_of_what_comes_after() -> None:
     with pytest.raises(RolledBackError):
         reader.require(Head(generation=3, seq=2, sha256="0" * 64))
     for backup in backups[:2]:
-        backup.append(Kind.CLEARED, clearing=backup.clearing())
+        backup.append(EntryKind.CLEARED, clearing=backup.clearing())
     reader = ChainReader(store, PAIR)
     assert reader.lost(reader.refresh()) == {}, "what came before is over, and a later one is complete"
 
@@ -376,7 +376,7 @@ def test_a_chain_with_large_entries_is_read_in_order_and_many_at_a_time() -> Non
     large = {20, 21, 140}
     for number in range(150):
         if number in large:
-            backup.append(Kind.REWRITE, reason=secrets.token_hex(5 << 20))
+            backup.append(EntryKind.REWRITE, reason=secrets.token_hex(5 << 20))
         else:
             backup.commit(records("orders", 0, [number]))
     state = backup.writer.state
@@ -431,7 +431,7 @@ def test_a_first_reading_looks_for_the_ends_of_many_chains_at_a_time() -> None:
     store = _Copying()
     for backup in turns(store, 12)[:-2]:
         wanted = Clearing(goes=tuple(sorted(backup.positions)), stays={})
-        clear(store, backup.writer, wanted, stop=threading.Event())
+        clear_generation(store, backup.writer, wanted, stop=threading.Event())
     store.most_readers, store.awaited = 0, 5
     store.log.clear()
     reader = ChainReader(store, PAIR)
@@ -449,7 +449,7 @@ def test_a_store_that_fails_while_ends_are_looked_for_is_told() -> None:
     store = MemoryStore()
     for backup in turns(store, 9)[:-2]:
         wanted = Clearing(goes=tuple(sorted(backup.positions)), stays={})
-        clear(store, backup.writer, wanted, stop=threading.Event())
+        clear_generation(store, backup.writer, wanted, stop=threading.Event())
     down = StoreTransientError("503")
     for number in (1, 5):
         prefix = layout.chain_prefix(PAIR, number)

@@ -10,7 +10,7 @@ import pytest
 from chains import CLUSTER, OPENING, PAIR, key, part, position, topic
 from doubles import MemoryStore
 
-from tandem.backup_avro.chain.entries import Clearing, Entry, Kind, StoredObject
+from tandem.backup_avro.chain.entries import Clearing, Entry, EntryKind, StoredObject
 from tandem.backup_avro.chain.generation import ChainError
 from tandem.backup_avro.chain.json_codec import canonical, encode_entry, pack
 from tandem.backup_avro.errors import ConfigError, DamagedError
@@ -47,14 +47,14 @@ def other_life(store: MemoryStore, life: int = 2) -> ChainWriter:
     return ChainWriter(store, ChainReader(store, PAIR).load(1), f"a-{life}", stop=threading.Event())
 
 
-def draft(kind: Kind, **content: object) -> Entry:
+def draft(kind: EntryKind, **content: object) -> Entry:
     """An entry as callers hand it to a writer."""
     return Entry(kind=kind, seq=0, prev_sha256="", incarnation="", at=0, **content)  # type: ignore[arg-type]  # named
 
 
 def commit(offset: int) -> Entry:
     """A commit that moves the position."""
-    return draft(Kind.COMMIT, topics=(topic(),), positions={key(): position(offset)})
+    return draft(EntryKind.COMMIT, topics=(topic(),), positions={key(): position(offset)})
 
 
 def failing(times: int) -> Iterator[Exception | None]:
@@ -80,7 +80,7 @@ def test_frozen_bytes_are_sent_until_their_fate_is_known(store: MemoryStore) -> 
 def test_a_taken_number_by_another_life_is_a_lost_chain(store: MemoryStore) -> None:
     """After a foreign TAKEOVER nothing is appended, however often it is tried."""
     writer = claimed(store)
-    other_life(store).append(draft(Kind.TAKEOVER))
+    other_life(store).append(draft(EntryKind.TAKEOVER))
     before = dict(store.objects)
     with pytest.raises(HolderLostError, match="a-2 has taken"):
         writer.append(commit(5))
@@ -93,8 +93,8 @@ def test_whoever_wants_to_take_over_takes_over_behind_the_other(store: MemorySto
     """Two restarts at once: both entries are there, the later one holds."""
     claimed(store)
     two, three = other_life(store, 2), other_life(store, 3)
-    two.append(draft(Kind.TAKEOVER))
-    three.append(draft(Kind.TAKEOVER))
+    two.append(draft(EntryKind.TAKEOVER))
+    three.append(draft(EntryKind.TAKEOVER))
     assert (three.state.seq, three.state.holder) == (3, "a-3")
     with pytest.raises(HolderLostError):
         two.append(commit(1))
@@ -105,9 +105,9 @@ def test_a_rewrite_in_between_is_no_reason_to_stop(store: MemoryStore) -> None:
     writer = claimed(store)
     prefix = "shop/a/generation=00000001/journal/"
     item = StoredObject(key=prefix + "1", journal=False, bytes=200, sha256="", parts=(part(0, 4),))
-    writer.append(draft(Kind.COMMIT, topics=(topic(),), positions={key(): position(5)}, objects=(item,)))
+    writer.append(draft(EntryKind.COMMIT, topics=(topic(),), positions={key(): position(5)}, objects=(item,)))
     janitor = ChainWriter(store, ChainReader(store, PAIR).load(1), "janitor", stop=threading.Event())
-    janitor.append(draft(Kind.REWRITE, replaced=(item.key,)))
+    janitor.append(draft(EntryKind.REWRITE, replaced=(item.key,)))
     entry = writer.append(commit(6))
     assert entry.seq == 4
     assert item.key in writer.state.replaced
@@ -134,7 +134,7 @@ def test_a_bad_draft_is_never_sent(store: MemoryStore) -> None:
     writer = claimed(store)
     before = dict(store.objects)
     with pytest.raises(ChainError, match="only a COMPLETE"):
-        writer.append(draft(Kind.SEALED))
+        writer.append(draft(EntryKind.SEALED))
     assert store.objects == before
     assert not writer.in_doubt
 
@@ -161,7 +161,7 @@ def test_many_threads_append_to_one_chain(store: MemoryStore) -> None:
     """One writer is shared by its committer and tasks: numbers are given out once."""
     writer = claimed(store)
     writer.append(commit(0))
-    threads = [threading.Thread(target=lambda: writer.append(draft(Kind.CONFIRM))) for _ in range(20)]
+    threads = [threading.Thread(target=lambda: writer.append(draft(EntryKind.CONFIRM))) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -213,8 +213,8 @@ def test_a_reader_follows_what_is_appended(store: MemoryStore) -> None:
     assert seen == one.state
     assert reader.newest == 2
     going = Clearing(goes=(key(),), stays={})
-    one.append(draft(Kind.CLEARING, clearing=going))
-    one.append(draft(Kind.CLEARED, clearing=going))
+    one.append(draft(EntryKind.CLEARING, clearing=going))
+    one.append(draft(EntryKind.CLEARED, clearing=going))
     assert [state.number for state in reader.refresh()] == [2]
     assert [state.number for state in reader.history()] == [1, 2]
     assert two.state.seq == 1

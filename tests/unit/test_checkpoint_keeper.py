@@ -13,23 +13,28 @@ from doubles import MemoryStore, UnchangingStore
 from structlog.testing import capture_logs
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Clearing, Horizon, Kind, PartitionKey
+from tandem.backup_avro.chain.entries import Clearing, EntryKind, Horizon, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.documents.checkpoint import Outcome, Request, Status, encode_outcome
+from tandem.backup_avro.documents.checkpoint import (
+    CheckpointOutcome,
+    CheckpointRequest,
+    CheckpointState,
+    encode_outcome,
+)
 from tandem.backup_avro.errors import DamagedError, TandemError, TransientError
-from tandem.backup_avro.selection.coverage import Guarded
-from tandem.controller.instance.checkpoint_keeper import Keeper, failed
+from tandem.backup_avro.selection.coverage import GuardedPartitions
+from tandem.controller.instance.checkpoint_keeper import CheckpointKeeper, failed
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError
 from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
-from tandem.sink.write.clear import clear
+from tandem.sink.write.clear import clear_generation
 from tandem.sink.write.commit import takeover_entry
 
 ORDERS = TopicSpec("orders")
 K = PartitionKey(ORDERS.topic().topic_id, 0)
-GUARDED = Guarded(cluster_id=CLUSTER, topics={K.topic_id: ("orders", 1)})
-NOTHING = Guarded(cluster_id=CLUSTER, topics={})
+GUARDED = GuardedPartitions(cluster_id=CLUSTER, topics={K.topic_id: ("orders", 1)})
+NOTHING = GuardedPartitions(cluster_id=CLUSTER, topics={})
 
 
 @pytest.fixture
@@ -46,9 +51,9 @@ def completed(store: MemoryStore, number: int = 1, upto: int = 10, instance: str
     return backup
 
 
-def request(store: MemoryStore, end: int = 10, *, nonce: str = "a" * 32, **how: object) -> Request:
+def request(store: MemoryStore, end: int = 10, *, nonce: str = "a" * 32, **how: object) -> CheckpointRequest:
     """A request that was put, for a cut of the one partition."""
-    made = Request(
+    made = CheckpointRequest(
         id="nightly",
         nonce=nonce,
         pair=PAIR,
@@ -63,7 +68,7 @@ def request(store: MemoryStore, end: int = 10, *, nonce: str = "a" * 32, **how: 
         witnesses=(1,),
     )
     made = replace(made, **how)  # type: ignore[arg-type]  # the caller names fields
-    return checkpoints.ask(store, made).request
+    return checkpoints.put_request(store, made).request
 
 
 def same(state: Generation, keys: Collection[PartitionKey]) -> bool:
@@ -74,20 +79,20 @@ def same(state: Generation, keys: Collection[PartitionKey]) -> bool:
 
 def keeper(
     store: MemoryStore, me: str = "a", same_logs: Callable[[Generation, Collection[PartitionKey]], bool] = same
-) -> Keeper:
+) -> CheckpointKeeper:
     """An instance's keeper that has looked."""
-    made = Keeper(store, pair=PAIR, me=me, same_logs=same_logs)
+    made = CheckpointKeeper(store, pair=PAIR, me=me, same_logs=same_logs)
     made.look()
     return made
 
 
-def finish(made: Keeper, writer: ChainWriter, there: Guarded) -> None:
+def finish(made: CheckpointKeeper, writer: ChainWriter, there: GuardedPartitions) -> None:
     """What an instance does when a generation has reached something: ask the brokers, then, between commits, append."""
     made.prove(writer.state, there)
     made.finish(writer, there)
 
 
-def outcome(store: MemoryStore, asked: Request) -> Outcome:
+def outcome(store: MemoryStore, asked: CheckpointRequest) -> CheckpointOutcome:
     """What became of it."""
     found = checkpoints.outcome_of(store, asked)
     assert found is not None
@@ -106,7 +111,7 @@ def test_whoever_asks_for_the_same_id_gets_the_first_one(store: MemoryStore) -> 
     """Two at once, or one twice: one request, one cut."""
     first = request(store, 10)
     assert request(store, 20, nonce="b" * 32) == first
-    assert [item.request for item in checkpoints.listing(store, PAIR).checkpoints] == [first]
+    assert [item.request for item in checkpoints.list_checkpoints(store, PAIR).checkpoints] == [first]
 
 
 def test_one_that_is_deleted_while_it_is_asked_for_is_asked_for_anew(store: MemoryStore) -> None:
@@ -126,16 +131,16 @@ def test_one_that_can_not_be_read_costs_no_other(store: MemoryStore) -> None:
     """It is named; what may be its stays, and all else is swept."""
     asked = request(store)
     broken = request(store, id="broken", nonce="b" * 32)
-    mine = checkpoints.hold(store, broken, 9)
+    mine = checkpoints.pin_generation(store, broken, 9)
     settled(store, broken, generation=9)
     before = {key for key in store.objects if "/pins/" in key or "/outcomes/" in key}
     store.objects[layout.checkpoint_key(PAIR, "broken")] = b"{"
-    pins.put(store, PAIR, generation=9, owner="x", until=pins.FOR_EVER, pin_id=f"{pins.LASTING}{'f' * 32}-00000009")
+    pins.put_pin(store, PAIR, generation=9, owner="x", until=pins.FOR_EVER, pin_id=f"{pins.LASTING}{'f' * 32}-00000009")
     unreadable = f"{pins.LASTING}{'e' * 32}-00000009"
     store.objects[f"{layout.pins_prefix(PAIR)}{unreadable}.json"] = b"{"
-    gone = Outcome(id="gone", nonce="d" * 32, at=0, by="a", generation=None, seq=None)
+    gone = CheckpointOutcome(id="gone", nonce="d" * 32, at=0, by="a", generation=None, seq=None)
     store.objects[layout.outcome_key(PAIR, "d" * 32)] = encode_outcome(gone)
-    found = checkpoints.listing(store, PAIR)
+    found = checkpoints.list_checkpoints(store, PAIR)
     assert [item.request for item in found.checkpoints] == [asked]
     assert list(found.damaged) == ["broken"]
     with capture_logs() as logs:
@@ -144,7 +149,7 @@ def test_one_that_can_not_be_read_costs_no_other(store: MemoryStore) -> None:
     assert {pin.id for pin in pins.list_pins(store, PAIR)} == {mine.id, unreadable}
     assert before < store.objects.keys()
     assert layout.outcome_key(PAIR, "d" * 32) not in store.objects
-    assert checkpoints.delete(store, PAIR, "broken")
+    assert checkpoints.delete_checkpoint(store, PAIR, "broken")
     keeper(store)
     assert pins.list_pins(store, PAIR) == []
 
@@ -155,11 +160,11 @@ def test_junk_under_a_name_that_nobody_can_have_given_counts_for_nothing(store: 
     asked = request(store)
     store.objects[f"{layout.checkpoints_prefix(PAIR)}{name}.json"] = b"{"
     store.objects[f"{layout.pins_prefix(PAIR)}{pins.LASTING}{name}.json"] = b"{"
-    strange = Outcome(id=name, nonce="d" * 32, at=0, by="a", generation=None, seq=None)
+    strange = CheckpointOutcome(id=name, nonce="d" * 32, at=0, by="a", generation=None, seq=None)
     store.objects[layout.outcome_key(PAIR, "d" * 32)] = encode_outcome(strange)
-    found = checkpoints.look(store, PAIR, 0)
+    found = checkpoints.survey_checkpoints(store, PAIR, 0)
     assert found.open == (asked,)
-    assert checkpoints.listing(store, PAIR).damaged == {}
+    assert checkpoints.list_checkpoints(store, PAIR).damaged == {}
 
 
 def gets(store: MemoryStore, look: Callable[[], object]) -> list[str]:
@@ -191,14 +196,14 @@ def test_what_is_settled_is_read_once() -> None:
     settled(store, still, generation=None)
     assert len(gets(store, mine.look)) == 2
     assert gets(store, mine.look) == []
-    assert checkpoints.delete(store, PAIR, "hourly-1")
+    assert checkpoints.delete_checkpoint(store, PAIR, "hourly-1")
     assert gets(store, mine.look) == []
     assert mine.held is not None
     assert len(mine.held[1]) == 359
     store.clock_ms += 8 * 86_400_000
     keeper_gets = gets(store, mine.look)
     assert len(keeper_gets) == 361, "those that are forgotten are read before they are deleted"
-    assert len(checkpoints.listing(store, PAIR).checkpoints) == 359
+    assert len(checkpoints.list_checkpoints(store, PAIR).checkpoints) == 359
     assert len(mine._remembered.settled) == 720 - 1 + 1
     mine.look()
     assert len(mine._remembered.settled) == len(mine._remembered.pins) == 359
@@ -210,7 +215,7 @@ def test_an_id_that_is_used_again_is_another_checkpoint() -> None:
     settled(store, request(store), generation=None)
     mine = keeper(store)
     assert mine.open == ()
-    assert checkpoints.delete(store, PAIR, "nightly")
+    assert checkpoints.delete_checkpoint(store, PAIR, "nightly")
     again = request(store, nonce="b" * 32)
     mine.look()
     assert mine.open == (again,)
@@ -219,21 +224,23 @@ def test_an_id_that_is_used_again_is_another_checkpoint() -> None:
 def test_what_became_of_another_request_is_damage(store: MemoryStore) -> None:
     """A copy of it vouches for its own bytes, not for its place: another moment would be restored."""
     asked, other = request(store), request(store, id="other", nonce="b" * 32)
-    pin = checkpoints.hold(store, asked, 1)
+    pin = checkpoints.pin_generation(store, asked, 1)
     settled(store, other, generation=1)
     store.objects[layout.outcome_key(PAIR, asked.nonce)] = store.objects[layout.outcome_key(PAIR, other.nonce)]
     with pytest.raises(DamagedError, match="what became of another request, b"):
-        checkpoints.find(store, PAIR, asked.id)
+        checkpoints.find_checkpoint(store, PAIR, asked.id)
     assert checkpoints.completed_at(store, PAIR, pin) is None
     with pytest.raises(DamagedError, match="what became of another request"):
-        checkpoints.settle(store, asked, Outcome(id=asked.id, nonce=asked.nonce, at=0, by="a", generation=1, seq=3))
+        checkpoints.settle_request(
+            store, asked, CheckpointOutcome(id=asked.id, nonce=asked.nonce, at=0, by="a", generation=1, seq=3)
+        )
 
 
 @pytest.mark.parametrize("damage", ["outcome", "name"])
 def test_what_nobody_can_tell_of_a_pin_keeps_all(store: MemoryStore, damage: str) -> None:
     """Merging would end with an error otherwise; as it is, it deletes nothing that it replaced."""
     asked = request(store)
-    pin = checkpoints.hold(store, asked, 1)
+    pin = checkpoints.pin_generation(store, asked, 1)
     settled(store, asked, generation=1)
     assert checkpoints.completed_at(store, PAIR, pin) == 5
     if damage == "outcome":
@@ -257,7 +264,7 @@ def test_the_pin_comes_before_the_entry_and_the_outcome_after_it(store: MemorySt
     assert [name.split("/")[1] for name in puts] == ["pins", "generations", "checkpoints"]
     done = outcome(store, asked)
     assert (done.generation, done.seq, done.by) == (1, backup.writer.state.seq, "a")
-    assert backup.writer.state.moments[-1].kind is Kind.CHECKPOINT
+    assert backup.writer.state.moments[-1].kind is EntryKind.CHECKPOINT
     assert mine.open == ()
     mine.look()
     assert mine.held == {1: ("checkpoint nightly",)}
@@ -347,9 +354,9 @@ def test_the_deadline_is_kept_by_whoever_looks(store: MemoryStore) -> None:
     mine.look()
     assert mine.open == ()
     assert not outcome(store, asked).completed
-    found = checkpoints.find(store, PAIR, asked.id)
+    found = checkpoints.find_checkpoint(store, PAIR, asked.id)
     assert found is not None
-    assert found.status(0) is Status.FAILED
+    assert found.status(0) is CheckpointState.FAILED
 
 
 def test_a_fenced_writer_and_a_store_that_refuses(store: MemoryStore) -> None:
@@ -427,7 +434,7 @@ def test_what_nobody_will_reach_is_given_up(store: MemoryStore) -> None:
 
 def test_when_it_is_time_to_look(store: MemoryStore) -> None:
     """At first, when a message says so, every second while one is open, else every half minute."""
-    mine = Keeper(store, pair=PAIR, me="a", same_logs=same)
+    mine = CheckpointKeeper(store, pair=PAIR, me="a", same_logs=same)
     assert mine.due(100.0, frozenset())
     assert not mine.due(129.0, frozenset())
     assert mine.due(130.0, frozenset())
@@ -443,7 +450,7 @@ def test_one_that_was_deleted_and_asked_for_again_is_another_one(store: MemorySt
     backup = completed(store)
     asked = request(store)
     mine = keeper(store)
-    checkpoints.delete(store, PAIR, asked.id)
+    checkpoints.delete_checkpoint(store, PAIR, asked.id)
     request(store, 30, nonce="b" * 32)
     before = dict(store.objects)
     finish(mine, backup.writer, GUARDED)
@@ -461,12 +468,12 @@ def test_what_a_checkpoint_holds_is_not_even_begun_to_be_cleared(store: MemorySt
     backup.seal()
     all_of = Clearing(goes=tuple(backup.positions), stays={})
     for _ in range(2):
-        assert [pin.owner for pin in clear(store, backup.writer, all_of, stop=threading.Event()).pinned] == [
+        assert [pin.owner for pin in clear_generation(store, backup.writer, all_of, stop=threading.Event()).pinned] == [
             "checkpoint nightly"
         ]
     assert backup.writer.state.clearing is None
-    assert checkpoints.delete(store, PAIR, "nightly")
-    assert clear(store, backup.writer, all_of, stop=threading.Event()).pinned == ()
+    assert checkpoints.delete_checkpoint(store, PAIR, "nightly")
+    assert clear_generation(store, backup.writer, all_of, stop=threading.Event()).pinned == ()
     assert ChainReader(store, PAIR).load(1).gone
 
 
@@ -479,15 +486,15 @@ def test_a_pin_that_somebody_deleted_is_put_back(store: MemoryStore, keep_ms: in
     finish(mine, backup.writer, GUARDED)
     before = pins.list_pins(store, PAIR)
     for pin in before:
-        pins.release(store, PAIR, pin)
+        pins.release_pin(store, PAIR, pin)
     mine.look()
     assert (pins.list_pins(store, PAIR), mine.held) == (before, {1: ("checkpoint nightly",)})
     if keep_ms is None:
-        assert checkpoints.delete(store, PAIR, "nightly", only=asked.nonce)
+        assert checkpoints.delete_checkpoint(store, PAIR, "nightly", only=asked.nonce)
     else:
         store.clock_ms += keep_ms
         for pin in before:
-            pins.release(store, PAIR, pin)
+            pins.release_pin(store, PAIR, pin)
     mine.look()
     assert (pins.list_pins(store, PAIR), mine.held) == ([], {})
 
@@ -511,9 +518,9 @@ def test_deleting_takes_everything_along_and_may_be_repeated(store: MemoryStore)
     backup = completed(store)
     request(store)
     finish(keeper(store), backup.writer, GUARDED)
-    assert checkpoints.delete(store, PAIR, "nightly")
+    assert checkpoints.delete_checkpoint(store, PAIR, "nightly")
     assert not [name for name in store.objects if "/checkpoints/" in name or "/pins/" in name]
-    assert not checkpoints.delete(store, PAIR, "nightly")
+    assert not checkpoints.delete_checkpoint(store, PAIR, "nightly")
 
 
 def test_deleting_one_that_is_about_to_be_completed(store: MemoryStore) -> None:
@@ -525,7 +532,7 @@ def test_deleting_one_that_is_about_to_be_completed(store: MemoryStore) -> None:
     def deleted(operation: str, name: str) -> None:
         if operation == "put" and "/pins/" in name:
             store.before = lambda *_: None
-            checkpoints.delete(store, PAIR, asked.id)
+            checkpoints.delete_checkpoint(store, PAIR, asked.id)
             request(store, 30, nonce="b" * 32)
 
     store.before = deleted  # type: ignore[assignment]  # it never fails
@@ -540,12 +547,12 @@ def test_deleting_one_that_is_about_to_be_completed(store: MemoryStore) -> None:
 def test_a_pin_of_what_failed_or_was_completed_elsewhere_is_swept(store: MemoryStore) -> None:
     """A reader's pin is none of its business, nor is one of a checkpoint that is still open."""
     asked = request(store)
-    reader = pins.put(store, PAIR, generation=1, owner="restore", until=store.clock_ms + 60_000)
-    mine = checkpoints.hold(store, asked, 1)
-    assert checkpoints.hold(store, asked, 1) == mine, "the same pin once more"
+    reader = pins.put_pin(store, PAIR, generation=1, owner="restore", until=store.clock_ms + 60_000)
+    mine = checkpoints.pin_generation(store, asked, 1)
+    assert checkpoints.pin_generation(store, asked, 1) == mine, "the same pin once more"
     look = keeper(store)
     assert len(pins.list_pins(store, PAIR)) == 2
-    checkpoints.settle(store, asked, failed(asked, at=1, by="a", reason="no"))
+    checkpoints.settle_request(store, asked, failed(asked, at=1, by="a", reason="no"))
     look.look()
     assert pins.list_pins(store, PAIR) == [reader]
 
@@ -559,7 +566,7 @@ def test_a_pin_that_can_not_be_read_stays_with_its_checkpoint(store: MemoryStore
     store.objects[place] = b"{"
     keeper(store)
     assert place in store.objects
-    checkpoints.delete(store, PAIR, asked.id)
+    checkpoints.delete_checkpoint(store, PAIR, asked.id)
     keeper(store)
     assert place not in store.objects
 
@@ -569,13 +576,13 @@ def test_a_pin_that_can_not_be_read_stays_with_its_checkpoint(store: MemoryStore
 WEEK_MS = 7 * 86_400_000
 
 
-def settled(store: MemoryStore, made: Request, *, generation: int | None) -> None:
+def settled(store: MemoryStore, made: CheckpointRequest, *, generation: int | None) -> None:
     """Say what became of a request, as of now."""
     seq = None if generation is None else 5
-    outcome = Outcome(id=made.id, nonce=made.nonce, at=store.clock_ms, by="a", generation=generation, seq=seq)
+    outcome = CheckpointOutcome(id=made.id, nonce=made.nonce, at=store.clock_ms, by="a", generation=generation, seq=seq)
     if generation is not None:
-        checkpoints.hold(store, made, generation)
-    checkpoints.settle(store, made, outcome)
+        checkpoints.pin_generation(store, made, generation)
+    checkpoints.settle_request(store, made, outcome)
 
 
 @pytest.mark.parametrize(
@@ -590,9 +597,9 @@ def test_a_checkpoint_of_no_use_is_forgotten_after_a_week(
     settled(store, made, generation=generation)
     over = made.keep_until if made.keep_until is not None else store.clock_ms
     before = set(store.objects)
-    checkpoints.look(store, PAIR, over + WEEK_MS - 1000)
+    checkpoints.survey_checkpoints(store, PAIR, over + WEEK_MS - 1000)
     assert set(store.objects) == before
-    checkpoints.look(store, PAIR, over + WEEK_MS + 1000)
+    checkpoints.survey_checkpoints(store, PAIR, over + WEEK_MS + 1000)
     assert not [key for key in store.objects if "/checkpoints/" in key or "/pins/" in key]
 
 
@@ -601,7 +608,7 @@ def test_a_checkpoint_that_is_kept_for_good_or_open_is_never_forgotten(store: Me
     settled(store, request(store), generation=1)
     request(store, nonce="b" * 32, id="open")
     before = set(store.objects)
-    found = checkpoints.look(store, PAIR, store.clock_ms + 100 * WEEK_MS)
+    found = checkpoints.survey_checkpoints(store, PAIR, store.clock_ms + 100 * WEEK_MS)
     assert set(store.objects) == before
     assert [item.id for item in found.open] == ["open"]
     assert list(found.held) == [1]
@@ -615,23 +622,23 @@ def test_one_that_was_asked_for_anew_is_not_forgotten(store: MemoryStore) -> Non
         if operation == "delete" or not armed:
             return
         armed.clear()
-        checkpoints.delete(store, PAIR, "nightly")
+        checkpoints.delete_checkpoint(store, PAIR, "nightly")
         request(store, nonce="c" * 32)
 
     armed: list[bool] = []
-    listed = checkpoints.listing
+    listed = checkpoints.list_checkpoints
 
-    def slow(*where: Any, **how: Any) -> checkpoints.Listing:
+    def slow(*where: Any, **how: Any) -> checkpoints.CheckpointListing:
         found = listed(*where, **how)
         armed.append(True)
         return found
 
-    checkpoints.listing, store.before = slow, anew  # type: ignore[assignment]  # a look that takes its time
+    checkpoints.list_checkpoints, store.before = slow, anew  # type: ignore[assignment]  # a look that takes its time
     try:
-        checkpoints.look(store, PAIR, store.clock_ms + 2 * WEEK_MS)
+        checkpoints.survey_checkpoints(store, PAIR, store.clock_ms + 2 * WEEK_MS)
     finally:
-        checkpoints.listing = listed
-    found = checkpoints.find(store, PAIR, "nightly")
+        checkpoints.list_checkpoints = listed
+    found = checkpoints.find_checkpoint(store, PAIR, "nightly")
     assert found is not None
     assert found.request.nonce == "c" * 32
 
@@ -678,7 +685,7 @@ def test_a_sweep_between_the_look_and_the_entry_fails_it(store: MemoryStore) -> 
     state = ChainReader(store, PAIR).load(1)
     first = next(iter(state.objects))
     horizon = Horizon(seq=state.moments[-1].seq, offsets={K: 20})
-    draft = replace(takeover_entry("sweep"), kind=Kind.REWRITE, reason="swept", replaced=(first,), horizon=horizon)
+    draft = replace(takeover_entry("sweep"), kind=EntryKind.REWRITE, reason="swept", replaced=(first,), horizon=horizon)
     ChainWriter(store, state, "janitor-1", stop=threading.Event()).append(draft)
     mine.finish(backup.writer, GUARDED)
     found = outcome(store, asked)

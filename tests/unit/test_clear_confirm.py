@@ -10,14 +10,14 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from tandem.backup_avro.chain.entries import Clearing, Kind, StoredObject
+from tandem.backup_avro.chain.entries import Clearing, EntryKind, StoredObject
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import PermanentError
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import ObjectMissingError, StoreTransientError, UploadInfo
-from tandem.sink.write.clear import Cleared, clear
-from tandem.sink.write.confirm import Loss, ObjectLostError, confirm_objects, lost_objects
+from tandem.sink.write.clear import ClearResult, clear_generation
+from tandem.sink.write.confirm import ObjectLoss, ObjectLostError, confirm_objects, lost_objects
 
 ANOTHER = "the generation can't become complete and another one is built; find out what changes the bucket"
 
@@ -78,7 +78,7 @@ def test_all_is_deleted_between_two_entries(store: MemoryStore, backup: Backup) 
     keep = "shop/a/generation=00000012/journal/other.avro"
     store.objects[keep] = b"x"
     store.log.clear()
-    outcome = clear(store, backup.writer, all_of(backup), stop=threading.Event())
+    outcome = clear_generation(store, backup.writer, all_of(backup), stop=threading.Event())
     assert outcome.objects == 4
     assert data(store) == {keep}
     changes = [op for op, _ in store.log if op in {"put", "delete"}]
@@ -93,7 +93,7 @@ def test_much_is_deleted_in_batches(
     """However many they are, no more than so many names are held at once; each object is deleted and counted once."""
     monkeypatch.setattr("tandem.sink.write.clear._BATCH", at_once)
     size = sum(len(store.objects[name]) for name in data(store))
-    outcome = clear(store, backup.writer, all_of(backup), stop=threading.Event())
+    outcome = clear_generation(store, backup.writer, all_of(backup), stop=threading.Event())
     assert store.batches == batches
     assert (outcome.objects, outcome.bytes) == (3, size)
     assert data(store) == set()
@@ -106,7 +106,7 @@ def test_unfinished_uploads_are_aborted(store: Bucket, backup: Backup) -> None:
         for number in ("00000001", "00000002")
     )
     store.uploads += [mine, other]
-    clear(store, backup.writer, all_of(backup), stop=threading.Event())
+    clear_generation(store, backup.writer, all_of(backup), stop=threading.Event())
     assert store.uploads == [other]
     assert backup.writer.state.gone
 
@@ -114,7 +114,7 @@ def test_unfinished_uploads_are_aborted(store: Bucket, backup: Backup) -> None:
 def test_what_stays_is_not_touched(store: MemoryStore, backup: Backup) -> None:
     """An object that holds a partition which stays is kept as a whole."""
     users, orders = backup.key("users", 0), backup.key("orders", 0)
-    clear(store, backup.writer, Clearing(goes=(orders,), stays={users: "kept"}), stop=threading.Event())
+    clear_generation(store, backup.writer, Clearing(goes=(orders,), stays={users: "kept"}), stop=threading.Event())
     state = ChainReader(store, PAIR).load(1)
     assert data(store) == set(state.objects)
     assert len(state.objects) == 2
@@ -124,15 +124,15 @@ def test_what_stays_is_not_touched(store: MemoryStore, backup: Backup) -> None:
 def test_a_pin_is_waited_for(store: MemoryStore, backup: Backup) -> None:
     """Nothing is deleted, CLEARING is there; when the pin is gone the same call finishes."""
     until = store.clock_ms + 60_000
-    pin = pins.put(store, PAIR, generation=1, owner="restore", until=until)
+    pin = pins.put_pin(store, PAIR, generation=1, owner="restore", until=until)
     before = data(store)
     for _ in range(2):
-        outcome = clear(store, backup.writer, all_of(backup), stop=threading.Event())
+        outcome = clear_generation(store, backup.writer, all_of(backup), stop=threading.Event())
         assert outcome.pinned == (pin,)
     assert data(store) == before
     assert ChainReader(store, PAIR).load(1).clearing is not None
     store.clock_ms = until
-    assert clear(store, backup.writer, all_of(backup), stop=threading.Event()).pinned == ()
+    assert clear_generation(store, backup.writer, all_of(backup), stop=threading.Event()).pinned == ()
     assert data(store) == set()
 
 
@@ -141,44 +141,44 @@ def test_a_reader_outlives_a_process_that_stops_between_listing_and_reading_pins
 ) -> None:
     """Meanwhile the pin that was listed has ended, or was renewed twice and removed: the reader still reads."""
     minute = 60_000
-    first = pins.put(store, PAIR, generation=1, owner="restore", until=store.clock_ms + minute)
+    first = pins.put_pin(store, PAIR, generation=1, owner="restore", until=store.clock_ms + minute)
     renewed: list[pins.Pin] = []
 
     def stopped_for_long(operation: str, key: str) -> None:
         if operation == "get" and first.id in key and not renewed:
             store.clock_ms += 40_000
-            renewed.append(pins.renew(store, PAIR, first, until=store.clock_ms + minute))
-            pins.release(store, PAIR, first)
+            renewed.append(pins.renew_pin(store, PAIR, first, until=store.clock_ms + minute))
+            pins.release_pin(store, PAIR, first)
 
     before = data(store)
     store.before = stopped_for_long  # type: ignore[assignment]  # it never fails
-    assert clear(store, backup.writer, all_of(backup), stop=threading.Event()).pinned == tuple(renewed)
+    assert clear_generation(store, backup.writer, all_of(backup), stop=threading.Event()).pinned == tuple(renewed)
     (second,) = renewed
 
     def stopped_again(operation: str, key: str) -> None:
         if operation == "get" and second.id in key and len(renewed) == 1:
             store.clock_ms += 2 * minute
-            renewed.append(pins.renew(store, PAIR, second, until=store.clock_ms + minute))
+            renewed.append(pins.renew_pin(store, PAIR, second, until=store.clock_ms + minute))
 
     store.before = stopped_again  # type: ignore[assignment]  # it never fails
-    assert clear(store, backup.writer, all_of(backup), stop=threading.Event()).pinned == (second,)
+    assert clear_generation(store, backup.writer, all_of(backup), stop=threading.Event()).pinned == (second,)
     assert data(store) == before
 
 
 def test_pins_that_go_all_the_time_are_no_answer(store: MemoryStore, backup: Backup) -> None:
     """A store that lists what it does not have: nothing is deleted, somebody asks again."""
-    pins.put(store, PAIR, generation=1, owner="restore", until=store.clock_ms + 60_000)
+    pins.put_pin(store, PAIR, generation=1, owner="restore", until=store.clock_ms + 60_000)
     store.before = lambda op, key: ObjectMissingError(key) if op == "get" and "/pins/" in key else None
     before = data(store)
     with pytest.raises(StoreTransientError, match="while they are read"):
-        clear(store, backup.writer, all_of(backup), stop=threading.Event())
+        clear_generation(store, backup.writer, all_of(backup), stop=threading.Event())
     assert data(store) == before
 
 
 def test_pins_of_others_are_not_waited_for(store: MemoryStore, backup: Backup) -> None:
     """Another generation is read, not this one."""
-    pins.put(store, PAIR, generation=2, owner="restore", until=store.clock_ms + 60_000)
-    assert clear(store, backup.writer, all_of(backup), stop=threading.Event()).pinned == ()
+    pins.put_pin(store, PAIR, generation=2, owner="restore", until=store.clock_ms + 60_000)
+    assert clear_generation(store, backup.writer, all_of(backup), stop=threading.Event()).pinned == ()
 
 
 @pytest.mark.parametrize("fatal", range(1, 4))
@@ -187,9 +187,9 @@ def test_a_crash_anywhere_is_finished_by_the_next_call(store: MemoryStore, backu
     count = iter(range(1, 100))
     store.before = lambda op, _: StoreTransientError("no") if op == "delete" and next(count) == fatal else None
     with pytest.raises(StoreTransientError):
-        clear(store, backup.writer, all_of(backup), stop=threading.Event())
+        clear_generation(store, backup.writer, all_of(backup), stop=threading.Event())
     assert backup.writer.state.clearing is not None
-    clear(store, backup.writer, Clearing(goes=(), stays={}), stop=threading.Event())
+    clear_generation(store, backup.writer, Clearing(goes=(), stays={}), stop=threading.Event())
     assert data(store) == set()
     assert backup.writer.state.gone
 
@@ -199,11 +199,11 @@ def test_a_stop_leaves_the_rest_for_later(store: MemoryStore, backup: Backup) ->
     stop = threading.Event()
     stop.set()
     sizes = {name: len(store.objects[name]) for name in data(store)}
-    outcome = clear(store, backup.writer, all_of(backup), stop=stop)
+    outcome = clear_generation(store, backup.writer, all_of(backup), stop=stop)
     [gone] = sizes.keys() - data(store)
-    assert outcome == Cleared(objects=1, bytes=sizes[gone])
+    assert outcome == ClearResult(objects=1, bytes=sizes[gone])
     assert not backup.writer.state.gone
-    clear(store, backup.writer, all_of(backup), stop=threading.Event())
+    clear_generation(store, backup.writer, all_of(backup), stop=threading.Event())
     assert backup.writer.state.gone
 
 
@@ -216,7 +216,7 @@ def test_somebody_who_goes_on_writing_is_named(store: MemoryStore, backup: Backu
 
     store.before = write_more
     with pytest.raises(PermanentError) as caught:
-        clear(store, backup.writer, all_of(backup), stop=threading.Event())
+        clear_generation(store, backup.writer, all_of(backup), stop=threading.Event())
     assert str(caught.value) == (
         "objects keep appearing under shop/a/generation=00000001/ while it is cleared "
         "(another process writes there: find and stop it)"
@@ -270,11 +270,11 @@ def test_an_object_that_vanishes_between_two_looks_is_lost(store: MemoryStore, b
 def test_a_partial_clearing_can_be_followed_by_another(store: MemoryStore, backup: Backup) -> None:
     """What stayed goes later, when it is covered or released."""
     users, orders = backup.key("users", 0), backup.key("orders", 0)
-    clear(store, backup.writer, Clearing(goes=(orders,), stays={users: "kept"}), stop=threading.Event())
-    clear(store, backup.writer, replace(all_of(backup)), stop=threading.Event())
+    clear_generation(store, backup.writer, Clearing(goes=(orders,), stays={users: "kept"}), stop=threading.Event())
+    clear_generation(store, backup.writer, replace(all_of(backup)), stop=threading.Event())
     assert data(store) == set()
     kinds = [entry.kind for entry, _ in ChainReader(store, PAIR).entries(1, 1, backup.writer.state.seq)]
-    assert kinds[-4:] == [Kind.CLEARING, Kind.CLEARED] * 2
+    assert kinds[-4:] == [EntryKind.CLEARING, EntryKind.CLEARED] * 2
 
 
 # --- what covers another one ------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def merged(store: MemoryStore, backup: Backup, names: list[str]) -> StoredObject
     """Replace objects by one that holds the same, as a merge does."""
     batch = records("orders", 0, range(8))
     item = backup.put_object([(("orders", 0), batch, None)], journal=False)
-    backup.append(Kind.REWRITE, objects=(item,), replaced=tuple(names), reason="merged")
+    backup.append(EntryKind.REWRITE, objects=(item,), replaced=tuple(names), reason="merged")
     assert item.key in store.objects
     return item
 
@@ -325,8 +325,8 @@ def test_what_is_missing_or_cut_is_lost(store: MemoryStore, covering: Backup) ->
     store.objects[first.key] = store.objects[first.key][:-1]
     del store.objects[second.key]
     assert lost_objects(store, read(store), lambda: read(store)) == [
-        Loss(first, f"has {first.bytes - 1} bytes instead of {first.bytes}"),
-        Loss(second, "is missing"),
+        ObjectLoss(first, f"has {first.bytes - 1} bytes instead of {first.bytes}"),
+        ObjectLoss(second, "is missing"),
     ]
 
 
@@ -338,7 +338,7 @@ def test_what_was_merged_and_swept_meanwhile_is_not_lost(store: MemoryStore, cov
     store.delete(names[:1])
     assert lost_objects(store, state, lambda: read(store)) == []
     del store.objects[item.key]
-    assert lost_objects(store, state, lambda: read(store)) == [Loss(item, "is missing")], "what took its place is"
+    assert lost_objects(store, state, lambda: read(store)) == [ObjectLoss(item, "is missing")], "what took its place is"
 
 
 def test_one_of_many_may_be_lost_while_others_are_swept(store: MemoryStore, covering: Backup) -> None:
@@ -348,7 +348,7 @@ def test_one_of_many_may_be_lost_while_others_are_swept(store: MemoryStore, cove
     *names, stolen = state.objects.values()
     merged(store, covering, [item.key for item in names])
     store.delete([*(item.key for item in names), stolen.key])
-    assert lost_objects(store, state, lambda: read(store)) == [Loss(stolen, "is missing")]
+    assert lost_objects(store, state, lambda: read(store)) == [ObjectLoss(stolen, "is missing")]
 
 
 def test_what_nobody_restores_is_not_missed(store: MemoryStore) -> None:
@@ -367,7 +367,7 @@ def test_what_nobody_restores_is_not_missed(store: MemoryStore) -> None:
     state.positions[place] = replace(state.positions[place], base=replace(state.positions[place].base, void=(1,)))
     assert lost_objects(store, state, never) == []
     del store.objects[users.key]
-    assert lost_objects(store, state, lambda: state) == [Loss(users, "is missing")]
+    assert lost_objects(store, state, lambda: state) == [ObjectLoss(users, "is missing")]
 
 
 def test_large_objects_are_read_back_in_pieces(

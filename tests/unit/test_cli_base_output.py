@@ -192,7 +192,7 @@ WIDE = Table(
 
 
 def on_terminal(
-    monkeypatch: pytest.MonkeyPatch, columns: int, *tables: Table | output.Verdict | str, colours: bool = False
+    monkeypatch: pytest.MonkeyPatch, columns: int, *tables: Table | output.VerdictLines | str, colours: bool = False
 ) -> str:
     """What a terminal so wide gets."""
     monkeypatch.setenv("TERM", "xterm")
@@ -224,9 +224,9 @@ def test_a_narrow_terminal_gets_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_verdict_has_its_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line of several is green or red, where colours are wanted."""
-    good = output.Verdict(text="pair x\nHEALTHY\nmore", line=1, good=True)
+    good = output.VerdictLines(text="pair x\nHEALTHY\nmore", line=1, good=True)
     assert on_terminal(monkeypatch, 80, good, colours=True) == "pair x\n\x1b[32;1mHEALTHY\x1b[0m\nmore\n"
-    bad = output.Verdict(text="pair x\nUNHEALTHY\nmore", line=1, good=False)
+    bad = output.VerdictLines(text="pair x\nUNHEALTHY\nmore", line=1, good=False)
     assert on_terminal(monkeypatch, 80, bad, colours=True) == "pair x\n\x1b[31;1mUNHEALTHY\x1b[0m\nmore\n"
     assert on_terminal(monkeypatch, 80, bad) == "pair x\nUNHEALTHY\nmore\n"
 

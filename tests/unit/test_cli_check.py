@@ -20,13 +20,13 @@ from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from sights import listening, message, sight
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.documents.coordination_message import Event
-from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind, Scope, Unsettled
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
+from tandem.backup_avro.documents.outcome import JobKind, JobOutcome, JobScope, UnsettledFindings
 from tandem.backup_avro.errors import RefusedError
 from tandem.controller.cli.inspect import check as check_command
 from tandem.controller.cli.main import run
-from tandem.controller.process.timed_call import Errand, left_behind
-from tandem.controller.status.check import Limits, Report, Severity, check, connections, line
+from tandem.controller.process.timed_call import TimedCall, left_behind
+from tandem.controller.status.check import CheckLimits, CheckReport, Severity, check_pair, connections, line
 from tandem.controller.status.health import Fault
 from tandem.controller.status.key_use import KeySight
 from tandem.controller.status.overview import overview
@@ -70,17 +70,17 @@ def completed(store: ObjectStore, number: int = 1, instance: str = "a") -> Backu
 
 def judged(
     store: ObjectStore,
-    limits: Limits | None = None,
-    ran: dict[OutcomeKind, Outcome | None] | None = None,
+    limits: CheckLimits | None = None,
+    ran: dict[JobKind, JobOutcome | None] | None = None,
     **seen: object,
-) -> Report:
+) -> CheckReport:
     """What is reported of a store, and of what else is seen."""
-    return check(overview(sight(store, **seen)), ran or {}, limits or Limits())  # type: ignore[arg-type]  # as `sight` has it
+    return check_pair(overview(sight(store, **seen)), ran or {}, limits or CheckLimits())  # type: ignore[arg-type]  # as `sight` has it
 
 
-def outcome(at: int, kind: OutcomeKind = OutcomeKind.VERIFY) -> Outcome:
+def outcome(at: int, kind: JobKind = JobKind.VERIFY) -> JobOutcome:
     """A clean run that ended then."""
-    return Outcome(kind=kind, pair=PAIR, at=at, by="me@here", clean=True, what="all", findings=0, records=1, bytes=1)
+    return JobOutcome(kind=kind, pair=PAIR, at=at, by="me@here", clean=True, what="all", findings=0, records=1, bytes=1)
 
 
 def test_all_is_well(store: ObjectStore) -> None:
@@ -98,14 +98,14 @@ def test_all_is_well(store: ObjectStore) -> None:
 @pytest.mark.parametrize(
     ("limits", "severity"),
     [
-        (Limits(lag_warning=3, lag_critical=3), Severity.OK),
-        (Limits(lag_warning=2), Severity.WARNING),
-        (Limits(lag_warning=2, lag_critical=3), Severity.WARNING),
-        (Limits(lag_warning=1, lag_critical=2), Severity.CRITICAL),
-        (Limits(lag_critical=0), Severity.CRITICAL),
+        (CheckLimits(lag_warning=3, lag_critical=3), Severity.OK),
+        (CheckLimits(lag_warning=2), Severity.WARNING),
+        (CheckLimits(lag_warning=2, lag_critical=3), Severity.WARNING),
+        (CheckLimits(lag_warning=1, lag_critical=2), Severity.CRITICAL),
+        (CheckLimits(lag_critical=0), Severity.CRITICAL),
     ],
 )
-def test_a_limit_counts_when_it_is_exceeded(store: ObjectStore, limits: Limits, severity: Severity) -> None:
+def test_a_limit_counts_when_it_is_exceeded(store: ObjectStore, limits: CheckLimits, severity: Severity) -> None:
     """At the limit is still well; the worse of two limits wins, and is told once."""
     completed(store)
     found = judged(store, limits, heard_s=BOTH, topics=[ORDERS], ends={("orders", 0): 103, ("orders", 1): 0})
@@ -119,7 +119,7 @@ def test_a_limit_counts_when_it_is_exceeded(store: ObjectStore, limits: Limits, 
 def test_ages_are_measured_by_the_store(store: ObjectStore) -> None:
     """Age of the newest moment and of COMPLETE, against their limits, in seconds."""
     completed(store)
-    limits = Limits(commit_age_warning_s=60, complete_age_critical_s=100)
+    limits = CheckLimits(commit_age_warning_s=60, complete_age_critical_s=100)
     assert judged(store, limits, heard_s=BOTH, later_s=50).severity is Severity.OK
     found = judged(store, limits, heard_s=BOTH, later_s=70)
     assert (found.severity, found.findings[0].message) == (
@@ -138,13 +138,13 @@ def test_a_lag_that_is_not_known_is_no_lag_of_nothing(store: ObjectStore) -> Non
     found = judged(store, gaps=(gap,))
     assert (found.severity, found.findings) == (Severity.OK, ())
     assert "|lag=U " in line(found)
-    found = judged(store, Limits(lag_warning=5), gaps=(gap,))
+    found = judged(store, CheckLimits(lag_warning=5), gaps=(gap,))
     assert (found.severity, found.findings[0].message) == (
         Severity.UNKNOWN,
         "the lag is not known: nothing is known of the logs' ends: no answer",
     )
     assert found.findings[0].remedy.startswith("check the brokers")
-    assert "the brokers were not asked" in judged(store, Limits(lag_warning=5)).findings[0].message
+    assert "the brokers were not asked" in judged(store, CheckLimits(lag_warning=5)).findings[0].message
 
 
 def test_connections_are_well_before_anything_is_stored(store: ObjectStore) -> None:
@@ -220,7 +220,7 @@ def test_a_folder_that_takes_nothing_is_told(
 
 def test_nothing_to_restore_is_critical_and_told_once(store: ObjectStore) -> None:
     """Limits say nothing beside it: there is nothing they could be held against."""
-    found = judged(store, Limits(lag_warning=1, commit_age_warning_s=1), heard_s={})
+    found = judged(store, CheckLimits(lag_warning=1, commit_age_warning_s=1), heard_s={})
     assert found.severity is Severity.CRITICAL
     assert [one.fault for one in found.findings if one.severity is Severity.CRITICAL] == [Fault.NO_COMPLETE_BACKUP]
     assert found.summary == "pair shop: nothing can be restored"
@@ -250,34 +250,34 @@ def test_a_verification_and_a_drill_are_asked_for_by_limits(store: ObjectStore) 
     """Never, too long ago, not ended: WARNING, and without a limit nothing. With mismatches: CRITICAL, always."""
     completed(store)
     now = now_ms(store)
-    limits = Limits(verify_age_s=7200, drill_age_s=7200)
+    limits = CheckLimits(verify_age_s=7200, drill_age_s=7200)
     never = judged(store, limits, heard_s=BOTH)
     assert [one.message for one in never.findings] == [
         "no `tandem verify` was ever run",
         "no `tandem drill` was ever run",
     ]
-    fresh = {kind: outcome(now - HOUR_MS, kind) for kind in OutcomeKind}
+    fresh = {kind: outcome(now - HOUR_MS, kind) for kind in JobKind}
     assert judged(store, limits, {**fresh}, heard_s=BOTH).severity is Severity.OK
-    old = {**fresh, OutcomeKind.DRILL: outcome(now - 3 * HOUR_MS, OutcomeKind.DRILL)}
+    old = {**fresh, JobKind.DRILL: outcome(now - 3 * HOUR_MS, JobKind.DRILL)}
     assert judged(store, limits, {**old}, heard_s=BOTH).findings[0].message == "the last `tandem drill` was 3h ago"
-    broken = {**fresh, OutcomeKind.VERIFY: replace(outcome(now), clean=False, error="no answer")}
+    broken = {**fresh, JobKind.VERIFY: replace(outcome(now), clean=False, error="no answer")}
     assert judged(store, limits, {**broken}, heard_s=BOTH).severity is Severity.WARNING
     for unasked in ({}, old, broken):
         assert judged(store, None, {**unasked}, heard_s=BOTH).severity is Severity.OK
-    found = {**fresh, OutcomeKind.VERIFY: replace(outcome(now), clean=False, findings=7)}
+    found = {**fresh, JobKind.VERIFY: replace(outcome(now), clean=False, findings=7)}
     for limit in (limits, None):
         report = judged(store, limit, {**found}, heard_s=BOTH)
         assert (report.severity, report.findings[0].message) == (
             Severity.CRITICAL,
             "the last `tandem verify` found 7 mismatches",
         )
-    before = Unsettled(at=now - 3 * HOUR_MS, scope=Scope.SAMPLE, what="a sample", findings=7)
-    left = {**fresh, OutcomeKind.VERIFY: replace(outcome(now), unsettled=(before,))}
+    before = UnsettledFindings(at=now - 3 * HOUR_MS, scope=JobScope.SAMPLE, what="a sample", findings=7)
+    left = {**fresh, JobKind.VERIFY: replace(outcome(now), unsettled=(before,))}
     for limit in (limits, None):
         report = judged(store, limit, {**left}, heard_s=BOTH)
         assert report.severity is Severity.CRITICAL
         assert "a `tandem verify` found 7 mismatches 3h ago (a sample), and none has read that again" in line(report)
-    not_read = {**fresh, OutcomeKind.VERIFY: replace(outcome(now), clean=False, error="no answer", unsettled=(before,))}
+    not_read = {**fresh, JobKind.VERIFY: replace(outcome(now), clean=False, error="no answer", unsettled=(before,))}
     assert judged(store, None, {**not_read}, heard_s=BOTH).severity is Severity.CRITICAL
 
 
@@ -285,7 +285,7 @@ def test_the_worst_comes_first_and_all_is_one_line(store: ObjectStore) -> None:
     """A message with a bar or a line break can't be taken for figures; CRITICAL goes before WARNING."""
     completed(store)
     trouble = message(instance="a", at=now_ms(store), state="Active", details={"trouble": "x|lag=0\ny"})
-    said = line(judged(store, listener=listening(trouble, message(Event.LEAVING, instance="b", at=1))))
+    said = line(judged(store, listener=listening(trouble, message(CoordinationEvent.LEAVING, instance="b", at=1))))
     assert said.startswith("WARNING - a: x/lag=0 y; b ")
     assert said.count("|") == 1
     wrong = judged(store, heard_s={"a": 1}, topics=[ORDERS], cluster_id=f"not-{CLUSTER}")
@@ -329,7 +329,7 @@ def test_the_last_run_is_read_from_the_store(
     completed(store)
     arguments = ["check", "-c", config, "--s3-only", "--verify-age", "8d"]
     assert run(arguments) == 1
-    outcomes.put(store, outcome(now_ms(store)))
+    outcomes.put_outcome(store, outcome(now_ms(store)))
     assert run(arguments) == 0
     assert ";691200 " in capsys.readouterr().out
 
@@ -412,11 +412,11 @@ def test_a_timeout_is_a_number_of_seconds(config: str, wrong: str, capsys: pytes
 
 def test_an_errand_hands_on_what_comes_of_it() -> None:
     """The value, the error, and that nobody is left behind once it has ended."""
-    assert Errand(lambda: 7, name="seven").result(5) == 7
+    assert TimedCall(lambda: 7, name="seven").result(5) == 7
     with pytest.raises(ZeroDivisionError):
-        Errand(lambda: 1 // 0, name="nothing").result()
+        TimedCall(lambda: 1 // 0, name="nothing").result()
     gate = threading.Event()
-    slow = Errand(gate.wait, name="slow")
+    slow = TimedCall(gate.wait, name="slow")
     with pytest.raises(TimeoutError):
         slow.result(0.01)
     assert left_behind()

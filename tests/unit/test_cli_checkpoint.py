@@ -12,18 +12,18 @@ from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import PartitionKey
-from tandem.backup_avro.documents.checkpoint import Outcome, Request, Status
+from tandem.backup_avro.documents.checkpoint import CheckpointOutcome, CheckpointRequest, CheckpointState
 from tandem.backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError, TimedOutError, TransientError
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.cli.handover import checkpoint
 from tandem.controller.cli.main import run
 from tandem.controller.cli.maintain import release as release_command
 from tandem.controller.cli.options import consent
 from tandem.controller.config import Config
-from tandem.controller.history.releasable import Loss, Parting
-from tandem.controller.instance.checkpoint_keeper import Keeper
-from tandem.controller.status.checkpoint_view import CheckpointStatus, Seer, _check_sight, _refuse
-from tandem.controller.status.overview import State
+from tandem.controller.history.releasable import Parting, ReleasableLoss
+from tandem.controller.instance.checkpoint_keeper import CheckpointKeeper
+from tandem.controller.status.checkpoint_view import CheckpointStatus, CheckpointStatusReader, _check_sight, _refuse
+from tandem.controller.status.overview import GenerationState
 from tandem.sink.store import ObjectStore, StoreDeniedError, open_store
 from tandem.sink.store.chain import checkpoints
 from tandem.sink.store.chain.chain_writer import now_ms
@@ -33,7 +33,7 @@ K = PartitionKey(ORDERS.topic().topic_id, 0)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SEEN = CheckpointStatus(
     id="nightly",
-    status=Status.COMPLETED,
+    status=CheckpointState.COMPLETED,
     requested_at=NOON,
     requested_by="me@here",
     reason="a test",
@@ -78,10 +78,10 @@ def completed(store: ObjectStore) -> Backup:
     return backup
 
 
-def asked(store: ObjectStore, end: int = 10, *, name: str = "nightly", lifetime_ms: int = 600_000) -> Request:
+def asked(store: ObjectStore, end: int = 10, *, name: str = "nightly", lifetime_ms: int = 600_000) -> CheckpointRequest:
     """A request that was put."""
     at = now_ms(store)
-    made = Request(
+    made = CheckpointRequest(
         id=name,
         nonce=f"{hash(name) & 0xFFFF:032x}",
         pair=PAIR,
@@ -95,13 +95,13 @@ def asked(store: ObjectStore, end: int = 10, *, name: str = "nightly", lifetime_
         cut={K: end},
         witnesses=(1,),
     )
-    return checkpoints.ask(store, made).request
+    return checkpoints.put_request(store, made).request
 
 
 def finish(store: ObjectStore, backup: Backup) -> None:
     """Let the owner complete what is open."""
-    keeper = Keeper(store, pair=PAIR, me="a", same_logs=lambda state, keys: bool(state.number and keys))
-    guarded = Guarded(cluster_id=CLUSTER, topics={K.topic_id: ("orders", 1)})
+    keeper = CheckpointKeeper(store, pair=PAIR, me="a", same_logs=lambda state, keys: bool(state.number and keys))
+    guarded = GuardedPartitions(cluster_id=CLUSTER, topics={K.topic_id: ("orders", 1)})
     keeper.look()
     keeper.prove(backup.writer.state, guarded)
     keeper.finish(backup.writer, guarded)
@@ -112,29 +112,29 @@ def finish(store: ObjectStore, backup: Backup) -> None:
 
 def test_the_four_statuses(store: ObjectStore) -> None:
     """From the store alone: nothing, waiting with what for, completed with where, failed with why."""
-    seer = Seer(store, PAIR, by="me@here")
-    assert seer.one("nightly").status is Status.DOES_NOT_EXIST
+    status_reader = CheckpointStatusReader(store, PAIR, by="me@here")
+    assert status_reader.one("nightly").status is CheckpointState.DOES_NOT_EXIST
     backup = completed(store)
     asked(store, 12)
-    waiting = seer.one("nightly")
-    assert (waiting.status, waiting.restorable) == (Status.ONGOING, False)
+    waiting = status_reader.one("nightly")
+    assert (waiting.status, waiting.restorable) == (CheckpointState.ONGOING, False)
     assert waiting.detail == "generation 1: orders-0 is at 10, the cut is at 12"
     asked(store, 10, name="reached")
     finish(store, backup)
-    reached = seer.one("reached")
+    reached = status_reader.one("reached")
     assert (reached.status, reached.generation, reached.restorable, reached.why_not) == (
-        Status.COMPLETED,
+        CheckpointState.COMPLETED,
         1,
         True,
         None,
     )
     assert [(item.topic, item.partition, item.end) for item in reached.partitions] == [("orders", 0, 10)]
     asked(store, 12, name="late", lifetime_ms=0)
-    late = seer.one("late")
-    assert late.status is Status.FAILED
+    late = status_reader.one("late")
+    assert late.status is CheckpointState.FAILED
     assert "not reached by" in (late.detail or "")
     assert "orders-0 is at 10" in (late.detail or "")
-    found, damaged = seer.all()
+    found, damaged = status_reader.all()
     assert ([item.id for item in found], damaged) == (["nightly", "reached", "late"], {})
 
 
@@ -152,10 +152,10 @@ def test_whoever_looks_after_the_deadline_says_so_for_good(store: ObjectStore) -
             raise StoreDeniedError(key)
 
     request = asked(store, lifetime_ms=0)
-    reader = Seer(ReadOnly(), PAIR, by="reader")  # type: ignore[arg-type]  # all that is needed
-    assert reader.one("nightly").status is Status.FAILED
+    reader = CheckpointStatusReader(ReadOnly(), PAIR, by="reader")  # type: ignore[arg-type]  # all that is needed
+    assert reader.one("nightly").status is CheckpointState.FAILED
     assert checkpoints.outcome_of(store, request) is None
-    Seer(store, PAIR, by="me@here").one("nightly")
+    CheckpointStatusReader(store, PAIR, by="me@here").one("nightly")
     held = checkpoints.outcome_of(store, request)
     assert held is not None
     assert (held.completed, held.by) == (False, "me@here")
@@ -168,8 +168,8 @@ def test_a_cleared_generation_restores_nothing(store: ObjectStore) -> None:
     finish(store, backup)
     backup.seal()
     backup.clearing()  # as if the time it was to be kept had ended
-    seen = Seer(store, PAIR, by="x").one("nightly")
-    assert (seen.status, seen.restorable) == (Status.COMPLETED, False)
+    seen = CheckpointStatusReader(store, PAIR, by="x").one("nightly")
+    assert (seen.status, seen.restorable) == (CheckpointState.COMPLETED, False)
     assert "generation 1, which holds it, is being cleared (orders-0)" in (seen.why_not or "")
 
 
@@ -220,15 +220,15 @@ def test_spans_must_make_sense(config: Path, capsys: pytest.CaptureFixture[str])
 def test_how_creating_ends() -> None:
     """Completed and ongoing are no errors; too late is another one than impossible."""
     checkpoint._conclude(SEEN)
-    checkpoint._conclude(replace(SEEN, status=Status.ONGOING, generation=None, settled_at=None))
-    late = replace(SEEN, status=Status.FAILED, generation=None, detail="not reached")
+    checkpoint._conclude(replace(SEEN, status=CheckpointState.ONGOING, generation=None, settled_at=None))
+    late = replace(SEEN, status=CheckpointState.FAILED, generation=None, detail="not reached")
     with pytest.raises(TimedOutError, match="checkpoint nightly failed: not reached"):
         checkpoint._conclude(late)
     with pytest.raises(TandemError, match="failed: the topic is gone") as early:
         checkpoint._conclude(replace(late, deadline=NOON.replace(hour=13), detail="the topic is gone"))
     assert early.value.exit_code is ExitCode.ERROR
     with pytest.raises(TandemError, match="was deleted meanwhile"):
-        checkpoint._conclude(CheckpointStatus(id="nightly", status=Status.DOES_NOT_EXIST))
+        checkpoint._conclude(CheckpointStatus(id="nightly", status=CheckpointState.DOES_NOT_EXIST))
 
 
 def test_what_people_are_shown() -> None:
@@ -241,7 +241,7 @@ def test_what_people_are_shown() -> None:
     (gone,) = checkpoint._tables(replace(SEEN, restorable=False, why_not="it is cleared", kept_until=NOON))
     assert isinstance(gone, str)
     assert "kept until 2026-01-01 12:00:00Z\ncan't be restored: it is cleared" in gone
-    (waiting,) = checkpoint._tables(replace(SEEN, status=Status.ONGOING, generation=None, settled_at=None))
+    (waiting,) = checkpoint._tables(replace(SEEN, status=CheckpointState.ONGOING, generation=None, settled_at=None))
     assert isinstance(waiting, str)
     assert "fails unless it is completed by 2026-01-01 12:00:00Z" in waiting
 
@@ -273,13 +273,13 @@ def test_a_topic_that_these_credentials_do_not_show_is_no_part_of_a_cut(store: O
             "store": {"root": "s3://bucket/prefix"},
         }
     )
-    _check_sight(settings, [state], Guarded(cluster_id=CLUSTER, topics={K.topic_id: ("orders", 1)}))
-    _check_sight(settings, [], Guarded(cluster_id=CLUSTER, topics={}))
+    _check_sight(settings, [state], GuardedPartitions(cluster_id=CLUSTER, topics={K.topic_id: ("orders", 1)}))
+    _check_sight(settings, [], GuardedPartitions(cluster_id=CLUSTER, topics={}))
     for topics in ({}, {"recreated": ("orders", 1)}):
         with pytest.raises(TransientError, match="generation 1 reads orders, but the brokers do not list it"):
-            _check_sight(settings, [state], Guarded(cluster_id=CLUSTER, topics=topics))
+            _check_sight(settings, [state], GuardedPartitions(cluster_id=CLUSTER, topics=topics))
     others = settings.model_copy(update={"topics": settings.topics.model_copy(update={"include": ("users",)})})
-    _check_sight(others, [state], Guarded(cluster_id=CLUSTER, topics={}))
+    _check_sight(others, [state], GuardedPartitions(cluster_id=CLUSTER, topics={}))
 
 
 # --- release ----------------------------------------------------------------------------------------------------------
@@ -287,10 +287,10 @@ def test_a_topic_that_these_credentials_do_not_show_is_no_part_of_a_cut(store: O
 
 def test_what_a_release_costs_is_said_first(capsys: pytest.CaptureFixture[str]) -> None:
     """By generation: records, bytes, since when, and what it waits for."""
-    loss = Loss(
+    loss = ReleasableLoss(
         generation=3,
         instance="a",
-        state=State.KEPT,
+        state=GenerationState.KEPT,
         partitions=(0, 1),
         records=12_345,
         bytes=3 << 20,
@@ -344,4 +344,4 @@ def test_ids_are_checked_before_anything_is_asked() -> None:
     """A name that could leave its folder is a usage error."""
     with pytest.raises(ConfigError):
         layout.outcome_key(PAIR, "../x")
-    assert Outcome(id="a", nonce="b", at=1, by="c").completed is False
+    assert CheckpointOutcome(id="a", nonce="b", at=1, by="c").completed is False

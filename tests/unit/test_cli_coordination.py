@@ -8,23 +8,23 @@ import pytest
 from build_backup import PAIR
 from sights import message
 
-from tandem.backup_avro.documents.coordination_message import Event, encode, message_key
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, encode, message_key
 from tandem.controller.cli.inspect.coordination import _show
 from tandem.controller.cli.main import run
 from tandem.controller.cli.output.output import OutputFormat
-from tandem.controller.coordination.topic_reader import Letter, open_letter
+from tandem.controller.coordination.topic_reader import TopicLetter, open_topic_record
 
-GOOD = message(Event.ACTIVATE, instance="cli", at=1_000, target="b", generation=7, reason="drill")
+GOOD = message(CoordinationEvent.ACTIVATE, instance="cli", at=1_000, target="b", generation=7, reason="drill")
 
 
-def letter(*, key: bytes | None = message_key(GOOD), value: bytes | None = encode(GOOD)) -> Letter:
+def topic_record(*, key: bytes | None = message_key(GOOD), value: bytes | None = encode(GOOD)) -> TopicLetter:
     """A record at offset 5, written at the epoch's first second."""
-    return open_letter(partition=0, offset=5, at=1_000, key=key, value=value)
+    return open_topic_record(partition=0, offset=5, at=1_000, key=key, value=value)
 
 
 def test_a_message() -> None:
     """What was encoded comes out again."""
-    found = letter()
+    found = topic_record()
     assert (found.message, found.undecodable, found.key) == (GOOD, None, f"{PAIR}/cli/ACTIVATE")
 
 
@@ -43,12 +43,14 @@ def test_a_message() -> None:
 )
 def test_what_is_no_message(key: bytes | None, value: bytes | None, trouble: str) -> None:
     """Whatever the topic holds, it is told why it is no message, and nothing is raised."""
-    found = letter(key=key, value=value)
+    found = topic_record(key=key, value=value)
     assert found.message is None
     assert trouble in (found.undecodable or "")
 
 
-def printed(found: Letter, form: OutputFormat, capsys: pytest.CaptureFixture[str], *, all_pairs: bool = False) -> str:
+def printed(
+    found: TopicLetter, form: OutputFormat, capsys: pytest.CaptureFixture[str], *, all_pairs: bool = False
+) -> str:
     """What is printed for one record."""
     _show(found, form, all_pairs=all_pairs)
     return capsys.readouterr().out
@@ -56,10 +58,10 @@ def printed(found: Letter, form: OutputFormat, capsys: pytest.CaptureFixture[str
 
 def test_one_line_a_message(capsys: pytest.CaptureFixture[str]) -> None:
     """Time, offset, event, sender, and what it says; the pair only where several are shown."""
-    assert printed(letter(), OutputFormat.TABLE, capsys) == (
+    assert printed(topic_record(), OutputFormat.TABLE, capsys) == (
         "1970-01-01 00:00:01Z         5  ACTIVATE     cli  to b  generation 7  (drill)\n"
     )
-    assert "  shop/cli  to b" in printed(letter(), OutputFormat.TABLE, capsys, all_pairs=True)
+    assert "  shop/cli  to b" in printed(topic_record(), OutputFormat.TABLE, capsys, all_pairs=True)
 
 
 def test_a_heartbeat_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +74,7 @@ def test_a_heartbeat_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         lag_records=3,
         details={"reason": "nothing to do", "phase": "x"},
     )
-    found = letter(key=message_key(beat), value=encode(beat))
+    found = topic_record(key=message_key(beat), value=encode(beat))
     assert printed(found, OutputFormat.TABLE, capsys).endswith(
         "PROGRESS     a  Active  generation 2 entry 9  lag 3  reason=nothing to do  phase=x\n"
     )
@@ -80,7 +82,7 @@ def test_a_heartbeat_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_json_is_one_document_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Every field of the message, times in ISO 8601, beside where the record is."""
-    text = printed(letter(), OutputFormat.JSON, capsys)
+    text = printed(topic_record(), OutputFormat.JSON, capsys)
     assert text.count("\n") == 1
     told = json.loads(text)
     assert (told["kind"], told["offset"], told["at"]) == ("CoordinationMessage", 5, "1970-01-01T00:00:01Z")
@@ -90,7 +92,7 @@ def test_json_is_one_document_a_line(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_what_is_no_message_is_shown_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     """With its offset and key, without letting its bytes steer the terminal."""
-    found = letter(key=b"\x1b[31mred", value=b"junk")
+    found = topic_record(key=b"\x1b[31mred", value=b"junk")
     text = printed(found, OutputFormat.TABLE, capsys)
     assert text.startswith("1970-01-01 00:00:01Z         5  not a message (key \\x1b[31mred): ")
     told = json.loads(printed(found, OutputFormat.JSON, capsys))
@@ -100,7 +102,7 @@ def test_what_is_no_message_is_shown_as_such(capsys: pytest.CaptureFixture[str])
 
 def test_a_record_without_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     """Old brokers and odd tools leave the time out."""
-    found = open_letter(partition=0, offset=5, at=None, key=None, value=None)
+    found = open_topic_record(partition=0, offset=5, at=None, key=None, value=None)
     assert printed(found, OutputFormat.TABLE, capsys).startswith("no time                      5  not a message: ")
 
 

@@ -10,7 +10,7 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.documents.release import Release
 from tandem.controller.cli.inspect.describe import parse
 from tandem.controller.cli.main import run
@@ -56,7 +56,7 @@ def test_a_generation(store: ObjectStore, config: str, capsys: pytest.CaptureFix
     """Claim, chain, topics with configuration, partitions with taints, objects, pins, releases: all in the document."""
     backup = completed(store)
     backup.taint("orders", 1, 4)
-    pins.put(store, PAIR, generation=1, owner="restore by me", until=now_ms(store) + 60_000)
+    pins.put_pin(store, PAIR, generation=1, owner="restore by me", until=now_ms(store) + 60_000)
     gone = Release(
         number=0,
         pair=PAIR,
@@ -102,7 +102,7 @@ def test_a_generation_that_is_wholly_cleared(
     old = completed(store)
     completed(store, 2, "b")
     old.seal()
-    old.append(Kind.CLEARED, clearing=old.clearing())
+    old.append(EntryKind.CLEARED, clearing=old.clearing())
     assert run(["describe", "1", "-c", config, "-o", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["generation"]["state"], told["generation"]["waitsFor"], told["objects"]) == ("CLEARED", None, [])

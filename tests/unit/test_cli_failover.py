@@ -9,14 +9,14 @@ import pytest
 from build_backup import CLUSTER, PAIR
 from sights import listening, message
 
-from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.errors import TandemError, TimedOutError
 from tandem.controller.cli.handover import failover
 from tandem.controller.cli.options.consent import one_line
-from tandem.controller.history.handover_progress import Plan, Stage, Standing, Step
+from tandem.controller.history.handover_progress import HandoverPlan, HandoverStanding, HandoverStep, Stage
 
 
-def plan(**changes: Any) -> Plan:
+def plan(**changes: Any) -> HandoverPlan:
     """A plan from a to b."""
     fields: dict[str, Any] = {
         "pair": PAIR,
@@ -32,13 +32,15 @@ def plan(**changes: Any) -> Plan:
         "retained_s": 0.0,
         "warnings": (),
     }
-    return Plan(**fields | changes)
+    return HandoverPlan(**fields | changes)
 
 
-def at(stage: Stage, builder: str | None = "b", *steps: str) -> Standing:
+def at(stage: Stage, builder: str | None = "b", *steps: str) -> HandoverStanding:
     """A standing."""
     moment = datetime(2026, 1, 1, tzinfo=UTC)
-    return Standing(stage=stage, builder=builder, steps=tuple(Step(step=s, at=moment, seconds=2.0) for s in steps))
+    return HandoverStanding(
+        stage=stage, builder=builder, steps=tuple(HandoverStep(step=s, at=moment, seconds=2.0) for s in steps)
+    )
 
 
 def test_what_it_costs_is_said() -> None:
@@ -84,7 +86,7 @@ def test_heartbeats_about_another_generation_are_not_progress() -> None:
     """A builder may still read an older generation: its figures are not those of the new one."""
     voice = listening(message(instance="b", generation=1, lag_records=7)).last_heard()["b"]
     assert failover._progress(at(Stage.BUILDING), plan(), voice) == "b builds generation 2"
-    silent = listening(message(Event.CATCHING_UP, instance="b", generation=2)).last_heard()["b"]
+    silent = listening(message(CoordinationEvent.CATCHING_UP, instance="b", generation=2)).last_heard()["b"]
     assert failover._progress(at(Stage.BUILDING), plan(), silent) == "b builds generation 2"
 
 

@@ -13,9 +13,9 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from chains import complete_generation, key
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.chain.entries import EntryKind
 from tandem.controller.cli.main import run
-from tandem.controller.history.events import Chronicler, Happening, in_order
+from tandem.controller.history.events import HistoryEvent, HistoryRecorder, in_order
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter
@@ -55,7 +55,7 @@ def handed_over(store: ObjectStore) -> None:
     time.sleep(0.005)  # times have milliseconds; in the same one, the older generation's events come first
     old.seal()
     going = old.clearing({old.key("gone", 0): "its last backup is kept"})
-    old.append(Kind.CLEARED, clearing=going)
+    old.append(EntryKind.CLEARED, clearing=going)
 
 
 def events(text: str) -> list[tuple[int, str]]:
@@ -152,7 +152,7 @@ def test_a_restart_and_a_janitor_are_told_apart(
     """TAKEOVER makes another process of the instance its writer; what a stranger wrote has no instance."""
     old = Backup.claim(store, topics=[ORDERS], incarnation="first")
     old.commit(records("orders", 0, range(5)))
-    for incarnation, kind in (("second", Kind.TAKEOVER), ("janitor", Kind.REWRITE)):
+    for incarnation, kind in (("second", EntryKind.TAKEOVER), ("janitor", EntryKind.REWRITE)):
         writer = ChainWriter(store, ChainReader(store, PAIR).load(1), incarnation, stop=threading.Event())
         old.writer = writer
         old.append(kind)
@@ -166,9 +166,9 @@ def test_a_restart_and_a_janitor_are_told_apart(
 
 def test_a_checkpoint_is_named_and_a_whole_clearing_keeps_nothing() -> None:
     """The id of the checkpoint; how many partitions go and went, without a word of what stays."""
-    chain = complete_generation(1, {key(): 5, key("u"): 5}).append(Kind.CHECKPOINT, checkpoint="nightly")
+    chain = complete_generation(1, {key(): 5, key("u"): 5}).append(EntryKind.CHECKPOINT, checkpoint="nightly")
     chain.seal().clearing().cleared()
-    chronicler = Chronicler(chain.state.claim, routine=False)
+    chronicler = HistoryRecorder(chain.state.claim, routine=False)
     for entry in chain.entries:
         chronicler.take(entry)
     told = {one.event: one.reason for one in chronicler.happenings}
@@ -179,9 +179,9 @@ def test_a_checkpoint_is_named_and_a_whole_clearing_keeps_nothing() -> None:
 def test_a_clock_that_goes_back_breaks_no_order() -> None:
     """Events of one chain keep its order; an event without a time stands where its chain has it."""
 
-    def at(second: int | None, generation: int, seq: int) -> Happening:
+    def at(second: int | None, generation: int, seq: int) -> HistoryEvent:
         moment = None if second is None else datetime.fromtimestamp(second, UTC)
-        return Happening(
+        return HistoryEvent(
             at=moment, generation=generation, seq=seq, event="X", instance=None, incarnation=None, reason=None
         )
 

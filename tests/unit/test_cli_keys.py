@@ -13,9 +13,9 @@ from golden.encrypted import KEY, KEY_TEXT
 
 from tandem.backup_avro.record.chunk_cipher import key_id
 from tandem.controller.cli.main import run
-from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
-from tandem.sink.store import StoreSettings, open_store
+from tandem.sink.store import StoreAccess, open_store
 
 OTHER_TEXT = "ff" + "01" * 31
 OTHER = bytes.fromhex(OTHER_TEXT)
@@ -29,10 +29,10 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(text)
     root = tmp_path / "store"
     root.mkdir()
-    store = open_store(root.as_uri(), StoreSettings(encryption=EncryptionSettings(key_file=str(tmp_path / "old"))))
+    store = open_store(root.as_uri(), StoreAccess(encryption=KeySettings(key_file=str(tmp_path / "old"))))
     backup = Backup.claim(store, topics=[TopicSpec("t")])
     backup.commit(records("t", 0, range(5)))
-    for number, keys in ((1, KeyRing(EncryptionSettings(key_file=str(tmp_path / "new")))), (2, NO_KEYS)):
+    for number, keys in ((1, KeyRing(KeySettings(key_file=str(tmp_path / "new")))), (2, NO_KEYS)):
         store.keys = keys  # type: ignore[attr-defined]  # it is a file store
         backup.commit(records("t", 0, range(5 * number, 5 * number + 5)))
     path = tmp_path / "a.yaml"

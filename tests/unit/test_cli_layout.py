@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from old_files import GOLDEN_FOLDER
 
-from tandem.backup_avro.documents.connector_layout import Prefer, Reading
+from tandem.backup_avro.documents.connector_layout import ConnectorReading, OverlapPreference
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.main import run
-from tandem.controller.cli.options.layout_options import Layout, LayoutArguments, reading, source_options
+from tandem.controller.cli.options.layout_options import FileLayout, LayoutArguments, reading, source_options
 from tandem.spark_jobs.datasource.options import parse_options
 
 ROOT = ("--layout", "connector", "--root", GOLDEN_FOLDER.as_uri())
@@ -92,24 +92,24 @@ def test_options_and_those_of_the_data_source_say_the_same() -> None:
     """What a command was told reaches the data source that it starts."""
     found = reading(
         LayoutArguments(
-            layout=Layout.CONNECTOR,
+            layout=FileLayout.CONNECTOR,
             empty_as_null=True,
             instance=["a", "orders=b"],
-            prefer=Prefer.OLDER,
+            prefer=OverlapPreference.OLDER,
             leave_out=["y.avro", "x.avro"],
         )
     )
     assert found is not None
-    assert found == Reading(
+    assert found == ConnectorReading(
         empty_as_null=True,
         instance="a",
         instances=(("orders", "b"),),
-        prefer=Prefer.OLDER,
+        prefer=OverlapPreference.OLDER,
         left_out=frozenset({"x.avro", "y.avro"}),
     )
     assert parse_options({"root": "file:///x", **source_options(found, None)}).address.connector == found
     assert parse_options({"root": "file:///x", **source_options(found, Path("/x"))}).index == Path("/x")
-    assert reading(LayoutArguments(layout=Layout.TANDEM)) is None
+    assert reading(LayoutArguments(layout=FileLayout.TANDEM)) is None
 
 
 @pytest.mark.parametrize(

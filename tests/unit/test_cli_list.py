@@ -13,7 +13,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.main import run
 from tandem.controller.status.pair_list import pairs
-from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 
 ORDERS = TopicSpec("orders", partitions=2)
@@ -58,9 +58,9 @@ def test_a_pair_that_lost_its_first_claim_is_there(store: ObjectStore) -> None:
     generation(store, "web", 7, "a")
     [web] = pairs(store)
     assert (web.generations, web.newest, web.active, web.damaged) == ((7,), 7, "a", ())
-    require_pair(StoreAddress(root=store.url, settings=StoreSettings()), "web")
+    require_pair(StoreAddress(root=store.url, settings=StoreAccess()), "web")
     with pytest.raises(ConfigError, match="pair wob has no generation"):
-        require_pair(StoreAddress(root=store.url, settings=StoreSettings()), "wob")
+        require_pair(StoreAddress(root=store.url, settings=StoreAccess()), "wob")
 
 
 def test_what_is_no_pair_is_passed_over(store: ObjectStore) -> None:

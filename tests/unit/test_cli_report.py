@@ -8,8 +8,8 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from html_check import checked
 
-from tandem.backup_avro.chain.entries import Kind
-from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.backup_avro.chain.entries import EntryKind
+from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.cli.main import run
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain import outcomes
@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> ObjectStore:
         backup.complete()
         if number == 1:
             backup.seal()
-            backup.append(Kind.CLEARED, clearing=backup.clearing())
+            backup.append(EntryKind.CLEARED, clearing=backup.clearing())
     return store
 
 
@@ -50,8 +50,8 @@ def test_a_report_is_one_file(
     tmp_path: Path, store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Generations, turns that are over too, the last runs; nothing on stdout, where it is on stderr."""
-    run_ = Outcome(
-        kind=OutcomeKind.VERIFY,
+    run_ = JobOutcome(
+        kind=JobKind.VERIFY,
         pair=PAIR,
         at=now_ms(store),
         by="me",
@@ -61,7 +61,7 @@ def test_a_report_is_one_file(
         records=1,
         bytes=1,
     )
-    outcomes.put(store, run_)
+    outcomes.put_outcome(store, run_)
     target = tmp_path / "status.html"
     assert run(["report", "-c", config, "--html", str(target)]) == 0
     printed = capsys.readouterr()

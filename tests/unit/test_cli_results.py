@@ -6,16 +6,16 @@ import pytest
 from build_backup import PAIR
 from doubles import MemoryStore
 
-from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.cli.output.keep_outcome import keep_outcome
 from tandem.sink.store.chain import outcomes
 from tandem.sink.store.object_store import StoreTransientError
 
 
-def drilled(at: int) -> Outcome:
+def drilled(at: int) -> JobOutcome:
     """A clean drill."""
-    return Outcome(
-        kind=OutcomeKind.DRILL, pair=PAIR, at=at, by="me", clean=True, what="all", findings=0, records=1, bytes=1
+    return JobOutcome(
+        kind=JobKind.DRILL, pair=PAIR, at=at, by="me", clean=True, what="all", findings=0, records=1, bytes=1
     )
 
 
@@ -23,7 +23,7 @@ def test_a_result_has_the_store_s_time() -> None:
     """Whoever compares it with what the chains say must not have another clock."""
     store = MemoryStore(clock_ms=5_000_000, step_ms=0)
     keep_outcome(store, drilled)
-    (kept,) = outcomes.newest_first(store, PAIR, OutcomeKind.DRILL)
+    (kept,) = outcomes.newest_first(store, PAIR, JobKind.DRILL)
     assert kept.at == 5_000_000
 
 

@@ -16,8 +16,8 @@ from doubles import MemoryStore
 from sights import listening, message, sight
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.documents.coordination_message import Event
-from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind, Scope
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
+from tandem.backup_avro.documents.outcome import JobKind, JobOutcome, JobScope
 from tandem.controller.cli.inspect.status import _tables
 from tandem.controller.cli.main import run
 from tandem.controller.cli.output import output
@@ -143,7 +143,7 @@ def test_the_table_of_instances(capsys: pytest.CaptureFixture[str]) -> None:
         re.MULTILINE,
     )
     assert re.search(r"^b +was Active +silent for 3m 2\ds +process- +- +-  -$", text, re.MULTILINE)
-    heard = listening(message(Event.LEAVING, instance="b", at=at - 5000))
+    heard = listening(message(CoordinationEvent.LEAVING, instance="b", at=at - 5000))
     assert re.search(r"^b +- +left [56]\S*s ago ", drawn(store, heard, capsys), re.MULTILINE)
     assert re.search(r"^a +- +never ", drawn(store, heard, capsys), re.MULTILINE)
 
@@ -194,8 +194,8 @@ def test_the_last_runs_are_shown_and_do_not_count(
 ) -> None:
     """When was verified and drilled last, how it went, and that a failed one leaves the pair healthy."""
     completed(store)
-    run_of = Outcome(
-        kind=OutcomeKind.VERIFY,
+    run_of = JobOutcome(
+        kind=JobKind.VERIFY,
         pair=PAIR,
         at=now_ms(store) - 65_000,
         by="me@here",
@@ -207,11 +207,11 @@ def test_the_last_runs_are_shown_and_do_not_count(
         generations={1: 3},
         phases={"verify": 2.5},
     )
-    outcomes.put(store, run_of)
-    failed = replace(run_of, kind=OutcomeKind.DRILL, clean=False, error="no broker answers", what="orders")
-    outcomes.put(store, failed)
-    swept = replace(run_of, kind=OutcomeKind.RETENTION, clean=False, findings=2, what="5 steps")
-    outcomes.put(store, swept)
+    outcomes.put_outcome(store, run_of)
+    failed = replace(run_of, kind=JobKind.DRILL, clean=False, error="no broker answers", what="orders")
+    outcomes.put_outcome(store, failed)
+    swept = replace(run_of, kind=JobKind.RETENTION, clean=False, findings=2, what="5 steps")
+    outcomes.put_outcome(store, swept)
     assert run(["status", "-c", config, "--s3-only"]) == 0
     last = capsys.readouterr().out.splitlines()[-3:]
     assert re.match(r"last verify    1m \d+s ago, 2.5s: clean \(all chains and objects\)$", last[0])
@@ -221,12 +221,12 @@ def test_the_last_runs_are_shown_and_do_not_count(
     document = json.loads(capsys.readouterr().out)
     assert (document["lastVerify"]["clean"], document["lastVerify"]["generations"]) == (True, {"1": 3})
     assert (document["lastDrill"]["error"], document["lastDrill"]["seconds"]) == ("no broker answers", 2.5)
-    outcomes.put(store, replace(run_of, at=run_of.at + 1, clean=False, findings=7))
+    outcomes.put_outcome(store, replace(run_of, at=run_of.at + 1, clean=False, findings=7))
     assert run(["status", "-c", config, "--s3-only"]) == 0
     assert "7 mismatches" in capsys.readouterr().out
-    sampled = replace(run_of, scope=Scope.SAMPLE, what="a sample", at=run_of.at + 2)
+    sampled = replace(run_of, scope=JobScope.SAMPLE, what="a sample", at=run_of.at + 2)
     for one in (replace(sampled, clean=False, findings=7, hurt=(1,)), replace(sampled, at=sampled.at + 1)):
-        outcomes.put(store, one)
+        outcomes.put_outcome(store, one)
     assert run(["status", "-c", config, "--s3-only"]) == 0
     last = capsys.readouterr().out.splitlines()[-4:-2]
     assert re.match(r"last verify    1m \d+s ago, 2.5s: clean \(a sample\)$", last[0])

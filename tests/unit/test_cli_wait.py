@@ -18,8 +18,8 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from sights import listening, message, sight
 
-from tandem.backup_avro.chain.entries import Kind
-from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.chain.entries import EntryKind
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.errors import ConfigError, PermanentError, TransientError
 from tandem.controller.cli.main import run
 from tandem.controller.cli.output.repeat import looks
@@ -93,7 +93,7 @@ def test_steady_from_the_request_to_the_last_object(store: ObjectStore) -> None:
     asked = listening(
         message(instance="a", at=at, state="Active"),
         message(instance="b", at=at, state="Passive"),
-        message(Event.ACTIVATE, instance="cli", at=at, target="b", generation=2, reason="drill"),
+        message(CoordinationEvent.ACTIVATE, instance="cli", at=at, target="b", generation=2, reason="drill"),
     )
     found = overview(sight(store, listener=asked))
     assert lacks("steady", found) == "b was asked to build generation 2, which is not claimed yet"
@@ -112,7 +112,9 @@ def test_what_a_checkpoint_keeps_is_steady(store: ObjectStore) -> None:
     """A sealed generation that is pinned for good waits for nothing that comes by itself."""
     completed(store).seal()
     completed(store, 2, "b")
-    pins.put(store, PAIR, generation=1, owner="checkpoint x", until=pins.FOR_EVER, pin_id=f"{pins.LASTING}{'0' * 16}")
+    pins.put_pin(
+        store, PAIR, generation=1, owner="checkpoint x", until=pins.FOR_EVER, pin_id=f"{pins.LASTING}{'0' * 16}"
+    )
     assert lacks("steady", overview(sight(store, heard_s=BOTH))) is None
     assert lacks("cleared=1", overview(sight(store))) is None
 
@@ -131,7 +133,7 @@ def test_generations_by_number(store: ObjectStore) -> None:
     assert lacks("generation=2", overview(sight(store))) is None
     assert lacks("cleared=1", overview(sight(store))) == "generation 1 waits for a to clear it"
     clearing = old.clearing()
-    old.append(Kind.CLEARED, clearing=clearing)
+    old.append(EntryKind.CLEARED, clearing=clearing)
     assert lacks("cleared=1", overview(sight(store))) is None
 
 

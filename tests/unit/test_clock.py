@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from chains import Chain, key
 from doubles import MemoryStore, ScriptedSource, evidence, fetched
-from pipelines import bare_board
+from pipelines import bare_context
 
 from tandem.backup_avro.chain.entries import Base
 from tandem.backup_avro.record.container import Codec
@@ -18,15 +18,15 @@ from tandem.sink.kafka.fetch import fetcher
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.kafka.lookup import log_ends
 from tandem.sink.read import reader_context, tail
-from tandem.sink.read.partition_progress import Track, away_s
-from tandem.sink.read.reader_context import Board
-from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.read.partition_progress import PartitionProgress, away_s
+from tandem.sink.read.reader_context import ReaderContext
+from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.tail import TailLane
 from tandem.sink.store.s3 import client
-from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 from tandem.sink.write import commit_draft
-from tandem.sink.write.commit_draft import Drafter
-from tandem.sink.write.object_buffer import Roller
+from tandem.sink.write.commit_draft import CommitDrafter
+from tandem.sink.write.object_buffer import ObjectBuffer
 
 T0 = TopicPartition("t", 0)
 HOUR = 3600.0
@@ -53,11 +53,11 @@ def test_the_time_asleep_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clock.now() == 5.0
 
 
-def at_head() -> tuple[Board, Drafter, Track, float]:
+def at_head() -> tuple[ReaderContext, CommitDrafter, PartitionProgress, float]:
     """A partition that is at head now, at 5, all committed; its tombstones are promised for ten minutes."""
-    board = bare_board()
+    context = bare_context()
     now = clock.now()
-    track = Track(
+    progress = PartitionProgress(
         key=key(),
         topic="t",
         offset=5,
@@ -66,57 +66,57 @@ def at_head() -> tuple[Board, Drafter, Track, float]:
         head_at=1000,
         head_mono=now,
         head_offset=5,
-        scan=BaseScan(Base(start=0, end=0, leader=1, done_at=900), limit_s=60.0),
+        scan=ScanPlan(Base(start=0, end=0, leader=1, done_at=900), limit_s=60.0),
         retention_s=600.0,
     )
-    board.tracks[T0] = track
-    drafter = Drafter(board, Chain().open().state, max_objects=4, flush_interval_s=60.0)
+    context.progress_of[T0] = progress
+    drafter = CommitDrafter(context, Chain().open().state, max_objects=4, flush_interval_s=60.0)
     drafter.draft()
-    return board, drafter, track, now
+    return context, drafter, progress, now
 
 
 def test_a_machine_that_slept_has_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the tail reads after an hour asleep may lack tombstones: a taint, though the monotonic clock stood still."""
-    board, drafter, track, now = at_head()
+    context, drafter, progress, now = at_head()
     asleep(monkeypatch, HOUR)
     woke = clock.now()
     head = fetched(b"", 5, end=9, at=woke, evidence=evidence(woke))
     answers = [head]
     source = ScriptedSource(ends={T0: (9, 1)}, answer=lambda _: [answers.pop()] if answers else [])
-    lane = TailLane(board, source, patience_s=60.0)
-    lane.add(T0, track)
+    lane = TailLane(context, source, patience_s=60.0)
+    lane.add(T0, progress)
     lane.step(0.0)
     found = drafter.draft()
     assert found is not None
     assert [taint.key for taint in found.taints] == [key()]
-    assert board.at(now) <= board.at(woke) - HOUR * 1000
+    assert context.at(now) <= context.at(woke) - HOUR * 1000
 
 
 def test_a_store_whose_clock_is_set_back_stops_no_time() -> None:
     """Being at head goes on to be newer than the base's end; a chain's last time is never undercut."""
     store = MemoryStore(clock_ms=90_000_000, step_ms=0)
-    board = Board(
+    context = ReaderContext(
         store=store,
-        roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
+        buffer=ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
         transcoder=ReferenceTranscoder(),
         read_committed=True,
         hurry_survey=lambda: None,
         floor=95_000_000,
     )
-    first = board.now()
+    first = context.now()
     assert first >= 95_000_000
     store.clock_ms = 3_600_000
-    assert board.now() >= first
-    low = board.now()
-    at = board.at(clock.now() - 10.0)
-    assert low - 10_050 <= at <= board.now() - 9_950
+    assert context.now() >= first
+    low = context.now()
+    at = context.at(clock.now() - 10.0)
+    assert low - 10_050 <= at <= context.now() - 9_950
     store.clock_ms = 200_000_000
-    assert board.now() >= 200_000_000
+    assert context.now() >= 200_000_000
 
 
 def test_an_absence_of_unknown_length_is_a_gap() -> None:
     """After a restart only the store's clock tells how long nobody read; set back, it tells nothing."""
-    track = Track(
+    progress = PartitionProgress(
         key=key(),
         topic="t",
         offset=5,
@@ -125,14 +125,14 @@ def test_an_absence_of_unknown_length_is_a_gap() -> None:
         head_at=1000,
         head_mono=-math.inf,
         head_offset=5,
-        scan=BaseScan(Base(start=0, end=0, leader=1), limit_s=60.0),
+        scan=ScanPlan(Base(start=0, end=0, leader=1), limit_s=60.0),
         retention_s=600.0,
     )
-    track.record()
-    assert track.taint(50.0) is None, "nothing was read since"
-    track.read(offset=6, epoch=1)
-    track.at_head(offset=6, requested=40.0, received=41.0, at=2000)
-    taint = track.taint(50.0)
+    progress.record()
+    assert progress.taint(50.0) is None, "nothing was read since"
+    progress.read(offset=6, epoch=1)
+    progress.at_head(offset=6, requested=40.0, received=41.0, at=2000)
+    taint = progress.taint(50.0)
     assert taint is not None
     assert "the store's clock was set back" in taint.reason
 
@@ -162,9 +162,9 @@ def test_how_long_a_process_was_away(store_s: float, local_s: float, away: float
 
 def test_what_an_entry_says_of_the_local_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """How far it is ahead of the store's time as the entry tells that, whatever the store's clock says by now."""
-    board, drafter, track, _ = at_head()
-    monkeypatch.setattr(clock, "local_ms", lambda: board.now() - 7000)
-    track.read(offset=6, epoch=1)
+    context, drafter, progress, _ = at_head()
+    monkeypatch.setattr(clock, "local_ms", lambda: context.now() - 7000)
+    progress.read(offset=6, epoch=1)
     found = drafter.draft()
     assert found is not None
     assert found.skew == pytest.approx(-7000, abs=500)
@@ -173,23 +173,23 @@ def test_what_an_entry_says_of_the_local_clock(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_an_earlier_life_saw_keeps_its_skew() -> None:
     """As long as this one has not been at head: the store's clock may have been set back between the two."""
-    board, drafter, track, _ = at_head()
-    track.skew, track.head_at = 5, board.now()
+    context, drafter, progress, _ = at_head()
+    progress.skew, progress.head_at = 5, context.now()
     found = drafter.draft()
     assert found is not None
     assert (found.head_at, found.positions[key()].skew) == (None, 5)
     woke = clock.now()
-    track.at_head(offset=5, requested=woke, received=woke, at=board.at(woke))
+    progress.at_head(offset=5, requested=woke, received=woke, at=context.at(woke))
     found = drafter.draft()
     assert found is not None
-    assert (found.head_at, found.positions) == (track.head_at, {})
+    assert (found.head_at, found.positions) == (progress.head_at, {})
 
 
 def test_what_was_read_after_the_sleep_is_not_committed_as_sound(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log's end is not in sight yet: the gap is measured up to the commit, by the same clock."""
-    _, drafter, track, _ = at_head()
+    _, drafter, progress, _ = at_head()
     asleep(monkeypatch, HOUR)
-    track.read(offset=9, epoch=1)
+    progress.read(offset=9, epoch=1)
     found = drafter.draft()
     assert found is not None
     assert [taint.offset for taint in found.taints] == [5]

@@ -11,41 +11,43 @@ from build_backup import records
 from tandem.backup_avro.record.current import Record, encode
 from tandem.backup_avro.record.record_spans import spans
 from tandem.spark_jobs.verify.compare_plan import (
+    CompareFacts,
+    CompareVerdict,
     Comparison,
-    Facts,
-    Kind,
-    Latest,
-    Seen,
+    KeyFault,
+    LatestRecord,
+    SeenRecord,
     Suspect,
-    Verdict,
-    seen,
+    iter_seen_records,
+    judge_suspects,
     shown,
-    told,
-    verdict,
+    with_key,
 )
 
-FACTS = Facts(topic="orders", partition=0, names=("backup", "topic"), starts=(0, 0))
+FACTS = CompareFacts(topic="orders", partition=0, names=("backup", "topic"), starts=(0, 0))
 BASE = Record(topic="orders", partition=0, offset=7, timestamp=5, key=b"k", value=b"v")
 
 
-def made(found: list[Record]) -> list[Seen]:
+def made(found: list[Record]) -> list[SeenRecord]:
     """What a body of these records is."""
     body = b"".join(map(encode, found))
-    return list(seen(body, spans(body, len(found))))
+    return list(iter_seen_records(body, spans(body, len(found))))
 
 
-def of(*items: tuple[int, str, str | None]) -> list[Seen]:
+def of(*items: tuple[int, str, str | None]) -> list[SeenRecord]:
     """Records as (offset, key, value)."""
     found = [replace(BASE, offset=o, key=k.encode(), value=v if v is None else v.encode()) for o, k, v in items]
     return made(found)
 
 
-def compare(first: list[Seen], second: list[Seen], *, newer: list[Seen] | None = None, **facts: object) -> Verdict:
+def compare(
+    first: list[SeenRecord], second: list[SeenRecord], *, newer: list[SeenRecord] | None = None, **facts: object
+) -> CompareVerdict:
     """Compare up to the end of both; `newer` is what the second side has beyond."""
     comparison = Comparison()
     comparison.merge(first, second)
     beyond = {one.key for one in newer or []}
-    return verdict(comparison.suspects(), comparison.different, (set(), beyond), replace(FACTS, **facts))  # type: ignore[arg-type]  # named
+    return judge_suspects(comparison.suspects(), comparison.different, (set(), beyond), replace(FACTS, **facts))  # type: ignore[arg-type]  # named
 
 
 V1, V2, DEAD = (3, "k", "one"), (5, "k", "two"), (5, "k", None)
@@ -61,23 +63,23 @@ V1, V2, DEAD = (3, "k", "one"), (5, "k", "two"), (5, "k", None)
         ([V1, DEAD], [], None),
         ([], [V1, DEAD], None),
         ([DEAD], [(9, "k", None)], None),
-        ([], [V1], Kind.MISSING),
-        ([V1], [V2], Kind.STALE),
-        ([V1], [V1, V2], Kind.STALE),
-        ([(2, "k", None)], [V2], Kind.STALE),
-        ([V1], [], Kind.GONE),
-        ([V1], [DEAD], Kind.GONE),
-        ([V1], [V1, DEAD], Kind.GONE),
-        ([V1, V2], [V1], Kind.GONE),
-        ([V1, DEAD], [V1], Kind.RETURNED),
-        ([DEAD], [V1], Kind.RETURNED),
-        ([V1], [(3, "k", "other")], Kind.DIFFERENT),
-        ([V1], [(3, "k", None)], Kind.DIFFERENT),
-        ([V1], [(3, "l", "one")], Kind.DIFFERENT),
+        ([], [V1], KeyFault.MISSING),
+        ([V1], [V2], KeyFault.STALE),
+        ([V1], [V1, V2], KeyFault.STALE),
+        ([(2, "k", None)], [V2], KeyFault.STALE),
+        ([V1], [], KeyFault.GONE),
+        ([V1], [DEAD], KeyFault.GONE),
+        ([V1], [V1, DEAD], KeyFault.GONE),
+        ([V1, V2], [V1], KeyFault.GONE),
+        ([V1, DEAD], [V1], KeyFault.RETURNED),
+        ([DEAD], [V1], KeyFault.RETURNED),
+        ([V1], [(3, "k", "other")], KeyFault.DIFFERENT),
+        ([V1], [(3, "k", None)], KeyFault.DIFFERENT),
+        ([V1], [(3, "l", "one")], KeyFault.DIFFERENT),
     ],
 )
 def test_what_a_key_comes_to(
-    first: list[tuple[int, str, str | None]], second: list[tuple[int, str, str | None]], kind: Kind | None
+    first: list[tuple[int, str, str | None]], second: list[tuple[int, str, str | None]], kind: KeyFault | None
 ) -> None:
     """One key, every way in which two sides can have it."""
     found = compare(of(*first), of(*second))
@@ -91,28 +93,28 @@ def test_a_newer_record_beyond_the_cut_explains() -> None:
     for first, second in (([V1], []), ([V1, V2], [V1]), ([DEAD], [V1])):
         found = compare(of(*first), of(*second), newer=newer)
         assert (found.findings, found.explained) == ({}, 1)
-    assert compare(of(V1), of(V2), newer=newer).counts == {Kind.STALE: 1}
-    assert compare([], of(V2), newer=newer).counts == {Kind.MISSING: 1}
+    assert compare(of(V1), of(V2), newer=newer).counts == {KeyFault.STALE: 1}
+    assert compare([], of(V2), newer=newer).counts == {KeyFault.MISSING: 1}
 
 
 def test_what_can_not_be_judged_is_counted() -> None:
     """Below the log start, without a key where a cleaner works, after tombstones may have expired."""
     assert compare(of(V1), [], starts=(0, 4)).not_judged == {"deleted below the log start of the topic": 1}
-    assert compare(of(V1, V2), [], starts=(0, 4)).counts == {Kind.GONE: 1}
-    assert compare(of(V1), [], starts=(0, 4), only_compacts=True).counts == {Kind.GONE: 1}
+    assert compare(of(V1, V2), [], starts=(0, 4)).counts == {KeyFault.GONE: 1}
+    assert compare(of(V1), [], starts=(0, 4), only_compacts=True).counts == {KeyFault.GONE: 1}
     assert compare(of(V1), [], starts=(0, 4), only_compacts=True, expired="too old").not_judged == {"too old": 1}
     why = "past the time or size that `tandem retention` keeps in the {}"
     assert compare([], of(V1), let_go=(4, 0)).not_judged == {why.format("backup"): 1}
     assert compare(of(V1), [], let_go=(0, 4)).not_judged == {why.format("topic"): 1}
-    assert compare([], of(V1), let_go=(3, 9)).counts == {Kind.MISSING: 1}
-    assert compare(of(V1), [], let_go=(9, 3)).counts == {Kind.GONE: 1}
+    assert compare([], of(V1), let_go=(3, 9)).counts == {KeyFault.MISSING: 1}
+    assert compare(of(V1), [], let_go=(9, 3)).counts == {KeyFault.GONE: 1}
     keyless = made([replace(BASE, key=None)])
     assert compare(keyless, []).not_judged == {"without a key, which a cleaner drops": 1}
-    assert compare(keyless, [], compacted=False).counts == {Kind.GONE: 1}
+    assert compare(keyless, [], compacted=False).counts == {KeyFault.GONE: 1}
     assert compare(of(V1), [], expired="too old").not_judged == {"too old": 1}
-    assert compare(of(V1), of(DEAD), expired="too old").counts == {Kind.GONE: 1}
+    assert compare(of(V1), of(DEAD), expired="too old").counts == {KeyFault.GONE: 1}
     assert compare(of(V1, V2), of(V1), behind="too fast").not_judged == {"too fast": 1}
-    assert compare(of(V1), of(V2), behind="too fast").counts == {Kind.STALE: 1}
+    assert compare(of(V1), of(V2), behind="too fast").counts == {KeyFault.STALE: 1}
     assert compare(of(DEAD), of(V1), slow="too slow").not_judged == {"too slow": 1}
 
 
@@ -131,15 +133,15 @@ def test_what_can_not_be_judged_is_counted() -> None:
 def test_every_field_counts(other: Record) -> None:
     """Two records of one offset that differ in any field are different."""
     first, second = (made([record]) for record in (BASE, other))
-    assert compare(first, second, compacted=False).counts.get(Kind.DIFFERENT) == 1
+    assert compare(first, second, compacted=False).counts.get(KeyFault.DIFFERENT) == 1
 
 
 def test_records_without_a_key_stand_for_themselves() -> None:
     """In a topic that is not compacted each must be there."""
     items = [replace(BASE, offset=offset, key=None) for offset in range(4)]
     both = [made(part) for part in (items, items[:2])]
-    assert compare(*both, compacted=False).counts == {Kind.GONE: 2}
-    assert compare(both[1], both[0], compacted=False).counts == {Kind.MISSING: 2}
+    assert compare(*both, compacted=False).counts == {KeyFault.GONE: 2}
+    assert compare(both[1], both[0], compacted=False).counts == {KeyFault.MISSING: 2}
 
 
 def test_keys_are_shown_safely() -> None:
@@ -154,21 +156,21 @@ def test_keys_are_shown_safely() -> None:
 
 def test_the_cause_names_what_is_known() -> None:
     """A cut log and a taint come before what is merely likely."""
-    one = Suspect(Kind.GONE, Latest(9, tombstone=False), None, 1)
-    assert "expired" in told(one, b"k", FACTS).cause
-    assert told(one, b"k", replace(FACTS, doubt="tainted", sound=9)).cause == "tainted"
-    assert told(one, b"k", replace(FACTS, doubt="tainted", sound=10)).cause != "tainted"
-    assert told(one, b"k", replace(FACTS, doubt="tainted", short="cut off")).cause == "cut off"
-    moved = told(one, b"k", replace(FACTS, starts=(0, 10), only_compacts=True)).cause
+    one = Suspect(KeyFault.GONE, LatestRecord(9, tombstone=False), None, 1)
+    assert "expired" in with_key(one, b"k", FACTS).cause
+    assert with_key(one, b"k", replace(FACTS, doubt="tainted", sound=9)).cause == "tainted"
+    assert with_key(one, b"k", replace(FACTS, doubt="tainted", sound=10)).cause != "tainted"
+    assert with_key(one, b"k", replace(FACTS, doubt="tainted", short="cut off")).cause == "cut off"
+    moved = with_key(one, b"k", replace(FACTS, starts=(0, 10), only_compacts=True)).cause
     assert moved.startswith("the log start of the topic is 10 though the policy is compact alone: disks were lost")
-    assert told(one, b"k", replace(FACTS, starts=(0, 9))).cause == told(one, b"k", FACTS).cause
+    assert with_key(one, b"k", replace(FACTS, starts=(0, 9))).cause == with_key(one, b"k", FACTS).cause
     causes = {
-        told(Suspect(kind, Latest(3, tombstone=False), second, 1), b"k", FACTS).cause
-        for kind in Kind
-        for second in (Latest(5, tombstone=True), Latest(1, tombstone=False))
+        with_key(Suspect(kind, LatestRecord(3, tombstone=False), second, 1), b"k", FACTS).cause
+        for kind in KeyFault
+        for second in (LatestRecord(5, tombstone=True), LatestRecord(1, tombstone=False))
     }
     assert len(causes) == 5
-    unknown = told(one, None, FACTS, known=False)
+    unknown = with_key(one, None, FACTS, known=False)
     assert (unknown.key, unknown.encoding, unknown.first_offset, unknown.second_offset) == ("", "unknown", 9, None)
 
 
@@ -192,7 +194,7 @@ def test_compaction_is_no_difference_and_a_planted_one_is_found(seed: int) -> No
     backup = [r for r in cleaned(log, rng.randint(0, cut), rng, expire=True) if r.offset < cut]
     live = cleaned(log, rng.randint(cut, size), rng, expire=False)
 
-    def judge(first: list[Record], second: list[Record]) -> Verdict:
+    def judge(first: list[Record], second: list[Record]) -> CompareVerdict:
         """Compare below the cut, and look beyond it."""
         return compare(
             made(first),
@@ -208,6 +210,6 @@ def test_compaction_is_no_difference_and_a_planted_one_is_found(seed: int) -> No
     victim = rng.choice(both)
     assert judge([record for record in backup if record is not victim], live).findings
     changed = replace(victim, value=b"another")
-    assert judge([changed if record is victim else record for record in backup], live).counts[Kind.DIFFERENT] == 1
+    assert judge([changed if record is victim else record for record in backup], live).counts[KeyFault.DIFFERENT] == 1
     if all(record.key != victim.key for record in live if record.offset >= cut):
-        assert judge(backup, [record for record in live if record != victim]).counts == {Kind.GONE: 1}
+        assert judge(backup, [record for record in live if record != victim]).counts == {KeyFault.GONE: 1}

@@ -10,7 +10,7 @@ from build_backup import PAIR, Backup, TopicSpec, records
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.signatures import SignatureError, Signer, unseal
-from tandem.sink.store import StoreSettings, open_store
+from tandem.sink.store import StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.verify.compare_keys import against_generation, against_topic
@@ -24,7 +24,7 @@ def test_a_forged_generation_is_no_reason_to_compare_an_older_one(
     """Falling back silently is what a forger may want."""
     signer = Signer.generate()
     monkeypatch.setenv("KEY", signer.pem().decode())
-    settings = StoreSettings(trusted_keys=signer.public, require_signatures=True, signing_key_env="KEY")
+    settings = StoreAccess(trusted_keys=signer.public, require_signatures=True, signing_key_env="KEY")
     store = open_store(tmp_path.as_uri(), settings)
     for number, instance in ((1, "a"), (2, "b")):
         backup = Backup.claim(store, topics=[TopicSpec("orders")], number=number, instance=instance)

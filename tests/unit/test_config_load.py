@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from tandem.backup_avro.errors import ConfigError, ExitCode
-from tandem.controller.config import Config, Kind, load, read
+from tandem.controller.config import Config, SourceKind, load, read
 from tandem.controller.instance.wiring import store_settings
 
 BASE = """\
@@ -56,10 +56,10 @@ def test_flag_over_environment_over_file(tmp_path: Path) -> None:
     assert config.flush.interval == timedelta(seconds=5)
     assert config.peer.timeout == timedelta(minutes=5)
     assert [loaded.origin(key).kind for key in ("flush.interval", "rotation.interval", "peer.timeout", "first")] == [
-        Kind.FLAG,
-        Kind.ENVIRONMENT,
-        Kind.FILE,
-        Kind.DEFAULT,
+        SourceKind.FLAG,
+        SourceKind.ENVIRONMENT,
+        SourceKind.FILE,
+        SourceKind.DEFAULT,
     ]
     assert loaded.origin("peer.timeout").place == f"{path}:10"
     assert loaded.origin("rotation.interval").place == "TANDEM_ROTATION__INTERVAL"

@@ -9,31 +9,31 @@ from typing import Any
 import pytest
 from old_files import GOLDEN, GOLDEN_FOLDER, avro, pair_key, put, row, rows, sink_key, today
 
-from tandem.backup_avro.documents.connector_layout import Prefer, Reading
+from tandem.backup_avro.documents.connector_layout import ConnectorReading, OverlapPreference
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError, TandemError
 from tandem.backup_avro.record.current import Record, decode_body
-from tandem.sink.store import StoreSettings
+from tandem.sink.store import StoreAccess
 from tandem.spark_jobs.connector.choose_files import NO_GENERATION, topic_id_of
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.connector.file_findings import FileFault
-from tandem.spark_jobs.connector.verify_files import Result, verify
+from tandem.spark_jobs.connector.verify_files import FilesResult, verify_files
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
-from tandem.spark_jobs.restore.plan.options import Exactly, Options, plan_again, plan_of
+from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, describe_topic
-from tandem.spark_jobs.state.wanted_state import Wish
+from tandem.spark_jobs.state.wanted_state import StateRequest
 
 
 def reader(root: Path, *topics: str, **reading: Any) -> ConnectorReader:
     """What reads the files below a folder."""
-    address = StoreAddress(root=root.as_uri(), settings=StoreSettings(), connector=Reading(**reading))
+    address = StoreAddress(root=root.as_uri(), settings=StoreAccess(), connector=ConnectorReading(**reading))
     return ConnectorReader(address, wants=lambda topic: not topics or topic in topics)
 
 
 def read(root: Path, *topics: str, **reading: Any) -> dict[str, list[Record]]:
     """All records that are taken, by topic."""
     found = reader(root, *topics, **reading)
-    selection = found.find(Wish()).select(wanted=lambda _: True, removed=False)
-    address = StoreAddress(root=root.as_uri(), settings=StoreSettings(), connector=found.reading)
+    selection = found.find(StateRequest()).select(wanted=lambda _: True, removed=False)
+    address = StoreAddress(root=root.as_uri(), settings=StoreAccess(), connector=found.reading)
     objects = address.reader()
     records: dict[str, list[Record]] = {}
     for item in selection.partitions:
@@ -46,18 +46,18 @@ def read(root: Path, *topics: str, **reading: Any) -> dict[str, list[Record]]:
 
 def notes(root: Path, *topics: str, **reading: Any) -> str:
     """What is said of the files."""
-    return "\n".join(reader(root, *topics, **reading).find(Wish()).notes)
+    return "\n".join(reader(root, *topics, **reading).find(StateRequest()).notes)
 
 
 def plan(root: Path, *topics: str, **reading: Any) -> RestorePlan:
     """A restore's plan."""
-    return plan_of(reader(root, *topics, **reading), Options())
+    return plan_of(reader(root, *topics, **reading), RestoreOptions())
 
 
-def verified(root: Path, **reading: Any) -> Result:
+def verified(root: Path, **reading: Any) -> FilesResult:
     """What a verification says."""
-    address = StoreAddress(root=root.as_uri(), settings=StoreSettings(), connector=Reading(**reading))
-    return verify(address, ConnectorReader(address), topics=None)
+    address = StoreAddress(root=root.as_uri(), settings=StoreAccess(), connector=ConnectorReading(**reading))
+    return verify_files(address, ConnectorReader(address), topics=None)
 
 
 @pytest.mark.parametrize("empty_as_null", [False, True])
@@ -100,14 +100,14 @@ def test_the_same_files_are_the_same_plan(tmp_path: Path) -> None:
     key = put(tmp_path, sink_key("orders", 0, 0), avro(rows("orders", 0, range(9))))
     first = plan(tmp_path)
     assert plan(tmp_path).hash == first.hash
-    exactly = Exactly(hash=first.hash, generation=first.generation, basis=first.basis)
-    again = plan_again(reader(tmp_path), Options(), exactly)
+    exactly = ExactPlan(hash=first.hash, generation=first.generation, basis=first.basis)
+    again = plan_again(reader(tmp_path), RestoreOptions(), exactly)
     assert again is not None
     assert again.hash == first.hash
     assert plan(tmp_path, empty_as_null=True).hash != first.hash
     put(tmp_path, key, avro(rows("orders", 0, range(9)), sync=b"fedcba9876543210"))
     assert plan(tmp_path).hash != first.hash
-    assert plan_again(reader(tmp_path), Options(), exactly) is None
+    assert plan_again(reader(tmp_path), RestoreOptions(), exactly) is None
     put(tmp_path, key, avro(rows("orders", 0, range(9))))
     put(tmp_path, sink_key("orders", 0, 9), avro(rows("orders", 0, range(9, 12))))
     assert plan(tmp_path).hash != first.hash
@@ -186,11 +186,11 @@ def test_a_conflict_names_both_files_until_one_is_preferred(tmp_path: Path) -> N
     assert one in str(error.value)
     assert other in str(error.value)
     assert "--prefer" in str(error.value)
-    newer = [item.value for item in read(tmp_path, prefer=Prefer.NEWER)["orders"]]
+    newer = [item.value for item in read(tmp_path, prefer=OverlapPreference.NEWER)["orders"]]
     assert newer == [b"old"] * 5 + [b"new"] * 7
-    older = [item.value for item in read(tmp_path, prefer=Prefer.OLDER)["orders"]]
+    older = [item.value for item in read(tmp_path, prefer=OverlapPreference.OLDER)["orders"]]
     assert older == [b"old"] * 9 + [b"new"] * 3
-    assert plan(tmp_path, prefer=Prefer.NEWER).hash != plan(tmp_path, prefer=Prefer.OLDER).hash
+    assert plan(tmp_path, prefer=OverlapPreference.NEWER).hash != plan(tmp_path, prefer=OverlapPreference.OLDER).hash
     found = verified(tmp_path)
     assert {finding.fault for finding in found.findings} == {FileFault.CONFLICT}
     assert len(found.findings) == 4
@@ -240,8 +240,8 @@ def test_a_file_that_changes_under_the_plan_is_noticed(tmp_path: Path) -> None:
     """What was read twice must be the same twice."""
     key = put(tmp_path, sink_key("orders", 0, 0), avro(rows("orders", 0, range(9))))
     found = reader(tmp_path)
-    [item] = found.find(Wish()).select(wanted=lambda _: True, removed=False).partitions
-    address = StoreAddress(root=tmp_path.as_uri(), settings=StoreSettings(), connector=found.reading)
+    [item] = found.find(StateRequest()).select(wanted=lambda _: True, removed=False).partitions
+    address = StoreAddress(root=tmp_path.as_uri(), settings=StoreAccess(), connector=found.reading)
     put(tmp_path, key, avro(rows("orders", 0, range(10))))
     with pytest.raises(DamagedError, match="was changed since it was first read"):
         list(address.reader().bodies(item.slices[0]))
@@ -251,12 +251,19 @@ def test_a_file_that_changes_under_the_plan_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wish", [Wish(at=1), Wish(generation=1, commit=1), Wish(checkpoint="x"), Wish(generation=3)], ids=str
+    "wish",
+    [
+        StateRequest(at=1),
+        StateRequest(generation=1, commit=1),
+        StateRequest(checkpoint="x"),
+        StateRequest(generation=3),
+    ],
+    ids=str,
 )
-def test_states_that_only_chains_tell_are_refused(wish: Wish) -> None:
+def test_states_that_only_chains_tell_are_refused(state_request: StateRequest) -> None:
     """There is one state, the newest."""
     with pytest.raises(ConfigError, match="goes without the layout connector"):
-        reader(GOLDEN_FOLDER).find(wish)
+        reader(GOLDEN_FOLDER).find(state_request)
 
 
 @pytest.mark.parametrize(
@@ -272,12 +279,12 @@ def test_a_root_without_files_says_what_is_there(tmp_path: Path, keys: list[str]
     for key in keys:
         put(tmp_path, key, b"{}")
     with pytest.raises(ConfigError, match=words):
-        reader(tmp_path).find(Wish())
+        reader(tmp_path).find(StateRequest())
 
 
 def test_a_root_without_a_pair_names_the_layout() -> None:
     """Who forgets --layout is told of it."""
-    address = StoreAddress(root=GOLDEN_FOLDER.as_uri(), settings=StoreSettings())
+    address = StoreAddress(root=GOLDEN_FOLDER.as_uri(), settings=StoreAccess())
     with pytest.raises(ConfigError, match="a connector's files, of customers") as error:
         require_pair(address, "acme")
     assert "--layout connector" in str(error.value)

@@ -10,21 +10,29 @@ from old_files import GOLDEN, GOLDEN_FOLDER, avro, row, rows, sink_key, today
 
 from tandem.backup_avro.documents.connector_layout import place_of
 from tandem.backup_avro.record.current import SCHEMA
-from tandem.spark_jobs.connector.file_findings import TASK_FILES, TASKS, File, FileFault, Listed, group, look
+from tandem.spark_jobs.connector.file_findings import (
+    TASK_FILES,
+    TASKS,
+    ConnectorFile,
+    FileFault,
+    ListedFile,
+    examine_file,
+    group,
+)
 
 KEY = sink_key("orders", 0, 0)
 
 
-def listed(key: str = KEY, size: int = 1) -> Listed:
+def listed(key: str = KEY, size: int = 1) -> ListedFile:
     """A file as a listing has it."""
     place = place_of(key)
     assert place is not None
-    return Listed(key=key, size=size, modified=0, place=place)
+    return ListedFile(key=key, size=size, modified=0, place=place)
 
 
-def looked(data: bytes, *, key: str = KEY, empty_as_null: bool = False) -> File:
+def looked(data: bytes, *, key: str = KEY, empty_as_null: bool = False) -> ConnectorFile:
     """What looking at these bytes shows."""
-    return look(listed(key), data, empty_as_null=empty_as_null)
+    return examine_file(listed(key), data, empty_as_null=empty_as_null)
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from old_files import avro, put, rows, sink_key
 
-from tandem.backup_avro.documents.connector_layout import Reading
+from tandem.backup_avro.documents.connector_layout import ConnectorReading
 from tandem.backup_avro.errors import ConfigError, DamagedError
-from tandem.sink.store import StoreSettings, StoreTransientError
+from tandem.sink.store import StoreAccess, StoreTransientError
 from tandem.spark_jobs.connector import connector_reader, file_index
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def root(tmp_path: Path) -> Path:
 
 def planned(root: Path, index: Path | None, **reading: Any) -> tuple[str, int]:
     """The hash of a plan, and how many records it has."""
-    address = StoreAddress(root=root.as_uri(), settings=StoreSettings(), connector=Reading(**reading))
-    plan = plan_of(ConnectorReader(address, index=index), Options())
+    address = StoreAddress(root=root.as_uri(), settings=StoreAccess(), connector=ConnectorReading(**reading))
+    plan = plan_of(ConnectorReader(address, index=index), RestoreOptions())
     return plan.hash, plan.records
 
 

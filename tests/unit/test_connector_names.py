@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tandem.backup_avro.documents.connector_layout import Place, Reading, place_of
+from tandem.backup_avro.documents.connector_layout import ConnectorFilePlace, ConnectorReading, place_of
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from tandem.backup_avro.documents.connector_layout import Place, Reading, place_
 def test_both_layouts(key: str, expected: tuple[str, str, int]) -> None:
     """The folder of the partition tells them apart; names don't matter, also where they were URL-encoded."""
     topic, copy, partition = expected
-    assert place_of(key) == Place(topic=topic, copy=copy, partition=partition)
+    assert place_of(key) == ConnectorFilePlace(topic=topic, copy=copy, partition=partition)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,6 @@ def test_other_keys_are_none(key: str) -> None:
 
 def test_whose_copy() -> None:
     """What is said of one topic counts more than what is said of all."""
-    reading = Reading(instance="a", instances=(("orders", "b"),))
+    reading = ConnectorReading(instance="a", instances=(("orders", "b"),))
     assert (reading.wanted("orders"), reading.wanted("customers")) == ("b", "a")
-    assert Reading().wanted("orders") is None
+    assert ConnectorReading().wanted("orders") is None

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.backup_avro.documents.connector_layout import Place, Prefer
+from tandem.backup_avro.documents.connector_layout import ConnectorFilePlace, OverlapPreference
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.record.current import Record, encode
-from tandem.spark_jobs.connector.file_findings import File, FileFault, Listed
-from tandem.spark_jobs.connector.overlapping_files import Settled, clusters, settle
+from tandem.spark_jobs.connector.file_findings import ConnectorFile, FileFault, ListedFile
+from tandem.spark_jobs.connector.overlapping_files import SettledFiles, overlapping_groups, settle_overlap
 from tandem.spark_jobs.reading.object_reader import Body
 
 Content = Mapping[int, bytes | None]
@@ -34,28 +34,32 @@ class Files:
         }
         self.files = [self._file(n, key) for n, key in enumerate(self.records)]
 
-    def _file(self, number: int, key: str) -> File:
+    def _file(self, number: int, key: str) -> ConnectorFile:
         held = self.records[key]
-        return File(
-            listed=Listed(key=key, size=1, modified=number, place=Place(topic="t", copy="c", partition=0)),
+        return ConnectorFile(
+            listed=ListedFile(
+                key=key, size=1, modified=number, place=ConnectorFilePlace(topic="t", copy="c", partition=0)
+            ),
             sha256=str(hash(tuple(held))),
             records=len(held),
             first=held[0].offset if held else -1,
             last=held[-1].offset if held else -1,
         )
 
-    def bodies(self, file: File) -> Iterator[Body]:
+    def bodies(self, file: ConnectorFile) -> Iterator[Body]:
         """Blocks of three."""
         held = self.records[file.key]
         for at in range(0, len(held), 3):
             part = held[at : at + 3]
             yield Body(body=b"".join(map(encode, part)), records=len(part), first=part[0].offset)
 
-    def settle(self, prefer: Prefer | None = None, files: Sequence[File] | None = None) -> Settled:
+    def settle(
+        self, prefer: OverlapPreference | None = None, files: Sequence[ConnectorFile] | None = None
+    ) -> SettledFiles:
         """Settle all of them."""
-        return settle(self.files if files is None else files, "id", self.bodies, prefer=prefer)
+        return settle_overlap(self.files if files is None else files, "id", self.bodies, prefer=prefer)
 
-    def taken(self, found: Settled) -> list[Record]:
+    def taken(self, found: SettledFiles) -> list[Record]:
         """The records that the cuts stand for; each cut's figures are checked on the way."""
         out: list[Record] = []
         for file, part in found.cuts:
@@ -77,20 +81,20 @@ def test_files_that_agree_give_each_record_once(log: Content, chosen: list[set[i
     """However files share the records of a log: their union, in order, and nothing twice."""
     parts = [{offset: value for offset, value in log.items() if offset in wanted} for wanted in chosen]
     files = Files(*parts)
-    found = [files.settle(files=group) for group in clusters(files.files)]
+    found = [files.settle(files=group) for group in overlapping_groups(files.files)]
     expected = {offset: value for part in parts for offset, value in part.items()}
     assert [item for one in found for item in files.taken(one)] == [record(*item) for item in sorted(expected.items())]
     assert not any(one.conflicts for one in found)
 
 
-@given(st.lists(logs, min_size=2, max_size=4), st.sampled_from(Prefer))
-def test_a_choice_settles_every_conflict(parts: list[Content], prefer: Prefer) -> None:
+@given(st.lists(logs, min_size=2, max_size=4), st.sampled_from(OverlapPreference))
+def test_a_choice_settles_every_conflict(parts: list[Content], prefer: OverlapPreference) -> None:
     """Under each offset the record of the newest, or the oldest, file that differs from another one."""
     files = Files(*parts)
     found = {item.offset: item for one in [files.settle(prefer)] for item in files.taken(one)}
     for offset in {offset for part in parts for offset in part}:
         there = [part[offset] for part in parts if offset in part]
-        expected = there[-1] if prefer is Prefer.NEWER else there[0]
+        expected = there[-1] if prefer is OverlapPreference.NEWER else there[0]
         assert found[offset].value == expected
 
 
@@ -126,23 +130,23 @@ def test_what_compaction_left_in_one_file_is_counted() -> None:
 def test_files_beside_each_other_are_no_group() -> None:
     """Without shared offsets there is nothing to settle; the same bytes twice are one file, and no record is none."""
     files = Files({1: b"a", 2: b"a"}, {3: b"a"}, {}, {1: b"a", 2: b"a"})
-    assert [[file.key for file in group] for group in clusters(files.files)] == [["f0"], ["f1"]]
+    assert [[file.key for file in group] for group in overlapping_groups(files.files)] == [["f0"], ["f1"]]
 
 
 def test_interwoven_files_are_refused() -> None:
     """A plan of a slice for each record would be no plan."""
     files = Files(dict.fromkeys(range(0, 200, 2), b"x"), dict.fromkeys(range(1, 200, 2), b"x"))
     with pytest.raises(RefusedError, match="interwoven") as error:
-        settle(files.files, "id", files.bodies, prefer=None, most_turns=50)
+        settle_overlap(files.files, "id", files.bodies, prefer=None, most_turns=50)
     assert "--leave-out" in str(error.value)
     assert "f0" in str(error.value)
     assert "f1" in str(error.value)
-    assert len(settle(files.files, "id", files.bodies, prefer=None).cuts) == 200
+    assert len(settle_overlap(files.files, "id", files.bodies, prefer=None).cuts) == 200
 
 
 def test_ages_that_are_the_same_are_settled_by_name() -> None:
     """The same choice every time, so that a restore can be resumed."""
     files = Files({1: b"a"}, {1: b"b"})
     files.files = [replace(file, listed=replace(file.listed, modified=5)) for file in files.files]
-    assert [item.value for item in files.taken(files.settle(Prefer.NEWER))] == [b"b"]
-    assert [item.value for item in files.taken(files.settle(Prefer.OLDER))] == [b"a"]
+    assert [item.value for item in files.taken(files.settle(OverlapPreference.NEWER))] == [b"b"]
+    assert [item.value for item in files.taken(files.settle(OverlapPreference.OLDER))] == [b"a"]

@@ -20,25 +20,25 @@ from tandem.backup_avro.chain.entries import Clearing, RecordHash
 from tandem.backup_avro.errors import TransientError
 from tandem.backup_avro.record.current import Record, TimestampType
 from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, clearing
-from tandem.controller.instance.act import Tasks
-from tandem.controller.instance.history_proof import NotProvenError, Prover
-from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.controller.instance.act import InstanceTasks
+from tandem.controller.instance.history_proof import HistoryProver, NotProvenError
+from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.key_ring import KeyRing
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
 from tandem.sink.kafka.cluster import topic_ids
 from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
 from tandem.sink.kafka.errors.error_codes import ErrorCode
-from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, Place, TopicPartition
-from tandem.sink.kafka.lookup.record_lookup import SIZES, Asked
-from tandem.sink.kafka.wire import protocol
+from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, LogPlace, TopicPartition
+from tandem.sink.kafka.lookup.record_lookup import SIZES, RecordLookup
+from tandem.sink.kafka.wire import requests
 from tandem.sink.read import log_identity
-from tandem.sink.read.log_identity import Read, Rewritten
+from tandem.sink.read.log_identity import ReadPosition, RewrittenRecord
 from tandem.sink.read.partition_progress import STEPS, kept_hashes
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity
-from tandem.sink.transcode.choice import best_transcoder
+from tandem.sink.transcode.implementation_choice import best_transcoder
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 from tandem.sink.transcode.record_hash import last_record
-from tandem.sink.transcode.reference import ReferenceTranscoder
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_nothing_is_read_before_the_log_was_compared(bench: Bench, monkeypatch: 
     ask, gate = tail.record_hashes, threading.Event()
     tries = []
 
-    def slow(places: Mapping[TopicPartition, Place]) -> dict[TopicPartition, RecordHash | None]:
+    def slow(places: Mapping[TopicPartition, LogPlace]) -> dict[TopicPartition, RecordHash | None]:
         tries.append(places)
         if gate.is_set():
             return ask(places)
@@ -186,17 +186,17 @@ def test_a_log_that_ends_below_the_position_is_not_compared(bench: Bench) -> Non
 # --- the comparison ---------------------------------------------------------------------------------------------------
 
 
-def hashes(*offsets: int, letter: str = "a") -> tuple[RecordHash, ...]:
+def hashes(*offsets: int, topic_record: str = "a") -> tuple[RecordHash, ...]:
     """Hashes at offsets; another letter for another content."""
-    return tuple(RecordHash(offset, letter * 12) for offset in offsets)
+    return tuple(RecordHash(offset, topic_record * 12) for offset in offsets)
 
 
-def compared(there: Iterable[RecordHash], *known: int, gone: bool = False) -> Rewritten | None:
+def compared(there: Iterable[RecordHash], *known: int, gone: bool = False) -> RewrittenRecord | None:
     """Compare a log that has these records with the known offsets."""
     source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [], hashes={T0: {one.offset: one for one in there}})
     if gone:
         source.leader[T0] = -1
-    return log_identity.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(*known))})[T0]
+    return log_identity.compare(source, {T0: ReadPosition(topic_id="t", offset=10, epoch=3, hashes=hashes(*known))})[T0]
 
 
 def test_what_a_comparison_shows() -> None:
@@ -206,17 +206,19 @@ def test_what_a_comparison_shows() -> None:
     assert compared((), 3, 9) is None
     assert compared((), 3) is None
     assert compared((), *()) is None, "nothing is known"
-    assert compared([*hashes(3), *hashes(9, letter="b")], 3, 9) == Rewritten(offset=9, cut_at=4)
-    assert compared(hashes(3, 9, letter="b"), 3, 9) == Rewritten(offset=3, cut_at=-1)
-    assert compared([*hashes(1), *hashes(3, letter="b")], 1, 3, 9) == Rewritten(offset=3, cut_at=2)
-    assert compared(hashes(9, letter="b"), 3, 9) == Rewritten(offset=9, cut_at=-1)
-    assert "from an unknown offset on" in Rewritten(offset=9, cut_at=-1).reason
+    assert compared([*hashes(3), *hashes(9, topic_record="b")], 3, 9) == RewrittenRecord(offset=9, cut_at=4)
+    assert compared(hashes(3, 9, topic_record="b"), 3, 9) == RewrittenRecord(offset=3, cut_at=-1)
+    assert compared([*hashes(1), *hashes(3, topic_record="b")], 1, 3, 9) == RewrittenRecord(offset=3, cut_at=2)
+    assert compared(hashes(9, topic_record="b"), 3, 9) == RewrittenRecord(offset=9, cut_at=-1)
+    assert "from an unknown offset on" in RewrittenRecord(offset=9, cut_at=-1).reason
 
 
 def test_another_record_below_proves_nothing() -> None:
     """A leader tells the last record of the batch that is left: it is another offset."""
     source = ScriptedSource(ends={}, answer=lambda _: [], hashes={T0: {9: RecordHash(7, "b" * 12)}})
-    assert log_identity.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(9))}) == {T0: None}
+    assert log_identity.compare(source, {T0: ReadPosition(topic_id="t", offset=10, epoch=3, hashes=hashes(9))}) == {
+        T0: None
+    }
 
 
 def test_who_has_no_leader_is_left_out() -> None:
@@ -224,10 +226,10 @@ def test_who_has_no_leader_is_left_out() -> None:
     with pytest.raises(KeyError):
         compared(hashes(9), 9, gone=True)
     source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [])
-    answers = [{T0: hashes(9, letter="b")[0]}, {}]
+    answers = [{T0: hashes(9, topic_record="b")[0]}, {}]
     source.record_hashes = lambda _: answers.pop(0)  # type: ignore[method-assign]
-    assert log_identity.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}) == {
-        T0: Rewritten(offset=9, cut_at=-1)
+    assert log_identity.compare(source, {T0: ReadPosition(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}) == {
+        T0: RewrittenRecord(offset=9, cut_at=-1)
     }
 
 
@@ -243,17 +245,21 @@ def test_who_has_no_leader_is_left_out() -> None:
 )
 def test_where_an_election_cut_a_log_the_epochs_tell(answer: tuple[int, int], cut_at: int) -> None:
     """More exactly than a few hashes do."""
-    there = [*hashes(3), *hashes(9, letter="b")]
+    there = [*hashes(3), *hashes(9, topic_record="b")]
     source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [], hashes={T0: {one.offset: one for one in there}})
     source.epochs[T0] = answer
-    (found,) = log_identity.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}).values()
+    (found,) = log_identity.compare(
+        source, {T0: ReadPosition(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}
+    ).values()
     assert found is not None
     assert (found.cut_at, found.elected) == ((cut_at, True) if cut_at >= 0 else (4, False))
     assert ("an unclean election cut it" in found.reason) is found.elected
-    source.hashes[T0][3] = hashes(3, letter="b")[0]
+    source.hashes[T0][3] = hashes(3, topic_record="b")[0]
     source.epochs[T0] = (3, 7)
-    (found,) = log_identity.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}).values()
-    assert found == Rewritten(offset=3, cut_at=-1), "epochs were used again: what differs lies below"
+    (found,) = log_identity.compare(
+        source, {T0: ReadPosition(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}
+    ).values()
+    assert found == RewrittenRecord(offset=3, cut_at=-1), "epochs were used again: what differs lies below"
 
 
 def test_hashes_are_kept_at_growing_distances() -> None:
@@ -301,9 +307,9 @@ class World:
         """The last hash of a generation."""
         return backup.positions[self.key].hashes[-1]
 
-    def tasks(self) -> Tasks:
+    def tasks(self) -> InstanceTasks:
         """Those of a."""
-        tasks = Tasks(
+        tasks = InstanceTasks(
             store=self.store,
             cluster=self.cluster,  # type: ignore[arg-type]  # all that is asked of it
             open_source=lambda: self.source,
@@ -316,9 +322,9 @@ class World:
         tasks.writers[1] = self.one.writer
         return tasks
 
-    def prover(self) -> Prover:
+    def prover(self) -> HistoryProver:
         """One that asks these brokers."""
-        return Prover(self.cluster, lambda: self.source)  # type: ignore[arg-type]  # all that is asked of it
+        return HistoryProver(self.cluster, lambda: self.source)  # type: ignore[arg-type]  # all that is asked of it
 
     def has(self, *there: RecordHash) -> None:
         """Set what the log holds."""
@@ -415,7 +421,7 @@ def test_no_checkpoint_holds_what_another_history_has() -> None:
 
 ID = UUID(int=1)
 TEXT_ID = topic_ids.as_text(ID)
-VIEWS = {"t": protocol.TopicView(name="t", error_code=0, topic_id=ID, partitions={0: (1, 3)})}
+VIEWS = {"t": requests.TopicView(name="t", error_code=0, topic_id=ID, partitions={0: (1, 3)})}
 
 
 def record(offset: int) -> Record:
@@ -439,7 +445,7 @@ def part(data: bytes, *, error: int = 0, high: int = 100) -> SimpleNamespace:
 def test_the_record_at_an_offset() -> None:
     """It is the last one up to there in the first batch alone, as both transcoders have it when they read it."""
     first, second = batch([record(4), record(5), record(6)], leader_epoch=3), batch([record(7)], leader_epoch=3)
-    asked = Asked({T0: Place(TEXT_ID, 5)})
+    asked = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
     assert asked.left == [T0]
     assert asked.take(T0, part(first + second)) is None
     assert asked.left == []
@@ -460,26 +466,26 @@ def test_the_record_at_an_offset() -> None:
 )
 def test_nothing_is_known_of_what_is_not_there(data: bytes, offset: int) -> None:
     """It proves nothing."""
-    asked = Asked({T0: Place(TEXT_ID, offset)})
+    asked = RecordLookup({T0: LogPlace(TEXT_ID, offset)})
     assert asked.take(T0, part(data)) is None
     assert asked.found == {T0: None}
 
 
 def test_an_offset_that_is_not_in_the_log() -> None:
     """It was deleted, or is not there yet; other errors are asked again."""
-    asked = Asked({T0: Place(TEXT_ID, 5)})
+    asked = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
     assert asked.take(T0, part(b"", error=ErrorCode.FENCED_LEADER_EPOCH)) == "FENCED_LEADER_EPOCH"
     assert asked.left == [T0]
     asked.take(T0, part(b"", error=ErrorCode.OFFSET_OUT_OF_RANGE))
     assert asked.found == {T0: None}
-    behind = Asked({T0: Place(TEXT_ID, 5)})
+    behind = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
     behind.take(T0, part(b"", high=5))
     assert behind.found == {T0: None}
 
 
 def test_ever_more_is_asked_for() -> None:
     """A broker sends nothing of a partition whose batch is larger than what was asked for."""
-    asked = Asked({T0: Place(TEXT_ID, 5)})
+    asked = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
     for size in SIZES:
         assert asked.left == [T0]
         (request,) = asked.requests([(T0, 3)], VIEWS)
@@ -492,10 +498,10 @@ def test_ever_more_is_asked_for() -> None:
 
 def test_another_life_of_the_topic_is_not_looked_at() -> None:
     """A cluster without ids can't tell."""
-    assert Asked({T0: Place(TEXT_ID, 5)}).is_of(T0, VIEWS["t"])
-    assert not Asked({T0: Place("another", 5)}).is_of(T0, VIEWS["t"])
-    nameless = protocol.TopicView(name="t", error_code=0, topic_id=None, partitions={0: (1, 3)})
-    assert Asked({T0: Place(TEXT_ID, 5)}).is_of(T0, nameless)
+    assert RecordLookup({T0: LogPlace(TEXT_ID, 5)}).is_of(T0, VIEWS["t"])
+    assert not RecordLookup({T0: LogPlace("another", 5)}).is_of(T0, VIEWS["t"])
+    nameless = requests.TopicView(name="t", error_code=0, topic_id=None, partitions={0: (1, 3)})
+    assert RecordLookup({T0: LogPlace(TEXT_ID, 5)}).is_of(T0, nameless)
 
 
 # --- with keys --------------------------------------------------------------------------------------------------------
@@ -505,7 +511,7 @@ def ring(*names: str, kms: bool = False) -> KeyRing:
     """A key for new objects, and others for reading, from the environment."""
     environment = {name: bytes(ord(name) + step for step in range(32)).hex() for name in names}
     arn = "arn:aws:kms:eu-central-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab" if kms else None
-    settings = EncryptionSettings(
+    settings = KeySettings(
         key_env=None if kms else names[0], aws_kms_key_arn=arn, decrypt_key_envs=names if kms else names[1:]
     )
     return KeyRing(settings, environment=environment)
@@ -513,7 +519,7 @@ def ring(*names: str, kms: bool = False) -> KeyRing:
 
 def test_a_chain_confirms_no_guess_where_objects_are_encrypted() -> None:
     """Hashes are made with the key, and compared with those that are at hand: one that was replaced, too."""
-    plain, other = hashes(9)[0], hashes(9, letter="b")[0]
+    plain, other = hashes(9)[0], hashes(9, topic_record="b")[0]
     old, new, without = RecordKeys(ring("a")), RecordKeys(ring("b", "a")), RecordKeys(ring("b"))
     assert PLAIN.of(plain) == plain
     assert PLAIN.same(plain, plain) is True
@@ -527,14 +533,14 @@ def test_a_chain_confirms_no_guess_where_objects_are_encrypted() -> None:
     assert old.of(None) is None
     assert new.same(plain, plain) is True, "from before anything was encrypted"
     source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [], hashes={T0: {9: other}})
-    read = {T0: Read(topic_id="t", offset=10, epoch=3, hashes=(kept,))}
+    read = {T0: ReadPosition(topic_id="t", offset=10, epoch=3, hashes=(kept,))}
     assert log_identity.compare(source, read, without) == {T0: None}
-    assert log_identity.compare(source, read, new) == {T0: Rewritten(offset=9, cut_at=-1)}
+    assert log_identity.compare(source, read, new) == {T0: RewrittenRecord(offset=9, cut_at=-1)}
 
 
 def test_where_a_kms_has_the_keys_hashes_are_of_one_process() -> None:
     """It makes none, so nobody else can compare them."""
-    plain, other = hashes(9)[0], hashes(9, letter="b")[0]
+    plain, other = hashes(9)[0], hashes(9, topic_record="b")[0]
     keys = RecordKeys(ring("a", kms=True))
     kept = keys.of(plain)
     assert kept is not None

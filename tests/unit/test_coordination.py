@@ -16,11 +16,11 @@ from tandem.backup_avro.documents.coordination_message import (
     FINGERPRINT,
     MESSAGE_LIMIT,
     SCHEMA,
+    CoordinationEvent,
     CoordinationMessage,
-    Event,
     MessageKey,
     MessageTooLargeError,
-    Position,
+    ReaderPosition,
     UnknownSchemaError,
     decode,
     encode,
@@ -36,7 +36,7 @@ texts = st.text(max_size=12)
 names = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1, max_size=12)
 messages = st.builds(
     CoordinationMessage,
-    event=st.sampled_from(Event),
+    event=st.sampled_from(CoordinationEvent),
     pair=names,
     instance=names,
     incarnation=texts,
@@ -50,12 +50,12 @@ messages = st.builds(
     lag_records=st.none() | longs,
     reason=st.none() | texts,
     positions=st.lists(
-        st.builds(Position, topic=texts, partition=st.integers(0, (1 << 31) - 1), offset=longs), max_size=4
+        st.builds(ReaderPosition, topic=texts, partition=st.integers(0, (1 << 31) - 1), offset=longs), max_size=4
     ).map(tuple),
     details=st.dictionaries(texts, texts, max_size=4),
 )
 MESSAGE = CoordinationMessage(
-    event=Event.PROGRESS, pair="p", instance="a", incarnation="i", cluster_id="c", request_id="r", at=1
+    event=CoordinationEvent.PROGRESS, pair="p", instance="a", incarnation="i", cluster_id="c", request_id="r", at=1
 )
 
 
@@ -104,7 +104,7 @@ def test_the_fingerprint_is_that_of_the_schema() -> None:
     expected = bytes.fromhex(fingerprint(to_parsing_canonical_form(SCHEMA), "CRC-64-AVRO"))
     assert FINGERPRINT.to_bytes(8, "little") == expected
     assert encode(MESSAGE)[:10] == b"\xc3\x01" + expected
-    assert [event.value for event in Event] == SCHEMA["fields"][0]["type"]["symbols"]
+    assert [event.value for event in CoordinationEvent] == SCHEMA["fields"][0]["type"]["symbols"]
 
 
 def test_the_schema_can_grow() -> None:
@@ -157,14 +157,14 @@ def test_sizes_are_capped() -> None:
     with pytest.raises(MessageTooLargeError, match="positions"):
         encode(
             CoordinationMessage(
-                event=Event.PROGRESS,
+                event=CoordinationEvent.PROGRESS,
                 pair="p",
                 instance="a",
                 incarnation="i",
                 cluster_id="c",
                 request_id="r",
                 at=1,
-                positions=tuple(Position(topic="t" * 249, partition=n, offset=n) for n in range(4000)),
+                positions=tuple(ReaderPosition(topic="t" * 249, partition=n, offset=n) for n in range(4000)),
             )
         )
 
@@ -193,6 +193,12 @@ def test_names_that_would_spoil_a_key_are_refused(pair: str, instance: str) -> N
     with pytest.raises(ValueError, match="message key"):
         message_key(
             CoordinationMessage(
-                event=Event.PAUSE, pair=pair, instance=instance, incarnation="i", cluster_id="c", request_id="r", at=1
+                event=CoordinationEvent.PAUSE,
+                pair=pair,
+                instance=instance,
+                incarnation="i",
+                cluster_id="c",
+                request_id="r",
+                at=1,
             )
         )

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.controller.coordination import topic as coordination
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import CoordinationTopic
 from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
 
 ME = CoordinationMessage(
-    event=Event.PROGRESS, pair="p", instance="a", incarnation="i", cluster_id="c", request_id="r", at=1
+    event=CoordinationEvent.PROGRESS, pair="p", instance="a", incarnation="i", cluster_id="c", request_id="r", at=1
 )
 
 

@@ -207,7 +207,7 @@ def test_a_lane_skips_what_no_record_of_a_copy_proves(tail: bool, records: list[
     reader = Reader(tail=tail, copies=(it.copy,), store=it.store)
     reader.take_evidence()
     assert reader.through is (named is None)
-    told = " ".join(reader.board.trouble.values())
+    told = " ".join(reader.context.trouble.values())
     assert (f"generation 1 has the record at offset {named}" in told) is (named is not None)
 
 
@@ -217,7 +217,7 @@ def test_a_lane_waits_for_what_a_copy_says(tail: bool) -> None:
     it, pool = Copy([record(8, "a", None)]), Later()
     reader = Reader(tail=tail, copies=(it.copy,), store=it.store, pool=pool)
     reader.take_evidence()
-    assert (reader.through, reader.board.trouble) == (False, {})
+    assert (reader.through, reader.context.trouble) == (False, {})
     pool.work()
     reader.take_evidence()
     assert reader.through
@@ -225,7 +225,7 @@ def test_a_lane_waits_for_what_a_copy_says(tail: bool) -> None:
     it.store.before = lambda operation, _: TransientError("503") if operation == "get" else None
     reader.take_evidence()
     assert not reader.through
-    [trouble] = reader.board.trouble.values()
+    [trouble] = reader.context.trouble.values()
     assert trouble.endswith("what other copies have there can't be read now, trying again: 503")
 
 

@@ -10,7 +10,7 @@ from chains import Chain, complete_generation, grown, guarded, key, position, to
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.backup_avro.chain.entries import Base, Clearing, Kind, PartitionKey
+from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import (
     CUT_OFF_KEPT,
@@ -169,7 +169,7 @@ def test_each_obstacle_is_named() -> None:
     assert obstacles(half.state, [], ONE) == ["t-0: the base up to 9 is not done"]
     early = opened(2, head_at=10)
     assert obstacles(early.state, [], ONE) == ["t-0 has not been at head since its base was done"]
-    early.append(Kind.CONFIRM, head_at=11)
+    early.append(EntryKind.CONFIRM, head_at=11)
     assert obstacles(early.state, [], ONE) == []
     assert obstacles(early.taint(0).state, [], ONE) == ["t-0 is tainted: a gap"]
     behind = opened(2, offset=9)
@@ -329,7 +329,7 @@ def test_what_was_cut_off_stays() -> None:
 def test_what_was_found_to_be_cut_off_stays_for_good() -> None:
     """A log that has grown again covers the offsets, not the records: only a person lets them go."""
     chain = complete_generation(1, {K: 10, U: 5}).seal()
-    chain.append(Kind.CLEARING, clearing=Clearing(goes=(), stays={K: CUT_OFF_KEPT, U: "gone"})).cleared()
+    chain.append(EntryKind.CLEARING, clearing=Clearing(goes=(), stays={K: CUT_OFF_KEPT, U: "gone"})).cleared()
     newer = complete_generation(2, {K: 20, U: 5}, instance="b", epoch=2, head_at=30).state
     assert clearing(chain.state, [newer], BOTH) == Clearing(goes=(U,), stays={K: CUT_OFF_KEPT})
     assert clearing(chain.state, [newer], BOTH, released=[K]) == Clearing(goes=(K, U), stays={})
@@ -383,7 +383,7 @@ def test_nothing_is_cleared_twice() -> None:
     decided = clearing(chain.state, [both], BOTH)
     assert decided is not None
     assert decided.goes == (K, U)
-    chain.append(Kind.CLEARING, clearing=decided).cleared()
+    chain.append(EntryKind.CLEARING, clearing=decided).cleared()
     assert chain.state.gone
 
 
@@ -413,7 +413,7 @@ def test_a_decision_to_let_go_stays_right(steps: list[tuple[int, int]]) -> None:
                     if goes is not None and goes.goes and chain.state.clearing is None and not chain.state.gone:
                         if not chain.state.sealed:
                             chain.seal()
-                        chain.append(Kind.CLEARING, clearing=goes).cleared()
+                        chain.append(EntryKind.CLEARING, clearing=goes).cleared()
                         break
         usable = [c.state.sound_offset(K) for c in chains if c.state.usable(K)]
         assert max(usable) >= confirmed

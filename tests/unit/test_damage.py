@@ -63,7 +63,7 @@ def test_the_judge_sees_a_small_document_that_is_read_as_another_one(
     monkeypatch.setattr(documents, "check_offer", lambda *_: None)
     outcome, said = judge(scene, done)
     assert outcome is Outcome.BAD
-    assert "is read as Offer(" in said
+    assert "is read as RangeOffer(" in said
 
 
 def test_damage_is_undone(tmp_path: Path) -> None:
@@ -90,6 +90,6 @@ def test_a_restore_does_not_take_a_gap_for_the_end(tmp_path: Path) -> None:
     """Where bisecting would take the chain for ended, a restore rests on another generation and says so."""
     scene = build(tmp_path, 1)
     (tmp_path / layout.entry_key(PAIR, 2, 3)).unlink()
-    plan = options.plan_of(options.ChainReader(scene.store, PAIR), options.Options())
+    plan = options.plan_of(options.ChainReader(scene.store, PAIR), options.RestoreOptions())
     assert plan.generation == 1
     assert "is missing, but" in plan.damaged[2]

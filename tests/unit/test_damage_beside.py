@@ -12,14 +12,14 @@ from chains import key, position
 from doubles import MemoryStore
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Base, Clearing, Kind
+from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind
 from tandem.backup_avro.errors import DamagedError, RefusedError
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.write.clear import clear
-from tandem.spark_jobs.catch_up.job import CatchUp
-from tandem.spark_jobs.catch_up.plan import Pace
-from tandem.spark_jobs.state.find_state import find
-from tandem.spark_jobs.state.wanted_state import Wish
+from tandem.sink.write.clear import clear_generation
+from tandem.spark_jobs.catch_up.job import CatchUpJob
+from tandem.spark_jobs.catch_up.plan import CatchUpPace
+from tandem.spark_jobs.state.find_state import find_state
+from tandem.spark_jobs.state.wanted_state import StateRequest
 from tandem.spark_jobs.verify.verify_objects import numbers_of
 
 SPEC = TopicSpec("t")
@@ -37,7 +37,9 @@ def being_read(store: MemoryStore, number: int) -> Backup:
     """A generation of which the base is still to be read."""
     backup = Backup.claim(store, topics=[SPEC], number=number, instance="b")
     of = key(SPEC.topic().topic_id)
-    backup.append(Kind.COMMIT, topics=(SPEC.topic(),), positions={of: position(9, base=Base(start=0, end=9, leader=1))})
+    backup.append(
+        EntryKind.COMMIT, topics=(SPEC.topic(),), positions={of: position(9, base=Base(start=0, end=9, leader=1))}
+    )
     return backup
 
 
@@ -48,26 +50,28 @@ def damage(store: MemoryStore, number: int, seq: int = 2) -> str:
     return name
 
 
-def job(store: MemoryStore) -> CatchUp:
+def job(store: MemoryStore) -> CatchUpJob:
     """A catch-up job that is not run."""
     address = cast("Any", SimpleNamespace(open=lambda: store))
-    return CatchUp(cast("Any", None), address, PAIR, cast("Any", None), pace=Pace(), run="x")
+    return CatchUpJob(cast("Any", None), address, PAIR, cast("Any", None), pace=CatchUpPace(), run="x")
 
 
 # --- which state ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wish", [Wish(generation=2), Wish(generation=2, at=10**15), Wish(generation=2, commit=1)])
-def test_whoever_names_a_damaged_generation_is_told_of_the_damage(wish: Wish) -> None:
+@pytest.mark.parametrize(
+    "wish", [StateRequest(generation=2), StateRequest(generation=2, at=10**15), StateRequest(generation=2, commit=1)]
+)
+def test_whoever_names_a_damaged_generation_is_told_of_the_damage(state_request: StateRequest) -> None:
     """And not that it is not complete: in an incident that would mean that there is no such copy."""
     store = MemoryStore()
     complete(store, 1, "a")
     complete(store, 2, "b")
     name = damage(store, 2)
     with pytest.raises(DamagedError, match=name):
-        find(ChainReader(store, PAIR), wish)
-    assert find(ChainReader(store, PAIR), Wish()).damaged.keys() == {2}
-    assert find(ChainReader(store, PAIR), Wish(generation=1)).number == 1
+        find_state(ChainReader(store, PAIR), state_request)
+    assert find_state(ChainReader(store, PAIR), StateRequest()).damaged.keys() == {2}
+    assert find_state(ChainReader(store, PAIR), StateRequest(generation=1)).number == 1
 
 
 # --- a catch-up job ---------------------------------------------------------------------------------------------------
@@ -84,7 +88,7 @@ def test_a_job_reads_for_a_generation_beside_a_damaged_one() -> None:
     assert state.number == 2
     assert it._left(state).bases == 1
     for _ in range(2):
-        building.append(Kind.REWRITE, reason="nothing")
+        building.append(EntryKind.REWRITE, reason="nothing")
     damage(store, 2)
     with pytest.raises(DamagedError):
         job(store)._wait_for_one(2, 0.0, lambda _: None)
@@ -96,7 +100,7 @@ def test_a_job_notices_that_its_generation_was_cleared() -> None:
     building = being_read(store, 1)
     it = job(store)
     state = it._wait_for_one(None, 0.0, lambda _: None)
-    clear(
+    clear_generation(
         store, building.writer, Clearing(goes=tuple(building.writer.state.positions), stays={}), stop=threading.Event()
     )
     with pytest.raises(RefusedError, match="takes no more records"):
@@ -113,7 +117,7 @@ def test_one_damaged_chain_does_not_have_all_that_are_over_read() -> None:
         backup = complete(store, number, "a")
         backup.seal()
         wanted = Clearing(goes=tuple(backup.positions), stays={})
-        clear(store, backup.writer, wanted, stop=threading.Event())
+        clear_generation(store, backup.writer, wanted, stop=threading.Event())
     complete(store, 3, "a")
     complete(store, 4, "b")
     damage(store, 3)
@@ -126,7 +130,7 @@ def test_a_janitor_keeps_outlines_of_what_is_over() -> None:
     over = complete(store, 1, "a")
     live = complete(store, 2, "b")
     over.seal()
-    clear(store, over.writer, Clearing(goes=tuple(over.positions), stays={}), stop=threading.Event())
+    clear_generation(store, over.writer, Clearing(goes=tuple(over.positions), stays={}), stop=threading.Event())
     reader = ChainReader(store, PAIR, ended=True, outlines=True)
     reader.refresh()
     assert [(state.number, state.gone, bool(state.positions)) for state in reader.history()] == [

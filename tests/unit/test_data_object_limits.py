@@ -14,12 +14,12 @@ from old_files import avro, put, rows, sink_key
 from test_document_limits import grow
 
 from tandem.backup_avro.chain.entries import PartitionKey
-from tandem.backup_avro.documents.connector_layout import Reading
+from tandem.backup_avro.documents.connector_layout import ConnectorReading
 from tandem.backup_avro.errors import DamagedError, ExitCode
 from tandem.backup_avro.selection.newest_state import Slice
-from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.objects import read_range
-from tandem.sink.store import ObjectStore, OutsizedObjectError, StoreSettings, open_store
+from tandem.sink.store import ObjectStore, OutsizedObjectError, StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import StoreDeniedError, put_new
 from tandem.sink.write.confirm import ObjectLostError, ReadBack
@@ -27,12 +27,12 @@ from tandem.spark_jobs.connector import connector_reader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.connector.file_findings import FileFault
 from tandem.spark_jobs.reading.object_reader import ObjectReader, StoreAddress
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.retention.sweep_partition import sweep_partition
 from tandem.spark_jobs.retention.sweep_plan import SweepRules, plan_sweep
-from tandem.spark_jobs.state.wanted_state import Wish
+from tandem.spark_jobs.state.wanted_state import StateRequest
 from tandem.spark_jobs.verify.verify_objects import check_one
-from tandem.spark_jobs.verify.verify_plan import Fault, plan_objects
+from tandem.spark_jobs.verify.verify_plan import VerifyFault, plan_objects
 
 SPEC = TopicSpec("orders")
 KEY = PartitionKey(SPEC.topic().topic_id, 0)
@@ -46,8 +46,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     """A store in a folder, with a complete generation of three objects of the same keys."""
     (tmp_path / "key").write_text(KEY_TEXT)
     (tmp_path / "root").mkdir()
-    keys = EncryptionSettings(key_file=str(tmp_path / "key")) if request.param == "encrypted" else EncryptionSettings()
-    found = open_store((tmp_path / "root").as_uri(), StoreSettings(encryption=keys))
+    keys = KeySettings(key_file=str(tmp_path / "key")) if request.param == "encrypted" else KeySettings()
+    found = open_store((tmp_path / "root").as_uri(), StoreAccess(encryption=keys))
     backup = Backup.claim(found, topics=[SPEC])
     for first in (0, 10, 20):
         backup.commit(records("orders", 0, range(first, first + 5), keys=10))
@@ -113,14 +113,14 @@ def test_verify_finds_it_and_goes_on(store: ObjectStore, root: Path, more: int) 
     results = [check_one(store, check) for check in checks]
     assert sum(result.records for result in results) == 10
     (finding,) = [finding for result in results for finding in result.findings]
-    assert (finding.fault, finding.where) == (Fault.CHECKSUM, item.key)
+    assert (finding.fault, finding.where) == (VerifyFault.CHECKSUM, item.key)
     assert finding.message == f"has {size} bytes, the chain says {item.bytes}"
 
 
 def _of_connector(root: Path) -> tuple[StoreAddress, str]:
     key = put(root / "old", sink_key("orders", 0, 0), avro(rows("orders", 0, range(9))))
     put(root / "old", sink_key("orders", 0, 9), avro(rows("orders", 0, range(9, 20))))
-    return StoreAddress(root=(root / "old").as_uri(), settings=StoreSettings(), connector=Reading()), key
+    return StoreAddress(root=(root / "old").as_uri(), settings=StoreAccess(), connector=ConnectorReading()), key
 
 
 def test_a_file_of_a_connector_that_grew_since_it_was_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_a_file_of_a_connector_that_grew_since_it_was_listed(tmp_path: Path, mon
     assert finding.message == f"it has {LARGE} bytes, and had {item.size} when it was listed: it was changed"
     monkeypatch.setattr(ConnectorReader, "listing", lambda _: listing)
     with pytest.raises(DamagedError, match=f"{LARGE} bytes, and had {item.size}") as caught:
-        plan_of(ConnectorReader(address), Options())
+        plan_of(ConnectorReader(address), RestoreOptions())
     assert str(caught.value).startswith(key)
     assert caught.value.remedy
 
@@ -142,7 +142,7 @@ def test_a_file_of_a_connector_that_grew_since_it_was_listed(tmp_path: Path, mon
 def test_a_file_of_a_connector_that_grew_since_it_was_read(tmp_path: Path) -> None:
     """As any other that was changed meanwhile."""
     address, key = _of_connector(tmp_path)
-    ready = ConnectorReader(address).find(Wish()).ready
+    ready = ConnectorReader(address).find(StateRequest()).ready
     assert ready is not None
     (selected,) = ready.selection.partitions
     grow(tmp_path / "old", key, LARGE)
@@ -155,8 +155,8 @@ def test_a_file_of_a_connector_that_grew_since_it_was_read(tmp_path: Path) -> No
 def test_a_topic_that_has_the_name_of_a_folder_of_ours(tmp_path: Path) -> None:
     """Its files are no documents, and may be larger than those."""
     put(tmp_path / "old", sink_key("results", 0, 0), avro(rows("results", 0, range(9), value=bytes(1 << 18))))
-    address = StoreAddress(root=(tmp_path / "old").as_uri(), settings=StoreSettings(), connector=Reading())
-    assert plan_of(ConnectorReader(address), Options()).records == 9
+    address = StoreAddress(root=(tmp_path / "old").as_uri(), settings=StoreAccess(), connector=ConnectorReading())
+    assert plan_of(ConnectorReader(address), RestoreOptions()).records == 9
 
 
 class _Whole(MemoryStore):

@@ -21,7 +21,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import (
     Base,
     Entry,
-    Kind,
+    EntryKind,
     Part,
     PartitionKey,
     Position,
@@ -29,7 +29,7 @@ from tandem.backup_avro.chain.entries import (
     Taint,
     sha256_hex,
 )
-from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.errors import PermanentError
 from tandem.controller.decision.decide import (
     Action,
@@ -45,7 +45,7 @@ from tandem.controller.decision.decide import (
     decide,
 )
 from tandem.controller.decision.observation import Activation, Observation, Peer, PipelineState, Policy, Role, Twin
-from tandem.controller.instance.act import Tasks
+from tandem.controller.instance.act import InstanceTasks
 from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, Identity
@@ -88,7 +88,7 @@ class Copy:
         if taint and state.positions:
             before = state.positions[KEYS[0]]
             taints = (Taint(key=KEYS[0], offset=before.offset, reason="a gap"),)
-            self.writer.append(blank(Kind.TAINTED, taints=taints))
+            self.writer.append(blank(EntryKind.TAINTED, taints=taints))
         positions, parts = {}, []
         for of in KEYS:
             position, part = advance(state.positions.get(of), of, world.ends[of], at)
@@ -97,7 +97,7 @@ class Copy:
                 parts.append(part)
         objects = (world.store_object(self.writer, tuple(parts)),) if parts else ()
         topics = () if state.topics else (TOPIC,)
-        self.writer.append(blank(Kind.COMMIT, objects=objects, positions=positions, topics=topics))
+        self.writer.append(blank(EntryKind.COMMIT, objects=objects, positions=positions, topics=topics))
         if self.draining:
             self.drained = world.now
 
@@ -143,7 +143,7 @@ def piece(of: PartitionKey, first: int, end: int, scan: int | None = None) -> Pa
     )
 
 
-def blank(kind: Kind, **content: Any) -> Entry:
+def blank(kind: EntryKind, **content: Any) -> Entry:
     """An entry as callers hand it to a writer."""
     return Entry(kind=kind, seq=0, prev_sha256="", incarnation="", at=0, **content)
 
@@ -166,7 +166,7 @@ class Process:
         """Wire the real parts."""
         world = self.world
         self.reader = ChainReader(world.store, PAIR)
-        self.tasks = Tasks(
+        self.tasks = InstanceTasks(
             store=world.store,
             cluster=cast("GuardedCluster", world.cluster),
             open_source=no_source,
@@ -177,7 +177,7 @@ class Process:
             stop=threading.Event(),
         )
 
-    def publish(self, event: Event, **content: Any) -> None:
+    def publish(self, event: CoordinationEvent, **content: Any) -> None:
         """Messages other than ACTIVATE are heard as heartbeats only."""
         del event, content
 
@@ -352,7 +352,7 @@ class World:
             check(self)
 
 
-def check_promise(world: World) -> None:
+def check_guarantee(world: World) -> None:
     """What any complete generation ever confirmed can be restored now, from objects that are there."""
     world.reader.refresh()
     states = world.reader.history()
@@ -384,11 +384,11 @@ def test_the_promise_holds_whatever_crashes(seed: int) -> None:
     """100 steps with crashes; then quiet: one generation is read up to the end, nothing else is left over."""
     world = World(seed, crash_rate=[0.01, 0.03, 0.1][seed % 3])
     for _ in range(100):
-        world.step(check_promise)
+        world.step(check_guarantee)
     world.crash_rate = world.stall_rate = world.stall_share = 0.0
     world.zombies.clear()
     for _ in range(150):
-        world.step(check_promise)
+        world.step(check_guarantee)
     assert world.lives > 2
     assert set(world.alive) == {"a", "b"}
     # A claim whose owner died before OPEN stays: nobody else may open it, and there is nothing to clear.
@@ -410,18 +410,18 @@ def test_a_former_active_reads_on_until_it_is_covered() -> None:
         world.start(name)
     newest: list[int] = []
     while newest != [1, 2]:
-        world.step(check_promise)
+        world.step(check_guarantee)
         newest = [state.number for state in world.reader.history() if state.complete]
     one = world.reader.history()[0]
     drained = False
     until = world.now + 40
     while world.now < until:
-        world.step(check_promise)
+        world.step(check_guarantee)
         copy = world.alive[one.instance].copies.get(1)
         drained = drained or (copy is not None and copy.resumed)
         assert not one.sealed
     assert drained, "it stopped, was not covered in time, and went on"
     world.stalled.clear()
     for _ in range(40):
-        world.step(check_promise)
+        world.step(check_guarantee)
     assert one.gone

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from chains import Chain, complete_generation, guarded, key, position, topic
 
-from tandem.backup_avro.chain.entries import Base, Clearing, Kind
+from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind
 from tandem.backup_avro.selection.coverage import Shortfall
 from tandem.controller.decision import decide as decisions
 from tandem.controller.decision.decide import (
@@ -858,6 +858,6 @@ def test_there_is_no_way_round_the_table() -> None:
 def test_an_empty_generation_has_nothing_to_read_through() -> None:
     """COMPLETE with no partitions at all: only when nothing is guarded."""
     chain = Chain().open()
-    chain.append(Kind.CONFIRM)
+    chain.append(EntryKind.CONFIRM)
     decision = decisions.decide(Role.CATCH_UP, look(chain, pipelines={1: RUNNING}), POLICY)
     assert decision.actions == ()

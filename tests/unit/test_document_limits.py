@@ -18,14 +18,14 @@ from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.errors import DamagedError, ExitCode, RefusedError
 from tandem.backup_avro.record.compression import gzip
 from tandem.controller.cli.main import run
-from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.pauses import PauseReader
 from tandem.sink.store.chain.releases import ReleaseReader
 from tandem.spark_jobs.restore import offset_pages, restore_record
 from tandem.spark_jobs.restore.groups import group_plan, restore_groups
-from tandem.spark_jobs.restore.offset_map import LARGEST_PAGE, Row
+from tandem.spark_jobs.restore.offset_map import LARGEST_PAGE, OffsetRow
 from tandem.spark_jobs.restore.offset_pages import TaskMap
 
 HUGE = 4 << 30
@@ -97,7 +97,7 @@ def test_one_that_is_too_large_is_damage_and_no_more(tmp_path: Path, signed: boo
     """It costs what a damaged one costs: a generation, a pause, a release; a pin keeps everything."""
     signer = Signer.generate()
     (tmp_path / "key.pem").write_bytes(signer.pem())
-    settings = StoreSettings(
+    settings = StoreAccess(
         signing_key_file=str(tmp_path / "key.pem"), trusted_keys=signer.public, require_signatures=True
     )
     (tmp_path / "root").mkdir()
@@ -150,7 +150,7 @@ def test_what_a_restore_leaves_has_the_bounds_of_an_entry(kind: str, monkeypatch
 
 def test_rows_of_a_large_transaction_are_put_into_pages_of_a_few_megabytes(store: ObjectStore) -> None:
     """A transaction may have a row for each of its records, millions: nobody would read them as one document."""
-    rows = [Row(0, number, number, 1, number, 1) for number in range(2 * LARGEST_PAGE + 1)]
+    rows = [OffsetRow(0, number, number, 1, number, 1) for number in range(2 * LARGEST_PAGE + 1)]
     first = offset_pages.write(store, rows[:1], None, TaskMap(pair=PAIR, restore="r", topic_id="t", task=0))
     last = offset_pages.write(store, rows[1:], first, TaskMap(pair=PAIR, restore="r", topic_id="t", task=0))
     assert sorted(offset_pages.read(store, last, pair=PAIR, restore="r")) == rows

@@ -15,7 +15,7 @@ import yaml
 from build_backup import PAIR, Backup, TopicSpec, records
 from command_tree import commands
 
-from tandem.backup_avro.documents.checkpoint import Request
+from tandem.backup_avro.documents.checkpoint import CheckpointRequest
 from tandem.controller.cli.main import ALIASES, run
 from tandem.controller.cli.output import schemas
 from tandem.controller.cli.output.documents import DOCUMENTS
@@ -103,7 +103,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def checkpoint(store: ObjectStore) -> None:
     """A checkpoint that nobody has completed yet."""
     at = now_ms(store)
-    request = Request(
+    request = CheckpointRequest(
         id="first",
         nonce="0" * 32,
         pair=PAIR,
@@ -117,7 +117,7 @@ def checkpoint(store: ObjectStore) -> None:
         cut={},
         witnesses=(1,),
     )
-    checkpoints.ask(store, request)
+    checkpoints.put_request(store, request)
 
 
 @pytest.mark.parametrize(

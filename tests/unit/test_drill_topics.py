@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tandem.backup_avro.documents.outcome import Scope
+from tandem.backup_avro.documents.outcome import JobScope
 from tandem.backup_avro.errors import TransientError
 from tandem.controller.cli.restore.drill import _scope, _what
 from tandem.controller.config.rules import is_reserved
 from tandem.sink.kafka.errors.cluster_errors import ClusterRequestError
 from tandem.spark_jobs.restore.drill import SUFFIX, _deleting, drill_options
-from tandem.spark_jobs.restore.job import Told
-from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.job import RestoreListener
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
 
 
 class Cluster:
@@ -41,13 +41,13 @@ class Cluster:
 
 def test_names_are_guarded_by_no_pattern() -> None:
     """Not even by one that guards their topic: a drill on the guarded cluster must not be backed up."""
-    naming = drill_options(Options(), "0123abcd").naming
+    naming = drill_options(RestoreOptions(), "0123abcd").naming
     assert naming.target("orders.eu") == f"orders.eu{SUFFIX}0123abcd"
     assert is_reserved(naming.target("orders.eu"))
     assert not is_reserved("orders.drill-sergeant")
     for wrong in ("", "0123abc", "0123ABCD", "0123abcd/"):
         with pytest.raises(ValueError, match="eight hex digits"):
-            drill_options(Options(), wrong)
+            drill_options(RestoreOptions(), wrong)
 
 
 @pytest.mark.parametrize("error", [None, TransientError("away"), KeyboardInterrupt()])
@@ -55,7 +55,7 @@ def test_topics_go_however_it_ends(error: BaseException | None) -> None:
     """Those that were made; the time is told, the error goes on."""
     cluster, gone, left = Cluster("a.drill", "other"), list[str](), dict[str, str]()
     expected = nullcontext() if error is None else pytest.raises(type(error))
-    with expected, _deleting(cluster, ["a.drill", "b.drill"], gone, left, Told()) as took:  # type: ignore[arg-type]  # a double
+    with expected, _deleting(cluster, ["a.drill", "b.drill"], gone, left, RestoreListener()) as took:  # type: ignore[arg-type]  # a double
         if error is not None:
             raise error
     assert (cluster.there, gone, left, len(took)) == ({"other"}, ["a.drill"], {}, 1)
@@ -64,11 +64,11 @@ def test_topics_go_however_it_ends(error: BaseException | None) -> None:
 def test_what_can_not_be_deleted_is_told_of() -> None:
     """One that is refused does not keep the others; a cluster that is away keeps all."""
     cluster, gone, left = Cluster("a", "b", "c", broken="b"), list[str](), dict[str, str]()
-    with _deleting(cluster, ["a", "b", "c"], gone, left, Told()):  # type: ignore[arg-type]  # a double
+    with _deleting(cluster, ["a", "b", "c"], gone, left, RestoreListener()):  # type: ignore[arg-type]  # a double
         pass
     assert (gone, left) == (["a", "c"], {"b": "not allowed"})
     left = {}
-    with _deleting(Cluster("a", silent=True), ["a"], [], left, Told()):  # type: ignore[arg-type]  # a double
+    with _deleting(Cluster("a", silent=True), ["a"], [], left, RestoreListener()):  # type: ignore[arg-type]  # a double
         pass
     assert left == {"a": "no broker answers"}
 
@@ -77,18 +77,18 @@ def test_what_was_drilled_is_told_apart() -> None:
     """What one drill found, another one of the same topics and state settles; so lists that differ read differently."""
     many = tuple("abcdefg")
     asked = [
-        Options(),
-        Options(topics=("a",)),
-        Options(topics=many),
-        Options(topics=(*many[:6], "h")),
-        Options(topics=("a",), generation=3),
+        RestoreOptions(),
+        RestoreOptions(topics=("a",)),
+        RestoreOptions(topics=many),
+        RestoreOptions(topics=(*many[:6], "h")),
+        RestoreOptions(topics=("a",), generation=3),
     ]
     assert [_what(None, options) for options in asked[:2]] == ["all topics", "a"]
     assert len({_what(None, options) for options in asked}) == len(asked)
-    assert _what(None, Options(topics=many)).startswith("a, b, c, d, e and 2 more (")
-    assert [_scope(options) for options in (*asked[:2], Options(at=1), Options(generation=1))] == [
-        Scope.ALL,
-        Scope.PART,
-        Scope.PART,
-        Scope.PART,
+    assert _what(None, RestoreOptions(topics=many)).startswith("a, b, c, d, e and 2 more (")
+    assert [_scope(options) for options in (*asked[:2], RestoreOptions(at=1), RestoreOptions(generation=1))] == [
+        JobScope.ALL,
+        JobScope.PART,
+        JobScope.PART,
+        JobScope.PART,
     ]

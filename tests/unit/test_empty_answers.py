@@ -21,13 +21,13 @@ from tandem.sink import clock
 from tandem.sink.kafka.fetch.empty_answers import ANSWERS, SECONDS, EmptyAnswers, EmptyRange
 from tandem.sink.kafka.fetch.events import Evidence, TopicPartition
 from tandem.sink.meters import Meters
-from tandem.sink.read.partition_progress import Track
-from tandem.sink.read.reader_context import Board
-from tandem.sink.read.scan.local_ranges import BaseLane
-from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.reader_context import ReaderContext
+from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.tail import TailLane
-from tandem.sink.transcode.reference import ReferenceTranscoder
-from tandem.sink.write.object_buffer import Roller
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
+from tandem.sink.write.object_buffer import ObjectBuffer
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PLACE = EmptyRange(serial=1, offset=4, end=9, leader_epoch=3)
@@ -203,10 +203,10 @@ class Reader:
         self.events: list[Event] = []
         self.skipped: list[int] = []
         self.source = ScriptedSource(ends={T0: (9, 1)}, answer=lambda _: [self.events.pop(0)] if self.events else [])
-        self.board = Board(
+        self.context = ReaderContext(
             store=store or MemoryStore(),
             pool=pool,
-            roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
+            buffer=ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
             transcoder=ReferenceTranscoder(),
             read_committed=True,
             hurry_survey=lambda: None,
@@ -214,7 +214,7 @@ class Reader:
             meters=Meters(skipped=self.skipped.append),
         )
         base = Base(start=0, end=0, leader=1, done_at=1) if tail else Base(start=0, end=9, leader=1)
-        self.track = self.board.tracks[T0] = Track(
+        self.progress = self.context.progress_of[T0] = PartitionProgress(
             key=key(),
             topic="t",
             offset=0 if tail else 9,
@@ -223,14 +223,14 @@ class Reader:
             head_at=0,
             head_mono=0.0,
             head_offset=0,
-            scan=BaseScan(base, limit_s=limit_s),
+            scan=ScanPlan(base, limit_s=limit_s),
             retention_s=600.0,
         )
         if tail:
-            self.lane: TailLane | BaseLane = TailLane(self.board, self.source, patience_s=60.0)
-            self.lane.add(T0, self.track)
+            self.lane: TailLane | LocalScanLane = TailLane(self.context, self.source, patience_s=60.0)
+            self.lane.add(T0, self.progress)
         else:
-            self.lane = BaseLane(self.board, self.source, parallel=1, rate=None)
+            self.lane = LocalScanLane(self.context, self.source, parallel=1, rate=None)
             self.lane.add(T0)
         self.lane.step(0.0)
 
@@ -246,7 +246,7 @@ class Reader:
     @property
     def through(self) -> bool:
         """Whether it went on to offset 9."""
-        return self.track.scan.base.complete if isinstance(self.lane, BaseLane) else self.track.offset == 9
+        return self.progress.scan.base.complete if isinstance(self.lane, LocalScanLane) else self.progress.offset == 9
 
 
 @pytest.mark.parametrize("tail", [True, False])
@@ -268,22 +268,22 @@ def test_what_another_copy_holds_is_not_skipped(tail: bool) -> None:
         it.take(evidence(clock.now()))
         it.take()
         assert not it.through
-        [trouble] = it.board.trouble.values()
+        [trouble] = it.context.trouble.values()
         assert trouble.startswith("t-0: nothing comes of offsets 0 to 9, but generation 1 has the record at offset 8")
     assert it.skipped == []
     it.lane.remove(T0)
-    assert it.board.trouble == {}
+    assert it.context.trouble == {}
 
 
 def test_a_leader_that_names_an_end_below_the_position_shows_no_head() -> None:
     """It does not know its own log yet: what was written behind that end may still come."""
     it = Reader(tail=True)
     it.take(evidence(clock.now()))
-    before = it.track.head_mono
+    before = it.progress.head_mono
     it.take(end=5)
-    assert it.track.head_mono == before
+    assert it.progress.head_mono == before
     it.take()
-    assert it.track.head_mono > before
+    assert it.progress.head_mono > before
 
 
 @pytest.mark.parametrize(("seconds", "counts"), [(3.0, True), (15.0, True), (16.0, False)])

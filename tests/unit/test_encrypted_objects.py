@@ -12,7 +12,7 @@ from doubles import MemoryStore
 from golden.encrypted import KEY_TEXT
 from structlog.testing import capture_logs
 from test_merge_objects import TOPICS, backup_of, merger, to_the_end
-from test_roll_objects import Names, roller, segment
+from test_roll_objects import Names, buffer, segment
 
 from tandem.backup_avro.chain.entries import PartitionKey, StoredObject, sha256_hex
 from tandem.backup_avro.chain.json_codec import decode_entry
@@ -22,17 +22,17 @@ from tandem.backup_avro.record.container import Codec, decode_header
 from tandem.backup_avro.record.current import Record, decode_body
 from tandem.backup_avro.record.envelope import CHUNK_SIZE, is_encrypted
 from tandem.backup_avro.selection.newest_state import Slice, select
-from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.errors import MissingKeyError, PlainObjectError
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
 from tandem.sink.encryption.objects import open_object, part_hashes, read_parts, read_range, require_keys, stored_object
-from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.write.confirm import ObjectLostError
 from tandem.spark_jobs.datasource.options import parse_keys, parse_options, store_options
 from tandem.spark_jobs.reading.key_history import history
 from tandem.spark_jobs.reading.object_reader import ChangedObjectError, ObjectReader, StoreAddress
-from tandem.spark_jobs.verify.verify_plan import Fault, check_object, plan_objects
+from tandem.spark_jobs.verify.verify_plan import VerifyFault, check_object, plan_objects
 
 OTHER_TEXT = "ff" + "01" * 31
 
@@ -40,7 +40,7 @@ OTHER_TEXT = "ff" + "01" * 31
 def ring(new: str = KEY_TEXT, *old: str) -> KeyRing:
     """Keys from an environment."""
     texts = {f"OLD{n}": text for n, text in enumerate(old)}
-    return KeyRing(EncryptionSettings(key_env="NEW", decrypt_key_envs=tuple(texts)), environment={"NEW": new, **texts})
+    return KeyRing(KeySettings(key_env="NEW", decrypt_key_envs=tuple(texts)), environment={"NEW": new, **texts})
 
 
 def slices(store: ObjectStore) -> list[Slice]:
@@ -66,7 +66,7 @@ def stored(store: ObjectStore) -> dict[PartitionKey, list[Record]]:
     return found
 
 
-def findings(store: MemoryStore) -> list[tuple[Fault, str]]:
+def findings(store: MemoryStore) -> list[tuple[VerifyFault, str]]:
     """What `tandem verify` finds in the objects."""
     checks = plan_objects([ChainReader(store, PAIR).load(1)])
     found = [it for check in checks for it in check_object(check, store.get(check.item.key), store.keys).findings]
@@ -137,7 +137,7 @@ def test_what_is_rolled_with_a_seal_is_what_is_rolled_without(journal: bool) -> 
     assert seal is not None
     built = []
     for given in (None, seal):
-        it = roller()
+        it = buffer()
         for partition in range(4):
             spec = Backup.claim(MemoryStore(), topics=[TopicSpec("t", 4)])
             it.add(spec.key("t", partition), None, [segment(records("t", partition, range(400)))])
@@ -212,7 +212,7 @@ def test_an_object_in_another_s_place_is_found(two: tuple[MemoryStore, StoredObj
     for apart in (True, False):
         with pytest.raises(DamagedError, match=first.key.replace("+", r"\+")):
             read(store, piece, apart=apart)
-    assert [fault for fault, _ in findings(store)] == [Fault.CHECKSUM]
+    assert [fault for fault, _ in findings(store)] == [VerifyFault.CHECKSUM]
     forged = replace(first, sha256=second.sha256, bytes=second.bytes, envelope=second.envelope)
     with pytest.raises(DamagedError, match="under this name"):
         open_object(store.keys, forged, store.objects[first.key])
@@ -242,7 +242,7 @@ def test_who_has_the_data_key_makes_no_records(two: tuple[MemoryStore, StoredObj
     for apart, what in ((True, "are not what the chain says"), (False, "has the SHA-256")):
         with pytest.raises(DamagedError, match=what):
             read(store, slices(store)[0], apart=apart)
-    assert [fault for fault, _ in findings(store)] == [Fault.CHECKSUM]
+    assert [fault for fault, _ in findings(store)] == [VerifyFault.CHECKSUM]
 
 
 @pytest.mark.parametrize("hashed", [True, False])
@@ -342,7 +342,7 @@ def test_a_part_that_is_cut_short_is_found(two: tuple[MemoryStore, StoredObject,
         read(store, slices(store)[0], apart=True)
     with pytest.raises(DamagedError, match=f"the chain says {first.bytes}"):
         read_range(store, first, 0, first.plain_bytes)
-    assert [fault for fault, _ in findings(store)] == [Fault.CHECKSUM]
+    assert [fault for fault, _ in findings(store)] == [VerifyFault.CHECKSUM]
 
 
 def test_a_chunk_that_was_changed_is_a_finding_of_verify(two: tuple[MemoryStore, StoredObject, StoredObject]) -> None:
@@ -354,7 +354,7 @@ def test_a_chunk_that_was_changed_is_a_finding_of_verify(two: tuple[MemoryStore,
     (check, *_) = plan_objects([ChainReader(store, PAIR).load(1)])
     check = replace(check, item=replace(forged, envelope=first.envelope))
     (finding,) = check_object(check, bytes(data), store.keys).findings
-    assert finding.fault is Fault.CHECKSUM
+    assert finding.fault is VerifyFault.CHECKSUM
     assert finding.message.startswith("chunk 0 is not")
 
 
@@ -389,7 +389,7 @@ def test_the_history_of_a_key_is_read_from_encrypted_objects() -> None:
 def test_a_store_is_opened_with_the_keys_of_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever it is opened: what travels are names of files and variables, and no key."""
     monkeypatch.setenv("BACKUP_KEY", KEY_TEXT)
-    settings = StoreSettings(encryption=EncryptionSettings(key_env="BACKUP_KEY"))
+    settings = StoreAccess(encryption=KeySettings(key_env="BACKUP_KEY"))
     address = StoreAddress(root=tmp_path.as_uri(), settings=settings)
     assert KEY_TEXT not in repr(address)
     backup = Backup.claim(address.open(), topics=TOPICS)
@@ -401,9 +401,9 @@ def test_a_store_is_opened_with_the_keys_of_its_settings(tmp_path: Path, monkeyp
 
 def test_options_of_the_data_source_name_keys() -> None:
     """They come back from settings as they were, and unknown ones are refused."""
-    settings = StoreSettings(
+    settings = StoreAccess(
         region="eu-central-1",
-        encryption=EncryptionSettings(key_file="/k", decrypt_key_files=("/a", "/b"), require=True),
+        encryption=KeySettings(key_file="/k", decrypt_key_files=("/a", "/b"), require=True),
     )
     options = store_options(settings)
     assert options == {
@@ -427,7 +427,7 @@ def test_options_of_the_data_source_name_keys() -> None:
 def demanding(*, new: bool = True) -> KeyRing:
     """Keys that take nothing that is not encrypted."""
     field: dict[str, Any] = {"key_env": "NEW"} if new else {"decrypt_key_envs": ("NEW",)}
-    return KeyRing(EncryptionSettings(require=True, **field), environment={"NEW": KEY_TEXT})
+    return KeyRing(KeySettings(require=True, **field), environment={"NEW": KEY_TEXT})
 
 
 @pytest.mark.parametrize("journal", [True, False])
@@ -448,7 +448,7 @@ def test_what_is_not_encrypted_is_refused_wherever_it_is_read(journal: bool) -> 
         assert caught.value.exit_code is ExitCode.UNHEALTHY
     with pytest.raises(PlainObjectError):
         require_keys(store, select([ChainReader(store, PAIR).load(1)]).partitions)
-    assert findings(store) == [(Fault.CHECKSUM, "is not encrypted, and encryption.require is set")]
+    assert findings(store) == [(VerifyFault.CHECKSUM, "is not encrypted, and encryption.require is set")]
     store.keys = ring()
     assert findings(store) == []
 
@@ -493,7 +493,7 @@ def test_what_is_encrypted_is_merged_beside_what_is_not(journal: bool) -> None:
 def test_what_has_to_be_encrypted_is_never_written_in_the_clear() -> None:
     """An instance says so at its start; a reader needs no key for new objects."""
     with pytest.raises(ConfigError, match="require: is set, and no key is named"):
-        EncryptionSettings(require=True)
+        KeySettings(require=True)
     keys = demanding(new=False)
     for writing in (lambda: keys.check(PAIR), lambda: keys.new("shop/a/generation=00000001/journal/x.avro")):
         with pytest.raises(ConfigError, match="new objects would not be encrypted") as caught:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tandem.sink.kafka.errors.broker_errors import code_of, meaning_of
-from tandem.sink.kafka.errors.error_codes import PASSING, ErrorCode, Meaning, name_of
+from tandem.sink.kafka.errors.error_codes import PASSING, ErrorCode, ErrorMeaning, name_of
 
 _OF_KAFKA_PYTHON = {
     kind.errno: kind
@@ -63,7 +63,7 @@ def test_what_clients_retry_is_not_permanent_here(number: int) -> None:
     """And what they don't is not taken for passing, but where the protocol's own list says that it is retriable."""
     meaning = ErrorCode.of(number).meaning
     if _OF_KAFKA_PYTHON[number].retriable:
-        assert meaning in PASSING | {Meaning.UNKNOWN_TOPIC, Meaning.RESTART}
+        assert meaning in PASSING | {ErrorMeaning.UNKNOWN_TOPIC, ErrorMeaning.RESTART}
     elif meaning in PASSING:
         # Errors.java: CorruptRecordException, ListenerNotFoundException and others are retriable; the rest of these is
         # of brokers among themselves, or passes with what is under way.

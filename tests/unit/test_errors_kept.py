@@ -12,7 +12,7 @@ from tandem.backup_avro.chain.entries import StoredObject
 from tandem.backup_avro.chain.signatures import SignatureError
 from tandem.backup_avro.errors import ConfigError, DamagedError, TandemError, bare
 from tandem.sink.store import OutsizedObjectError
-from tandem.sink.write.confirm import CoverLostError, Loss, ObjectLostError
+from tandem.sink.write.confirm import CoverLostError, ObjectLoss, ObjectLostError
 
 ITEM = StoredObject(key="k", journal=False, bytes=1, sha256="", parts=())
 
@@ -36,7 +36,7 @@ def _errors() -> Iterator[TandemError]:
     yield ConfigError("a")
     yield OutsizedObjectError("a", size=7, remedy="b")
     yield ObjectLostError(ITEM, "a", remedy="b")
-    yield CoverLostError(1, 2, [Loss(ITEM, "is missing")])
+    yield CoverLostError(1, 2, [ObjectLoss(ITEM, "is missing")])
 
 
 @pytest.mark.parametrize("error", list(_errors()), ids=lambda error: type(error).__name__)

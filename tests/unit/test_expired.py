@@ -10,7 +10,7 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from chains import Chain, key, part, position
 from doubles import MemoryStore
 
-from tandem.backup_avro.chain.entries import Base, Entry, Expired, Horizon, Kind, PartitionKey, iso, sha256_hex
+from tandem.backup_avro.chain.entries import Base, Entry, EntryKind, Expired, Horizon, PartitionKey, iso, sha256_hex
 from tandem.backup_avro.chain.generation import ChainError
 from tandem.backup_avro.chain.json_codec import encode_entry
 from tandem.backup_avro.chain.snapshot import dump_state
@@ -18,7 +18,7 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter
 from tandem.spark_jobs.restore.plan import plan
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.restore.plan.plan import RestorePlan
 
 K, U = key(), key("u")
@@ -45,9 +45,9 @@ def test_how_far_something_has_expired() -> None:
     """The highest offset and the last entry count, in whatever order objects go."""
     chain = _chain()
     first, second, _ = _names(chain)
-    chain.append(Kind.REWRITE, replaced=(second,))
+    chain.append(EntryKind.REWRITE, replaced=(second,))
     assert chain.state.expired == {K: Expired(10, chain.state.seq)}
-    chain.append(Kind.REWRITE, replaced=(first,))
+    chain.append(EntryKind.REWRITE, replaced=(first,))
     assert chain.state.expired == {K: Expired(10, chain.state.seq)}
 
 
@@ -55,21 +55,21 @@ def test_what_was_put_in_another_place_or_swept_has_not_expired() -> None:
     """Nor has what never counted."""
     chain = _chain()
     first, second, third = _names(chain)
-    chain.append(Kind.REWRITE, objects=(chain.object(part(0, 9), name="merged"),), replaced=(first, second))
+    chain.append(EntryKind.REWRITE, objects=(chain.object(part(0, 9), name="merged"),), replaced=(first, second))
     swept = Horizon(seq=chain.state.completed_seq or 0, offsets={K: 15})
-    chain.append(Kind.REWRITE, horizon=swept, replaced=(third,))
+    chain.append(EntryKind.REWRITE, horizon=swept, replaced=(third,))
     base = Base(start=0, end=10, leader=1, attempts=2, open=((0, 10, 2),), void=(1,))
     void = Chain().open()
     void.commit({K: position(10, base=base)}, part(0, 4, scan=2))
     void.commit({K: position(10, base=replace(base, attempts=3, open=((0, 10, 3),), void=(1, 2)))})
-    void.append(Kind.REWRITE, replaced=tuple(_names(void)))
+    void.append(EntryKind.REWRITE, replaced=tuple(_names(void)))
     assert (chain.state.expired, void.state.expired) == ({}, {})
 
 
 def test_who_begins_with_a_snapshot_knows_it() -> None:
     """It is part of the state; one that says something else breaks the chain."""
     chain = _chain()
-    chain.append(Kind.REWRITE, replaced=tuple(_names(chain)[:2]))
+    chain.append(EntryKind.REWRITE, replaced=tuple(_names(chain)[:2]))
     entry = chain.snapshot()
     folded = entry.folded or {}
     lies = {**folded, "expired": {"offsets": {K.topic_id: {"0": 9}}, "seqs": {K.topic_id: {"0": chain.state.seq}}}}
@@ -98,14 +98,14 @@ def test_a_snapshot_of_the_first_releases() -> None:
     """They kept nothing of it: it is taken, and from there on all readers know the same."""
     chain = _chain()
     first, second, _ = _names(chain)
-    chain.append(Kind.REWRITE, replaced=(first,))
+    chain.append(EntryKind.REWRITE, replaced=(first,))
     old = {name: value for name, value in dump_state(chain.state).items() if name != "expired"}
     entry = chain.snapshot(folded=old)
     chain.put(entry)
     late = chain.begun(entry)
     assert late == chain.state
     assert chain.state.expired == {}
-    following = chain.entry(Kind.REWRITE, replaced=(second,), snapshot=entry.seq)
+    following = chain.entry(EntryKind.REWRITE, replaced=(second,), snapshot=entry.seq)
     chain.put(following)
     late.apply(following, sha256_hex(encode_entry(following)))
     assert late.expired == chain.state.expired == {K: Expired(10, following.seq)}
@@ -115,7 +115,7 @@ def test_a_copy_is_not_changed() -> None:
     """What expires later is no part of a copy made before."""
     chain = _chain()
     copy = chain.state.frozen_copy()
-    chain.append(Kind.REWRITE, replaced=tuple(_names(chain)[:1]))
+    chain.append(EntryKind.REWRITE, replaced=tuple(_names(chain)[:1]))
     assert copy.expired == {}
 
 
@@ -148,16 +148,16 @@ def _expire(backup: Backup, last: int, *, partition: int = 0) -> None:
     old = [item.key for item in state.objects.values() if item.parts[0].last <= last]
     going = tuple(name for name in old if state.objects[name].parts[0].key.partition == partition)
     writer = ChainWriter(backup.store, state, "janitor-x", stop=threading.Event())
-    writer.append(replace(Entry(kind=Kind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0), replaced=going))
+    writer.append(replace(Entry(kind=EntryKind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0), replaced=going))
 
 
 def _plan(store: MemoryStore, **chosen: object) -> RestorePlan:
-    return plan_of(ChainReader(store, PAIR), Options(**chosen))  # type: ignore[arg-type]  # the caller names options
+    return plan_of(ChainReader(store, PAIR), RestoreOptions(**chosen))  # type: ignore[arg-type]  # the caller names options
 
 
 def _expired(made: RestorePlan) -> list[int | None]:
-    document = plan.describe(made, {}, now=0)
-    return [item["expiredBelow"] for topic in document["topics"] for item in topic["partitions"]]
+    topics = [plan.describe_topic(topic, None, now=0) for topic in made.topics]
+    return [item.expired_below for topic in topics for item in topic.partitions]
 
 
 def _told(made: RestorePlan) -> list[str]:

@@ -15,20 +15,25 @@ from structlog.testing import capture_logs
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.signatures import Signer
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, encode, message_key
+from tandem.backup_avro.documents.coordination_message import (
+    CoordinationEvent,
+    CoordinationMessage,
+    encode,
+    message_key,
+)
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import CoordinationTopic, parse
 from tandem.controller.http import health
-from tandem.controller.instance.checkpoint_keeper import Keeper
+from tandem.controller.instance.checkpoint_keeper import CheckpointKeeper
 from tandem.controller.instance.loop import Instance
 from tandem.controller.instance.message_watch import MessageWatch
 from tandem.sink.rates import LINES
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.signed_store import SignedStore
-from tandem.sink.store.store_settings import StoreSettings
+from tandem.sink.store.store_settings import StoreAccess
 
 ME = CoordinationMessage(
-    event=Event.PROGRESS, pair="p", instance="a", incarnation="i", cluster_id="c", request_id="r", at=1
+    event=CoordinationEvent.PROGRESS, pair="p", instance="a", incarnation="i", cluster_id="c", request_id="r", at=1
 )
 
 
@@ -94,9 +99,9 @@ def test_messages_wake_an_instance_at_a_rate() -> None:
     wake: Any = Counter()
     topic._wake = wake
     for number in range(1000):
-        topic._take(record(instance="cli", event=Event.PAUSE, request_id=str(number)), live=True)
+        topic._take(record(instance="cli", event=CoordinationEvent.PAUSE, request_id=str(number)), live=True)
         topic._take(record(instance="b", incarnation="2"), live=True)
-        topic._take(record(pair="other", event=Event.PAUSE), live=True)
+        topic._take(record(pair="other", event=CoordinationEvent.PAUSE), live=True)
     assert 1 <= wake.count <= 12
     assert peers.peer("b").heard_mono is not None, "a heartbeat is heard in a flood as well"
 
@@ -109,7 +114,7 @@ def test_hints_have_the_store_looked_at_at_a_rate() -> None:
     store: Any = watch
     it = MessageWatch(never, parts, store)
     for number in range(500):
-        message = parse(record(instance=f"x{number}", event=Event.PAUSE, request_id=str(number)))
+        message = parse(record(instance=f"x{number}", event=CoordinationEvent.PAUSE, request_id=str(number)))
         assert message is not None
         peers.note(message, heard_mono=now)
         it.mind_hints()
@@ -132,7 +137,7 @@ def test_heads_that_never_were_hold_nobody_up() -> None:
 
 def test_checkpoint_hints_have_all_checkpoints_looked_at_at_a_rate() -> None:
     """Between them they are looked at each half a minute; a hint that was left out is not forgotten."""
-    keeper = Keeper(MemoryStore(), pair="p", me="a", same_logs=lambda *_: True)
+    keeper = CheckpointKeeper(MemoryStore(), pair="p", me="a", same_logs=lambda *_: True)
     assert keeper.due(0.0, frozenset())
     looked = [at for at in range(25) if keeper.due(at / 100, frozenset({str(at)}))]
     assert looked == [0, 1, 2]
@@ -168,7 +173,7 @@ def test_claims_that_do_not_count_cost_no_request_at_each_look() -> None:
         inner.put_if_absent(layout.claim_key("p", number), b"{}")
     gets: list[str] = []
     inner.before = lambda operation, key: gets.append(key) if operation == "get" else None  # type: ignore[func-returns-value]  # it fails never
-    settings = StoreSettings(trusted_keys=Signer.generate().public, require_signatures=True)
+    settings = StoreAccess(trusted_keys=Signer.generate().public, require_signatures=True)
     reader = ChainReader(SignedStore(inner, settings), "p")
     for look in range(50):
         reader.refresh(tolerant=True)

@@ -7,7 +7,7 @@ from build_backup import Backup, TopicSpec, records
 from doubles import MemoryStore
 from sights import LIVENESS_S, listening, message, sight
 
-from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.controller.coordination.topic import appended_at
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import Overview, overview
@@ -27,7 +27,7 @@ def store() -> MemoryStore:
     return store
 
 
-def looked(store: MemoryStore, ahead_s: float, event: Event = Event.PROGRESS) -> Overview:
+def looked(store: MemoryStore, ahead_s: float, event: CoordinationEvent = CoordinationEvent.PROGRESS) -> Overview:
     """What is seen when the last word of a is dated so many seconds ahead, and b is well."""
     at = now_ms(store)
     return overview(
@@ -42,8 +42,10 @@ def looked(store: MemoryStore, ahead_s: float, event: Event = Event.PROGRESS) ->
 
 
 @pytest.mark.parametrize("ahead_s", [LIVENESS_S, YEAR_S, 7_000 * YEAR_S])
-@pytest.mark.parametrize("event", [Event.PROGRESS, Event.LEAVING])
-def test_a_message_from_the_future_is_no_sign_of_life(store: MemoryStore, ahead_s: float, event: Event) -> None:
+@pytest.mark.parametrize("event", [CoordinationEvent.PROGRESS, CoordinationEvent.LEAVING])
+def test_a_message_from_the_future_is_no_sign_of_life(
+    store: MemoryStore, ahead_s: float, event: CoordinationEvent
+) -> None:
     """One such message once had a dead Active shown as alive for a year."""
     found = looked(store, ahead_s, event)
     faults = [problem.fault for problem in found.problems]
@@ -82,7 +84,7 @@ def test_the_brokers_time_counts_where_they_say_it() -> None:
     peers.note(message(instance="a", at=9_000), appended_at=4_000)
     peers.note(message(instance="b", at=3_000), appended_at=4_000)
     assert {name: one.at for name, one in peers.last_heard().items()} == {"a": 4_000, "b": 3_000}
-    asked = message(Event.ACTIVATE, instance="cli", at=9_000, target="a", generation=2)
+    asked = message(CoordinationEvent.ACTIVATE, instance="cli", at=9_000, target="a", generation=2)
     peers.note(asked, appended_at=4_000)
     assert [one.at for one in peers.requests()] == [4_000]
     assert [one.at for one in peers.activations()] == [9_000], "it is what was signed, and compared with a pause"

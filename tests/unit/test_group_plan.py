@@ -15,23 +15,25 @@ from tandem.backup_avro.chain.json_codec import canonical, pack, unpack
 from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.spark_jobs.restore import offset_map, restore_record
 from tandem.spark_jobs.restore.groups import group_plan
-from tandem.spark_jobs.restore.groups.group_plan import Before, Choice, Place
-from tandem.spark_jobs.restore.lease.progress import Strand
-from tandem.spark_jobs.restore.offset_map import Row
+from tandem.spark_jobs.restore.groups.group_plan import GroupChoice, OffsetBefore, ResumePoint
+from tandem.spark_jobs.restore.lease.progress import TargetStrand
+from tandem.spark_jobs.restore.offset_map import OffsetRow
 from tandem.spark_jobs.restore.restore_record import RestoreRecord, TaskRecord, TopicRecord
 
 _ID = "topic-id"
 
 
-def _strand(rows: Iterable[Row], target: int) -> Strand:
+def _strand(rows: Iterable[OffsetRow], target: int) -> TargetStrand:
     mine = sorted((row for row in rows if row.target == target), key=lambda row: row.base)
-    return Strand(records=sum(row.records for row in mine), hash="00" * 32, first=mine[0].base, last=mine[-1].end - 1)
+    return TargetStrand(
+        records=sum(row.records for row in mine), hash="00" * 32, first=mine[0].base, last=mine[-1].end - 1
+    )
 
 
 class _Map:
     """Rows by task, and what lies in them."""
 
-    def __init__(self, *rows: Row, offsets: Mapping[int, list[int]] | None = None) -> None:
+    def __init__(self, *rows: OffsetRow, offsets: Mapping[int, list[int]] | None = None) -> None:
         self.rows = rows
         self.offsets = offsets or {}
         tasks = sorted({row.partition for row in rows})
@@ -55,22 +57,22 @@ class _Map:
             ),
         )
 
-    def of(self, task: TaskRecord) -> list[Row]:
+    def of(self, task: TaskRecord) -> list[OffsetRow]:
         return [row for row in reversed(self.rows) if row.partition in task.sources]
 
-    def below(self, _: TopicRecord, row: Row, offset: int) -> int | None:
+    def below(self, _: TopicRecord, row: OffsetRow, offset: int) -> int | None:
         known = self.offsets.get(row.first)
         return None if known is None else sum(item < offset for item in known)
 
-    def places(self, **offsets: int) -> dict[int, Place]:
+    def places(self, **offsets: int) -> dict[int, ResumePoint]:
         committed = {int(name[1:]): offset for name, offset in offsets.items()}
         return group_plan.translate(self.topic, {"g": committed}, count=4, rows=self.of, below=self.below)["g"]
 
 
 _PLAIN = _Map(
-    Row(0, 10, 19, 0, 0, 4),
-    Row(0, 20, 29, 0, 5, 10),
-    Row(1, 0, 99, 1, 7, 100),
+    OffsetRow(0, 10, 19, 0, 0, 4),
+    OffsetRow(0, 20, 29, 0, 5, 10),
+    OffsetRow(1, 0, 99, 1, 7, 100),
     offsets={10: [10, 12, 15, 19], 20: list(range(20, 30))},
 )
 
@@ -81,7 +83,7 @@ _PLAIN = _Map(
 )
 def test_the_next_record_is_the_next_record(committed: int, offset: int) -> None:
     """Between records, in gaps, at the ends of batches, beyond the end: what was not read is read next."""
-    assert _PLAIN.places(p0=committed) == {0: Place(offset=offset)}
+    assert _PLAIN.places(p0=committed) == {0: ResumePoint(offset=offset)}
 
 
 def test_what_cannot_be_counted_comes_again() -> None:
@@ -93,16 +95,16 @@ def test_what_cannot_be_counted_comes_again() -> None:
 
 def test_a_partition_without_records_begins_at_its_begin() -> None:
     """A group had committed on an empty partition."""
-    it = _Map(Row(0, 0, 0, 0, 0, 1))
+    it = _Map(OffsetRow(0, 0, 0, 0, 0, 1))
     empty = TaskRecord(sources=(1,), page=None, strands={})
     topic = TopicRecord(
         name="t", topic_id=_ID, partitions=2, target="t", target_topic_id="x", ends={}, tasks=(*it.topic.tasks, empty)
     )
     found = group_plan.translate(topic, {"g": {1: 7}, "h": {0: 0}}, count=2, rows=it.of, below=it.below)
-    assert found == {"g": {1: Place(offset=0)}, "h": {0: Place(offset=0)}}
+    assert found == {"g": {1: ResumePoint(offset=0)}, "h": {0: ResumePoint(offset=0)}}
 
 
-def _renumbered(sources: int, rows: Sequence[Row], *, merged: bool = False) -> TopicRecord:
+def _renumbered(sources: int, rows: Sequence[OffsetRow], *, merged: bool = False) -> TopicRecord:
     """A topic of so many partitions, one task for each or one for all; those without rows are empty."""
     tasks = [tuple(range(sources))] if merged else [(number,) for number in range(sources)]
     return TopicRecord(
@@ -124,12 +126,14 @@ def _renumbered(sources: int, rows: Sequence[Row], *, merged: bool = False) -> T
     )
 
 
-def _moved(topic: TopicRecord, rows: Sequence[Row], count: int, **groups: Mapping[int, int]) -> dict[str, list[int]]:
+def _moved(
+    topic: TopicRecord, rows: Sequence[OffsetRow], count: int, **groups: Mapping[int, int]
+) -> dict[str, list[int]]:
     """Return, by group, the offsets of all partitions of a target that holds just what was restored, -1 for unset."""
     ends = {number: max((row.end for row in rows if row.target == number), default=0) for number in range(count)}
     found = group_plan.moves(
         replace(_record(**groups), topics=(topic,)),
-        Choice(),
+        GroupChoice(),
         rows=lambda task: [row for row in reversed(rows) if row.partition in task.sources],
         below=lambda *_: 0,
         bounds={("orders.new", number): (0, end) for number, end in ends.items()},
@@ -146,17 +150,17 @@ def _moved(topic: TopicRecord, rows: Sequence[Row], count: int, **groups: Mappin
 
 def test_an_empty_partition_of_the_source_says_nothing_of_its_number_among_others() -> None:
     """Four become two: the last of the source, which the target has not; and one into which others have put records."""
-    rows = [Row(0, 0, 9, 0, 0, 10), Row(1, 0, 9, 1, 0, 10)]
+    rows = [OffsetRow(0, 0, 9, 0, 0, 10), OffsetRow(1, 0, 9, 1, 0, 10)]
     read = {0: 10, 1: 10, 2: 0, 3: 0}
     assert _moved(_renumbered(4, rows), rows, 2, g=read) == {"g": [10, 10]}
-    rows = [Row(0, 0, 9, 0, 0, 10), Row(0, 10, 19, 1, 0, 10)]
+    rows = [OffsetRow(0, 0, 9, 0, 0, 10), OffsetRow(0, 10, 19, 1, 0, 10)]
     groups = {"read": {0: 20, 1: 0}, "half": {0: 10, 1: 0}, "elsewhere": {1: 0}}
     assert _moved(_renumbered(4, rows), rows, 2, **groups) == {"read": [10, 10], "half": [10, 0], "elsewhere": [-1, -1]}
 
 
 def test_what_nothing_was_put_into_is_begun_by_who_read_the_topic() -> None:
     """Two become four, of which two get nothing: a key's next record may come there, and is not to be passed over."""
-    rows = [Row(1, 0, 9, 3, 0, 10), Row(1, 10, 19, 1, 0, 10)]
+    rows = [OffsetRow(1, 0, 9, 3, 0, 10), OffsetRow(1, 10, 19, 1, 0, 10)]
     found = _moved(_renumbered(2, rows), rows, 4, g={0: 0, 1: 10}, h={0: 0})
     assert found == {"g": [0, 0, 0, 10], "h": [0, -1, 0, -1]}
 
@@ -171,7 +175,7 @@ def test_who_had_read_everything_goes_on_at_the_end(
     read, ends, rows = dict.fromkeys(range(sources), 0), dict.fromkeys(range(count), 0), []
     for source, drawn in places:
         target = source if same else drawn
-        rows.append(Row(source, read[source], read[source] + 9, target, ends[target], 10))
+        rows.append(OffsetRow(source, read[source], read[source] + 9, target, ends[target], 10))
         read[source] += 10
         ends[target] += 10
     topic = _renumbered(sources, rows, merged=merged and not same)
@@ -193,7 +197,7 @@ def test_tasks_are_gone_through_as_often_for_many_partitions_and_groups_as_for_o
     """Thousands of partitions are planned for dozens of groups: not all of them again for each of each."""
     passes = []
     for partitions, groups in ((1, 1), (40, 1), (1, 20), (40, 20)):
-        rows = [Row(number, 0, 9, number, 0, 10) for number in range(partitions)]
+        rows = [OffsetRow(number, 0, 9, number, 0, 10) for number in range(partitions)]
         plain = _renumbered(partitions, rows)
         tasks = _Passes(plain.tasks)
         committed = dict.fromkeys((f"g{number}" for number in range(groups)), dict.fromkeys(range(partitions), 10))
@@ -210,11 +214,11 @@ def test_only_partitions_that_were_committed_on_are_set() -> None:
 
 
 _SHARED = _Map(
-    Row(0, 0, 9, 0, 0, 5),
-    Row(1, 0, 9, 0, 5, 5),
-    Row(0, 10, 19, 0, 10, 5),
-    Row(1, 10, 19, 0, 15, 5),
-    Row(0, 0, 9, 1, 0, 5),
+    OffsetRow(0, 0, 9, 0, 0, 5),
+    OffsetRow(1, 0, 9, 0, 5, 5),
+    OffsetRow(0, 10, 19, 0, 10, 5),
+    OffsetRow(1, 10, 19, 0, 15, 5),
+    OffsetRow(0, 0, 9, 1, 0, 5),
     offsets={0: [0, 2, 4, 6, 8], 10: [10, 12, 14, 16, 18]},
 )
 
@@ -256,20 +260,20 @@ def test_a_record_comes_back_and_its_rows_too() -> None:
     for append in (True, False):
         known = replace(record, append=append)
         assert restore_record.decode(restore_record.encode(known), "here") == known
-    gaps = Row.of([(0, 3), (7, 7)], partition=1, target=0, records=5, base=40)
+    gaps = OffsetRow.of([(0, 3), (7, 7)], partition=1, target=0, records=5, base=40)
     assert gaps[:6] == (1, 0, 7, 0, 40, 5)
-    assert gaps.digest not in {None, Row.of([(0, 2), (6, 7)], partition=1, target=0, records=5).digest}
+    assert gaps.digest not in {None, OffsetRow.of([(0, 2), (6, 7)], partition=1, target=0, records=5).digest}
     assert offset_map.decode_page(offset_map.encode_page([gaps], None), "here") == ((gaps,), None)
     page = offset_map.encode_page(_PLAIN.rows, "before")
     assert offset_map.decode_page(page, "here") == (_PLAIN.rows, "before")
     with pytest.raises(DamagedError, match="here"):
         offset_map.decode_page(unpack(page, "here").replace(b"[0,10,19,0,0,4]", b"[0,10,19,0,0]"), "here")
     before = (
-        Before(group="g", topic="t", partition=0, offset=None),
-        Before(group="g", topic="t", partition=1, offset=4),
+        OffsetBefore(group="g", topic="t", partition=0, offset=None),
+        OffsetBefore(group="g", topic="t", partition=1, offset=4),
     )
     assert group_plan.decode_snapshot(group_plan.encode_snapshot(before, 0), "here", {"t"}) == before
-    for others in ((), (*before, Before(group="h", topic="t", partition=0, offset=4))):
+    for others in ((), (*before, OffsetBefore(group="h", topic="t", partition=0, offset=4))):
         with pytest.raises(DamagedError, match="here is to speak of one group"):
             group_plan.decode_snapshot(group_plan.encode_snapshot(others, 0), "here", {"t"})
 
@@ -296,7 +300,7 @@ def test_moves_are_bounded_and_say_what_was_there() -> None:
     """A place outside of the log is moved into it, and that is told."""
     [move] = group_plan.moves(
         _record(g={0: 12}),
-        Choice(suffix=".x"),
+        GroupChoice(suffix=".x"),
         rows=_PLAIN.of,
         below=_PLAIN.below,
         bounds={("orders.new", number): (3, 20) for number in range(4)},
@@ -310,13 +314,13 @@ def test_names_must_be_known_and_apart() -> None:
     """A typing mistake, and two groups that would become one."""
     record = _record(a={0: 1}, b={0: 2})
     with pytest.raises(ConfigError, match="no offsets of group c") as error:
-        group_plan.chosen(record, Choice(names=frozenset({"c"})))
+        group_plan.chosen(record, GroupChoice(names=frozenset({"c"})))
     assert "a, b" in str(error.value.remedy)
     with pytest.raises(ConfigError, match="no offsets of group x"):
-        group_plan.chosen(record, Choice(renamed={"x": "y"}))
+        group_plan.chosen(record, GroupChoice(renamed={"x": "y"}))
     with pytest.raises(ConfigError, match="both become b"):
-        group_plan.chosen(record, Choice(renamed={"a": "b"}))
-    assert set(group_plan.chosen(record, Choice(names=frozenset({"a"}), renamed={"a": "b"}))) == {"a"}
+        group_plan.chosen(record, GroupChoice(renamed={"a": "b"}))
+    assert set(group_plan.chosen(record, GroupChoice(names=frozenset({"a"}), renamed={"a": "b"}))) == {"a"}
 
 
 @pytest.mark.parametrize(
@@ -351,7 +355,7 @@ def test_a_note_says_what_a_group_can_have_committed(row: object) -> None:
 
 def test_a_note_speaks_of_the_restores_own_topics_alone() -> None:
     """Somebody else's topic in it is a forgery, whatever else it says."""
-    before = [Before(group="g", topic=topic, partition=0, offset=4) for topic in ("t", "payments")]
+    before = [OffsetBefore(group="g", topic=topic, partition=0, offset=4) for topic in ("t", "payments")]
     data = group_plan.encode_snapshot(before, 0)
     assert len(group_plan.decode_snapshot(data, "here", {"t", "payments"})) == 2
     with pytest.raises(DamagedError, match="here speaks of a topic into which this restore put nothing"):

@@ -15,7 +15,7 @@ from tandem.backup_avro.chain.json_codec import canonical, dump_group
 from tandem.controller.config import Config
 from tandem.controller.instance.guarded_cluster import GuardedCluster
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
-from tandem.sink.kafka.cluster.consumer_groups import MOST, GroupOffset, GroupOffsets, GroupRoom
+from tandem.sink.kafka.cluster.consumer_groups import MOST, CommittedOffset, CommittedOffsets, GroupOffsetBudget
 from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
 from tandem.sink.kafka.fetch.events import TopicPartition
 
@@ -24,15 +24,15 @@ TOPIC = Topic(name="t", topic_id="1" * 36, partitions=128, replication_factor=1,
 NOTE = "\x01" * 4096
 
 
-def offsets(partitions: int, metadata: str = "", *, offset: int = 2**63 - 1) -> dict[TopicPartition, GroupOffset]:
+def offsets(partitions: int, metadata: str = "", *, offset: int = 2**63 - 1) -> dict[TopicPartition, CommittedOffset]:
     """A group's offsets in the first partitions."""
     return {
-        TopicPartition("t", number): GroupOffset(offset=offset, leader_epoch=2**31 - 1, metadata=metadata)
+        TopicPartition("t", number): CommittedOffset(offset=offset, leader_epoch=2**31 - 1, metadata=metadata)
         for number in range(partitions)
     }
 
 
-def in_chain(group: str, found: Mapping[TopicPartition, GroupOffset]) -> int:
+def in_chain(group: str, found: Mapping[TopicPartition, CommittedOffset]) -> int:
     """The bytes of a group in an entry."""
     items = [
         entries.GroupOffset(
@@ -55,11 +55,11 @@ def in_chain(group: str, found: Mapping[TopicPartition, GroupOffset]) -> int:
         {"a": offsets(1), "b": offsets(2, "note"), "c": offsets(3)},
     ],
 )
-def test_what_is_reckoned_is_enough(groups: dict[str, dict[TopicPartition, GroupOffset]]) -> None:
+def test_what_is_reckoned_is_enough(groups: dict[str, dict[TopicPartition, CommittedOffset]]) -> None:
     """No group takes more of an entry than its share of the room, nor much less."""
     written = sum(in_chain(group, found) for group, found in groups.items())
     for most, fits in ((2 * written + 200, True), (written - 1, False)):
-        room = GroupRoom(most)
+        room = GroupOffsetBudget(most)
         for group, found in groups.items():
             room.put(group, found)
         assert (room.groups.keys() == groups.keys()) == fits
@@ -69,7 +69,7 @@ def test_what_is_reckoned_is_enough(groups: dict[str, dict[TopicPartition, Group
 def test_the_largest_go_first() -> None:
     """Whoever fills the room loses his own place, whether he came first or last."""
     for order in (1, -1):
-        room = GroupRoom(10_000)
+        room = GroupOffsetBudget(10_000)
         for number in range(20)[::order]:
             room.put(f"g{number:02}", offsets(number + 1))
         kept = sorted(room.groups)
@@ -81,7 +81,7 @@ def test_the_largest_go_first() -> None:
 
 def test_what_a_broker_takes_is_not_too_much_for_an_entry() -> None:
     """A thousand groups with as much metadata as there may be: the others' offsets are kept, and no commit fails."""
-    room = GroupRoom()
+    room = GroupOffsetBudget()
     large, honest = offsets(128, NOTE), offsets(128, "0123456789", offset=5)
     for number in range(500):
         room.put(f"hostile-{number}", large)
@@ -95,10 +95,10 @@ class _Admin:
     """Answers with what it is given."""
 
     def __init__(self) -> None:
-        self.answer = GroupOffsets(groups={}, failed={})
+        self.answer = CommittedOffsets(groups={}, failed={})
         self.guarded: list[str] = []
 
-    def group_offsets(self, topics: Sequence[str], *, guards: Callable[[str], bool]) -> GroupOffsets:
+    def group_offsets(self, topics: Sequence[str], *, guards: Callable[[str], bool]) -> CommittedOffsets:
         """Ask `guards` as the real one does."""
         assert list(topics) == ["t"]
         self.guarded = [group for group in ("mine", "other") if guards(group)]
@@ -119,7 +119,7 @@ def test_what_is_left_out_is_told_once_and_not_kept() -> None:
     assert ask() == ({}, [])
     assert admin.guarded == ["mine"]
     many = frozenset(f"g{number}" for number in range(12))
-    admin.answer = GroupOffsets(
+    admin.answer = CommittedOffsets(
         groups={"a": offsets(1, offset=5)}, failed={"f": ClusterTransientError("moves")}, left_out=many
     )
     with capture_logs() as logs:
@@ -132,7 +132,7 @@ def test_what_is_left_out_is_told_once_and_not_kept() -> None:
         ("the offsets of some consumer groups ar", 12, 10),
         ("cannot read a consumer group's offsets", None, 0),
     ]
-    admin.answer = GroupOffsets(groups={}, failed={}, left_out=many)
+    admin.answer = CommittedOffsets(groups={}, failed={}, left_out=many)
     assert ask() == (dict.fromkeys(many, ()), [])
-    admin.answer = GroupOffsets(groups={}, failed={})
+    admin.answer = CommittedOffsets(groups={}, failed={})
     assert ask() == ({}, ["there is room for the offsets of all consumer groups again"])

@@ -20,10 +20,10 @@ from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.restore import offset_pages, restore_record
 from tandem.spark_jobs.restore.groups import group_plan, restore_groups, target_groups
-from tandem.spark_jobs.restore.groups.group_plan import Before, Choice, Move, Note
+from tandem.spark_jobs.restore.groups.group_plan import GroupChoice, GroupMove, GroupNote, OffsetBefore
 from tandem.spark_jobs.restore.groups.restore_groups import GroupsPlan
-from tandem.spark_jobs.restore.lease.progress import Strand
-from tandem.spark_jobs.restore.offset_map import Row
+from tandem.spark_jobs.restore.lease.progress import TargetStrand
+from tandem.spark_jobs.restore.offset_map import OffsetRow
 from tandem.spark_jobs.restore.offset_pages import TaskMap
 from tandem.spark_jobs.restore.plan.plan import TargetTopic
 from tandem.spark_jobs.restore.restore_record import RestoreRecord, TaskRecord, TopicRecord
@@ -41,11 +41,11 @@ class _Groups:
     def committed(self, group: str) -> dict[tuple[str, int], tuple[int, str]]:
         return {(_TARGET, number): (offset, "") for number, offset in self.offsets.get(group, {}).items()}
 
-    def commit(self, group: str, moves: Iterable[Move]) -> None:
+    def commit(self, group: str, moves: Iterable[GroupMove]) -> None:
         self._refuse(group)
         self.offsets.setdefault(group, {}).update({move.partition: move.offset for move in moves})
 
-    def put_back(self, group: str, found: Iterable[Before]) -> None:
+    def put_back(self, group: str, found: Iterable[OffsetBefore]) -> None:
         self._refuse(group)
         for item in found:
             if item.offset is None:
@@ -63,7 +63,7 @@ def _record(topic_id: str, pages: Mapping[int, str], ends: Mapping[int, int], **
         TaskRecord(
             sources=(number,),
             page=page,
-            strands={number: Strand(records=ends[number], hash="00" * 32, first=0, last=ends[number] - 1)},
+            strands={number: TargetStrand(records=ends[number], hash="00" * 32, first=0, last=ends[number] - 1)},
         )
         for number, page in pages.items()
     )
@@ -98,7 +98,7 @@ def _set(store: ObjectStore, groups: Any, *moves: tuple[str, int]) -> str | None
     planned = GroupsPlan(
         record=record,
         moves=tuple(
-            Move(
+            GroupMove(
                 group=name,
                 source=name,
                 topic=_TARGET,
@@ -126,7 +126,7 @@ def _back(
 
 
 def _key(execution: int, number: int) -> str:
-    return Note(execution=execution, number=number).key(PAIR, "ab12")
+    return GroupNote(execution=execution, number=number).key(PAIR, "ab12")
 
 
 def _damage(store: MemoryStore, execution: int, number: int) -> None:
@@ -201,7 +201,7 @@ def test_a_forged_note_sets_nothing_outside_of_the_restore() -> None:
     """It names a topic that was never restored into: nothing is put back, unless what is named is another group's."""
     store, groups = MemoryStore(), _Groups({"a": {0: 1}})
     _set(store, groups, ("a", 5))
-    forged = [Before(group="victim", topic="payments", partition=0, offset=0)]
+    forged = [OffsetBefore(group="victim", topic="payments", partition=0, offset=0)]
     store.objects[_key(1, 2)] = group_plan.encode_snapshot(forged, 0)
     with pytest.raises(DamagedError, match="speaks of a topic into which this restore put nothing"):
         _back(store, groups)
@@ -221,7 +221,7 @@ def test_a_plan_follows_no_page_elsewhere() -> None:
     (data_key,) = backup.writer.state.objects
     record = _record(topic_id, {0: data_key}, {0: 10}, a=5)
     with pytest.raises(DamagedError, match="is named as a page of the offset map of restore ab12"):
-        restore_groups.plan(ChainReader(store, PAIR), record, _Target({0: 10}), _Groups(), Choice())  # type: ignore[arg-type]
+        restore_groups.plan(ChainReader(store, PAIR), record, _Target({0: 10}), _Groups(), GroupChoice())  # type: ignore[arg-type]
 
 
 def test_what_is_wrong_with_records_and_notes_is_kept_without_their_bytes() -> None:
@@ -312,7 +312,7 @@ def test_a_plan_reads_each_map_once_and_keeps_one_partition() -> None:
     pages = {
         number: offset_pages.write(
             store,
-            [Row(number, 0, count - 1, number, 0, count)],
+            [OffsetRow(number, 0, count - 1, number, 0, count)],
             None,
             TaskMap(pair=PAIR, restore="ab12", topic_id=topic_id, task=number),
         )
@@ -325,7 +325,7 @@ def test_a_plan_reads_each_map_once_and_keeps_one_partition() -> None:
     reader.refresh()
     tracemalloc.start()
     try:
-        planned = restore_groups.plan(reader, record, _Target(ends), _Groups(), Choice())  # type: ignore[arg-type]
+        planned = restore_groups.plan(reader, record, _Target(ends), _Groups(), GroupChoice())  # type: ignore[arg-type]
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -339,7 +339,7 @@ def test_a_plan_reads_each_map_once_and_keeps_one_partition() -> None:
     assert peak < 1 << 20
 
 
-def _replanned(*rows: Row, now: Sequence[int], append: bool | None = False, start: int = 0) -> dict[str, int]:
+def _replanned(*rows: OffsetRow, now: Sequence[int], append: bool | None = False, start: int = 0) -> dict[str, int]:
     """Return where two groups go on, whose source partition has records at the offsets `now`."""
     store = MemoryStore()
     backup = Backup.claim(store, topics=[TopicSpec("orders", partitions=1)])
@@ -349,31 +349,33 @@ def _replanned(*rows: Row, now: Sequence[int], append: bool | None = False, star
     page = offset_pages.write(store, rows, None, TaskMap(pair=PAIR, restore="ab12", topic_id=topic_id, task=0))
     record = replace(_record(topic_id, {0: page}, {0: rows[-1].end}, two=2, three=3), append=append)
     [topic] = record.topics
-    strand = Strand(records=rows[-1].end - rows[0].base, hash="00" * 32, first=rows[0].base, last=rows[-1].end - 1)
+    strand = TargetStrand(
+        records=rows[-1].end - rows[0].base, hash="00" * 32, first=rows[0].base, last=rows[-1].end - 1
+    )
     record = replace(record, topics=(replace(topic, tasks=(replace(topic.tasks[0], strands={0: strand}),)),))
     reader = ChainReader(store, PAIR)
     reader.refresh()
     target = _Target({0: rows[-1].end}, start=start)
-    planned = restore_groups.plan(reader, record, target, _Groups({"two": {0: 50}}), Choice())  # type: ignore[arg-type]
+    planned = restore_groups.plan(reader, record, target, _Groups({"two": {0: 50}}), GroupChoice())  # type: ignore[arg-type]
     return {move.group: move.offset for move in planned.moves}
 
 
 def test_as_many_records_are_not_the_same_records() -> None:
     """Offsets 0, 2 and 3 were restored; the backup has 0, 1 and 3 now: the record at 2 is not passed over."""
-    row = Row.of([(0, 0), (2, 3)], partition=0, target=0, records=3)
+    row = OffsetRow.of([(0, 0), (2, 3)], partition=0, target=0, records=3)
     assert _replanned(row, now=[0, 2, 3]) == {"two": 1, "three": 2}
     assert _replanned(row, now=[0, 1, 3]) == {"two": 0, "three": 0}
 
 
 def test_a_row_of_an_earlier_release_is_counted_where_it_has_no_gap() -> None:
     """Without a gap its offsets are known, whatever the backup has; with one nothing says which they were."""
-    assert _replanned(Row(0, 0, 3, 0, 0, 4), now=[0, 3]) == {"two": 2, "three": 3}
-    assert _replanned(Row(0, 0, 3, 0, 0, 3), now=[0, 2, 3]) == {"two": 0, "three": 0}
+    assert _replanned(OffsetRow(0, 0, 3, 0, 0, 4), now=[0, 3]) == {"two": 2, "three": 3}
+    assert _replanned(OffsetRow(0, 0, 3, 0, 0, 3), now=[0, 2, 3]) == {"two": 0, "three": 0}
 
 
 def test_what_was_appended_says_nothing_of_what_was_there() -> None:
     """A group at 50 of 100 records would be moved over the other 50, and one that read nothing restored back to 0."""
-    row = Row(0, 0, 3, 0, 100, 4)
+    row = OffsetRow(0, 0, 3, 0, 100, 4)
     with pytest.raises(RefusedError, match=r"ab12 appended to topic orders\.new: .* say nothing of the other records"):
         _replanned(row, now=range(4), append=True)
     # An earlier release did not record it.

@@ -16,7 +16,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head, RolledBackError, longest
 from tandem.backup_avro.chain.signatures import SignatureError, Signer
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.controller.cli.main import run
 from tandem.controller.coordination import agreement, heads
@@ -25,13 +25,13 @@ from tandem.controller.coordination.heartbeat import HEAD_SHA256, Heartbeat, hea
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
-from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.datasource.options import parse_options, store_options
-from tandem.spark_jobs.state.find_state import find
-from tandem.spark_jobs.state.wanted_state import Wish
+from tandem.spark_jobs.state.find_state import find_state
+from tandem.spark_jobs.state.wanted_state import StateRequest
 from tandem.spark_jobs.verify.verify_objects import missing_heads
-from tandem.spark_jobs.verify.verify_plan import Fault as Mismatch
+from tandem.spark_jobs.verify.verify_plan import VerifyFault as Mismatch
 
 SHA = "ab" * 32
 
@@ -187,11 +187,11 @@ def test_heads_of_the_pair_are_remembered(store: MemoryStore) -> None:
     """Of the two instances alone, and the longest one, whatever is heard later."""
     state = backup(store).writer.state
     newest, older = published(state), published(state, chain_seq=2)
-    board = PeerState(pair=newest.pair, instances=("a", "b"), incarnation="x")
+    context = PeerState(pair=newest.pair, instances=("a", "b"), incarnation="x")
     foreign = published(state, instance="somebody", chain_seq=99)
     for one in (newest, older, foreign):
-        board.note(one, heard_mono=0.0)
-    assert board.heads() == (head_of(state),)
+        context.note(one, heard_mono=0.0)
+    assert context.heads() == (head_of(state),)
 
 
 def test_what_the_store_lacks_of_what_was_published(store: MemoryStore) -> None:
@@ -215,26 +215,29 @@ def test_what_was_published_under_another_root_names_both(store: MemoryStore) ->
     state = backup(store).writer.state
     head = head_of(state)
     old, new = (
-        message_fields(Heartbeat(terms=agreement.Terms(root=root, origin=None, topics="t")))["details"]
+        message_fields(Heartbeat(terms=agreement.PairTerms(root=root, origin=None, topics="t")))["details"]
         for root in ("s3://old/x", "s3://new/y")
     )
-    heard = [published(state, event=Event.COMPLETE), published(state, details={**head_details(state), **old})]
+    heard = [
+        published(state, event=CoordinationEvent.COMPLETE),
+        published(state, details={**head_details(state), **old}),
+    ]
     for messages in (heard, heard[::-1]):
-        board = PeerState(pair=PAIR, instances=("a", "b"), incarnation="mine")
+        context = PeerState(pair=PAIR, instances=("a", "b"), incarnation="mine")
         for one in messages:
-            board.note(one)
-        assert (board.heads(), root_of(board, head)) == ((head,), "s3://old/x")
-        assert root_of(board, replace(head, seq=head.seq - 1)) == "s3://old/x", "one that others followed"
-        assert root_of(board, replace(head, seq=head.seq + 1)) is None
-        assert board.roots([head, replace(head, generation=9)]) == {1: "s3://old/x"}
+            context.note(one)
+        assert (context.heads(), root_of(context, head)) == ((head,), "s3://old/x")
+        assert root_of(context, replace(head, seq=head.seq - 1)) == "s3://old/x", "one that others followed"
+        assert root_of(context, replace(head, seq=head.seq + 1)) is None
+        assert context.roots([head, replace(head, generation=9)]) == {1: "s3://old/x"}
         # Another chain of that number, which is longer by now; what is missed is the head of before.
         for details in ({}, new):
             later = {"head_sha256": SHA, **details}
-            board.note(published(state, chain_seq=99, details=later), heard_mono=1.0)
-        assert board.heads() == (Head(generation=1, seq=99, sha256=SHA),)
-        assert root_of(board, board.heads()[0]) == "s3://new/y"
-        assert root_of(board, head) == root_of(board, replace(head, seq=head.seq - 1)) == "s3://old/x"
-        assert root_of(board, replace(head, seq=98)) == "s3://new/y"
+            context.note(published(state, chain_seq=99, details=later), heard_mono=1.0)
+        assert context.heads() == (Head(generation=1, seq=99, sha256=SHA),)
+        assert root_of(context, context.heads()[0]) == "s3://new/y"
+        assert root_of(context, head) == root_of(context, replace(head, seq=head.seq - 1)) == "s3://old/x"
+        assert root_of(context, replace(head, seq=98)) == "s3://new/y"
 
 
 def test_a_root_that_was_changed_for_both_is_told(store: MemoryStore) -> None:
@@ -275,12 +278,12 @@ def test_status_names_a_bucket_that_was_put_back(store: MemoryStore) -> None:
     assert "entry 9 of generation 1 was published and is not in the store" in problem.message
 
 
-def signed(folder: Path) -> tuple[str, StoreSettings]:
+def signed(folder: Path) -> tuple[str, StoreAccess]:
     """A root and settings that sign and require it."""
     signer = Signer.generate()
     (folder / "key.pem").write_bytes(signer.pem())
     (folder / "store").mkdir()
-    return (folder / "store").as_uri(), StoreSettings(
+    return (folder / "store").as_uri(), StoreAccess(
         signing_key_file=str(folder / "key.pem"), trusted_keys=signer.public, require_signatures=True
     )
 
@@ -293,8 +296,8 @@ def test_a_restore_does_not_fall_back_from_what_is_forged(tmp_path: Path) -> Non
     second = backup(store, 2, "b")
     (tmp_path / "store" / entry(second.writer.state.seq + 1, 2)).write_text('{"v":1}')
     with pytest.raises(SignatureError, match=r"generation 2: .* is not signed.*to take another generation"):
-        find(ChainReader(store, PAIR), Wish())
-    found = find(ChainReader(store, PAIR), Wish(generation=1))
+        find_state(ChainReader(store, PAIR), StateRequest())
+    found = find_state(ChainReader(store, PAIR), StateRequest(generation=1))
     assert [state.number for state in found.generations] == [1]
     assert "is not signed" in found.damaged[2]
 

@@ -8,8 +8,8 @@ import pytest
 from sights import message
 
 from tandem.backup_avro.chain.heads import Head
-from tandem.backup_avro.documents.coordination_message import Event, Position, decode, encode
-from tandem.controller.coordination.agreement import Terms
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, ReaderPosition, decode, encode
+from tandem.controller.coordination.agreement import PairTerms
 from tandem.controller.coordination.heartbeat import Heartbeat, head_fields, heartbeat_in, message_fields
 
 FULL = Heartbeat(
@@ -23,11 +23,11 @@ FULL = Heartbeat(
     records=41,
     error="this process: Too many open files",
     trouble="orders-0: no leader",
-    positions=(Position(topic="orders", partition=0, offset=5),),
+    positions=(ReaderPosition(topic="orders", partition=0, offset=5),),
     head=Head(generation=7, seq=42, sha256="a" * 64),
     held=("orders-0", "orders-1"),
     transcoder="compiled",
-    terms=Terms(root="s3://bucket/backup", origin="b" * 64, topics="0123456789abcdef"),
+    terms=PairTerms(root="s3://bucket/backup", origin="b" * 64, topics="0123456789abcdef"),
     store="403",
     brokers="no answer",
     rolled_back="an entry is lost",
@@ -65,7 +65,7 @@ def test_what_is_stored_of_a_heartbeat_is_what_older_releases_read() -> None:
     assert stored["details"] == STORED
     names = ("state", "generation", "chain_seq", "lag_records")
     assert [stored[name] for name in names] == ["Active", 7, 42, 12]
-    assert message_fields(replace(FULL, terms=Terms(root="r", origin=None, topics="t")))["details"].keys() == (
+    assert message_fields(replace(FULL, terms=PairTerms(root="r", origin=None, topics="t")))["details"].keys() == (
         STORED.keys() - {"origin"}
     )
 
@@ -80,7 +80,7 @@ def test_a_heartbeat_comes_back_as_it_was_sent() -> None:
 def test_other_messages_publish_a_head_and_nothing_else() -> None:
     """COMPLETE and its kin."""
     head = Head(generation=7, seq=42, sha256="a" * 64)
-    said = heartbeat_in(message(Event.COMPLETE, **head_fields(head)))
+    said = heartbeat_in(message(CoordinationEvent.COMPLETE, **head_fields(head)))
     assert said == Heartbeat(generation=7, head=head)
 
 

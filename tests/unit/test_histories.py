@@ -20,24 +20,24 @@ from tandem.backup_avro.selection.coverage import clearing, spoilt
 from tandem.backup_avro.selection.newest_state import Slice, select
 from tandem.controller.decision.decide import Reason, StartPipeline, decide
 from tandem.controller.decision.observation import Observation, Peer, PipelineState, Policy, Role
-from tandem.controller.instance.act import TaskBoard, Tasks
+from tandem.controller.instance.act import InstanceTasks, TaskBoard
 from tandem.controller.instance.pipelines import asked_between_commits
 from tandem.controller.instance.store_watch import StoreWatch
 from tandem.sink import clock
 from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, GuardedTopics
 from tandem.sink.kafka.fetch.events import Fetched, TopicPartition
 from tandem.sink.pipeline import Phase, PipelineReport
-from tandem.sink.read.partition_progress import Track
-from tandem.sink.read.reader_context import Board
-from tandem.sink.read.scan.local_ranges import BaseLane
-from tandem.sink.read.scan.plan import BaseScan
-from tandem.sink.read.survey import Survey, Surveyor
+from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.reader_context import ReaderContext
+from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.plan import ScanPlan
+from tandem.sink.read.survey import ClusterSurvey, ClusterSurveyor
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity
 from tandem.sink.store.object_store import StoreTransientError
-from tandem.sink.transcode.reference import ReferenceTranscoder
-from tandem.sink.write.commit_draft import Drafter
-from tandem.sink.write.object_buffer import Roller
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
+from tandem.sink.write.commit_draft import CommitDrafter
+from tandem.sink.write.object_buffer import ObjectBuffer
 
 K, U = key(), key("u")
 T0 = TopicPartition("t", 0)
@@ -144,12 +144,12 @@ def test_what_was_drained_as_needless_is_built_on_when_it_is_needed_after_all() 
 
 def test_a_task_may_fail_for_ever() -> None:
     """A pin that nobody can read holds a clearing up for days: the instance outlives the thousandth try."""
-    board = TaskBoard(workers=1)
+    context = TaskBoard(workers=1)
     slot = ("Clear", 1)
     for _ in range(1100):
-        board._look(slot, StoreTransientError("held by a pin"))
-    assert slot in board.under_way(time.monotonic())
-    board.close()
+        context._look(slot, StoreTransientError("held by a pin"))
+    assert slot in context.under_way(time.monotonic())
+    context.close()
 
 
 def test_an_object_that_is_lost_before_complete_costs_its_generation_and_no_more() -> None:
@@ -162,7 +162,7 @@ def test_an_object_that_is_lost_before_complete_costs_its_generation_and_no_more
     cluster = StandInCluster(topics={"orders": claimed.topics[topic_id]})
     name = next(iter(claimed.objects))
     del store.objects[name]
-    tasks = Tasks(
+    tasks = InstanceTasks(
         store=store,
         cluster=cluster,  # type: ignore[arg-type]  # all that is asked of it
         open_source=no_source,
@@ -217,7 +217,7 @@ def test_no_surprise_ends_the_watch(watch: tuple[StoreWatch, MemoryStore], monke
 def test_no_surprise_ends_the_survey() -> None:
     """New topics and partitions would never be seen again, and deleted ones neither."""
     cluster = StandInCluster(topics={"t": topic()}, error=RuntimeError("a bug of some library"))
-    it = Surveyor(cluster=cluster, interval_s=0.01, groups_interval_s=None)
+    it = ClusterSurveyor(cluster=cluster, interval_s=0.01, groups_interval_s=None)
     it.start()
     until(lambda: it.trouble is not None)
     cluster.error = None
@@ -272,11 +272,11 @@ def test_nobody_waits_for_a_pipeline_that_ended(phase: Phase) -> None:
 # --- consumer groups --------------------------------------------------------------------------------------------------
 
 
-def board(store: MemoryStore) -> Board:
+def context(store: MemoryStore) -> ReaderContext:
     """What lanes share."""
-    return Board(
+    return ReaderContext(
         store=store,
-        roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
+        buffer=ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
         transcoder=ReferenceTranscoder(),
         read_committed=True,
         hurry_survey=lambda: None,
@@ -293,11 +293,11 @@ def board(store: MemoryStore) -> Board:
         ([0.0], 7.5),
     ],
 )
-def test_how_often_being_at_head_is_confirmed(promised: list[float | None], every_s: float) -> None:
+def test_how_often_being_at_head_is_confirmed(guaranteed: list[float | None], every_s: float) -> None:
     """An eighth of the shortest promise, but no more often than for one of a minute: 0 asks for nothing either."""
-    on = board(MemoryStore())
-    for number, retention_s in enumerate(promised):
-        on.tracks[TopicPartition("t", number)] = Track(
+    on = context(MemoryStore())
+    for number, retention_s in enumerate(guaranteed):
+        on.progress_of[TopicPartition("t", number)] = PartitionProgress(
             key=K,
             topic="t",
             offset=0,
@@ -306,29 +306,29 @@ def test_how_often_being_at_head_is_confirmed(promised: list[float | None], ever
             head_at=0,
             head_mono=0.0,
             head_offset=0,
-            scan=BaseScan(done_base(0), limit_s=60.0),
+            scan=ScanPlan(done_base(0), limit_s=60.0),
             retention_s=retention_s,
         )
-    assert Drafter(on, Chain().open().state, max_objects=4, flush_interval_s=60.0).confirm_interval_s() == every_s
+    assert CommitDrafter(on, Chain().open().state, max_objects=4, flush_interval_s=60.0).confirm_interval_s() == every_s
 
 
 def test_a_group_that_can_not_be_asked_is_not_forgotten() -> None:
     """Its coordinator moves: no answer for a moment. Only a group that was asked and has nothing is gone."""
     here = GroupOffset(key=K, offset=5)
-    drafter = Drafter(board(MemoryStore()), Chain().open().state, max_objects=4, flush_interval_s=60.0)
+    drafter = CommitDrafter(context(MemoryStore()), Chain().open().state, max_objects=4, flush_interval_s=60.0)
     topics = GuardedTopics(topics=(topic(),))
-    drafter.survey(Survey(found=topics, groups={"g": (here,), "h": (here,), "i": (here,)}))
+    drafter.survey(ClusterSurvey(found=topics, groups={"g": (here,), "h": (here,), "i": (here,)}))
     drafter.draft()
     moved = replace(here, offset=6)
-    drafter.survey(Survey(found=topics, groups={"g": None, "h": (moved,)}))
+    drafter.survey(ClusterSurvey(found=topics, groups={"g": None, "h": (moved,)}))
     found = drafter.draft()
     assert found is not None
     assert found.groups == {"h": (moved,), "i": ()}
-    drafter.survey(Survey(found=topics, groups={ANY_GROUP: None, "g": (moved,)}))
+    drafter.survey(ClusterSurvey(found=topics, groups={ANY_GROUP: None, "g": (moved,)}))
     found = drafter.draft()
     assert found is not None
     assert found.groups == {"g": (moved,)}
-    drafter.survey(Survey(found=topics, groups={}))
+    drafter.survey(ClusterSurvey(found=topics, groups={}))
     found = drafter.draft()
     assert found is not None
     assert found.groups == {"g": (), "h": ()}
@@ -345,9 +345,9 @@ def test_a_chunk_behind_which_nothing_is_readable_ends() -> None:
     events: list[Event] = []
     end = 100_000_000
     source = ScriptedSource(ends={T0: (end, 1)}, answer=lambda _: [events.pop(0)] if events else [])
-    shared = board(MemoryStore())
-    scan = BaseScan(Base(start=0, end=end, leader=1), limit_s=60.0)
-    shared.tracks[T0] = Track(
+    shared = context(MemoryStore())
+    scan = ScanPlan(Base(start=0, end=end, leader=1), limit_s=60.0)
+    shared.progress_of[T0] = PartitionProgress(
         key=K,
         topic="t",
         offset=end,
@@ -359,7 +359,7 @@ def test_a_chunk_behind_which_nothing_is_readable_ends() -> None:
         scan=scan,
         retention_s=86_400.0,
     )
-    lane = BaseLane(shared, source, parallel=1, rate=None)
+    lane = LocalScanLane(shared, source, parallel=1, rate=None)
     lane.add(T0)
     lane.step(0.0)
     first = scan.chunk

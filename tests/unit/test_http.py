@@ -16,8 +16,8 @@ import pytest
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.decision.observation import Role
 from tandem.controller.http.health import Health, serve
-from tandem.controller.http.server import Answer, Server
-from tandem.controller.status.instance_state import InstanceState, PipelineState
+from tandem.controller.http.server import HttpAnswer, HttpServer
+from tandem.controller.status.instance_state import InstanceState, PipelineStatus
 from tandem.sink.pipeline import Phase
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -83,7 +83,7 @@ def test_probes(served: tuple[str, Picture], path: str, health: tuple[Role, bool
 def test_status_is_json_and_other_paths_say_what_there_is(served: tuple[str, Picture]) -> None:
     """The status is a document like those of commands; a wrong path names the right ones."""
     url, picture = served
-    pipeline = PipelineState(
+    pipeline = PipelineStatus(
         generation=3,
         phase=Phase.READING,
         partitions=2,
@@ -203,7 +203,7 @@ def test_a_taken_port_is_a_configuration_error() -> None:
             serve(("127.0.0.1", taken.getsockname()[1]), lambda: Picture().health)
 
 
-def ask_as(server: Server, path: str, *hosts: str) -> tuple[bytes, bytes]:
+def ask_as(server: HttpServer, path: str, *hosts: str) -> tuple[bytes, bytes]:
     """The status line and body of an answer to a request with these `Host` headers."""
     with socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=5) as connection:
         headers = "".join(f"Host: {host}\r\n" for host in hosts)
@@ -214,14 +214,14 @@ def ask_as(server: Server, path: str, *hosts: str) -> tuple[bytes, bytes]:
 
 
 @pytest.fixture
-def named(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def named(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
     """A server that is told of one name; its machine has two."""
     monkeypatch.setattr(socket, "gethostname", lambda: "tandem-0.here")
     monkeypatch.setattr(socket, "getfqdn", lambda: "tandem-0.here.example.com")
     server = serve(
         ("127.0.0.1", 0),
         lambda: Picture().health,
-        {"/": lambda: Answer(body="page")},
+        {"/": lambda: HttpAnswer(body="page")},
         lambda _: (b"metrics", "text/plain"),
         hosts=("Backup.Example.com",),
     )
@@ -238,7 +238,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         *("tandem-0.here:8080", "tandem-0.here.example.com", "backup.example.com:443", "BACKUP.example.com."),
     ],
 )
-def test_it_answers_under_its_own_names(named: Server, host: str) -> None:
+def test_it_answers_under_its_own_names(named: HttpServer, host: str) -> None:
     """Addresses, names inside of a cluster or a company, those of the machine, and those that are configured."""
     assert ask_as(named, "/", host) == (b"HTTP/1.0 200 OK", b"page")
 
@@ -260,20 +260,20 @@ def test_it_answers_under_its_own_names(named: Server, host: str) -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/status", "/metrics", "/nowhere"])
-def test_it_does_not_answer_under_a_strangers_name(named: Server, host: str, path: str) -> None:
+def test_it_does_not_answer_under_a_strangers_name(named: HttpServer, host: str, path: str) -> None:
     """A page of theirs that points its name to this server would read it in the browser of an operator."""
     status, body = ask_as(named, path, host)
     assert status.startswith(b"HTTP/1.0 421 ")
     assert body == b"this server does not answer under that name: ask by IP address, or add the name to http.hosts\n"
 
 
-def test_each_of_several_host_headers_counts(named: Server) -> None:
+def test_each_of_several_host_headers_counts(named: HttpServer) -> None:
     """Nobody sends two but who hopes that only one is looked at. A request without any is none of a browser's."""
     assert ask_as(named, "/", "localhost", "evil.org")[0].startswith(b"HTTP/1.0 421 ")
     assert ask_as(named, "/") == (b"HTTP/1.0 200 OK", b"page")
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/active", "/passive?from=balancer"])
-def test_probes_are_answered_under_any_name(named: Server, path: str) -> None:
+def test_probes_are_answered_under_any_name(named: HttpServer, path: str) -> None:
     """A balancer may send the name that it is reached by; what it learns is one word."""
     assert ask_as(named, path, "lb.example.org")[0].split()[1] in {b"200", b"503"}

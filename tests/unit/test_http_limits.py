@@ -14,7 +14,7 @@ import pytest
 from tandem.controller.decision.observation import Role
 from tandem.controller.http import server as http_server
 from tandem.controller.http.health import Health, serve
-from tandem.controller.http.server import CONNECTIONS, REQUEST_BYTES, SPARE, Answer
+from tandem.controller.http.server import CONNECTIONS, REQUEST_BYTES, SPARE, HttpAnswer
 from tandem.controller.status.instance_state import InstanceState
 
 STATE = InstanceState(pair="p", instance="a", incarnation="i", ready=True)
@@ -22,13 +22,16 @@ HEALTH = Health(role=Role.PASSIVE, ticked_s=0.1, alive_within_s=60.0, state=STAT
 HEAD = b"GET /livez HTTP/1.1\r\nHost: here\r\n"
 
 
-def fail() -> Answer:
+def fail() -> HttpAnswer:
     raise RuntimeError("inner workings")
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[tuple[str, int]]:
-    pages = {"/": lambda: Answer(body="<p>é</p>", kind="text/html", headers={"X-Frame-Options": "NO"}), "/bad": fail}
+    pages = {
+        "/": lambda: HttpAnswer(body="<p>é</p>", kind="text/html", headers={"X-Frame-Options": "NO"}),
+        "/bad": fail,
+    }
     server = serve(("127.0.0.1", 0), lambda: HEALTH, pages)
     try:
         yield server.server_address[0], server.server_address[1]  # type: ignore[misc]  # an IPv4 address
@@ -157,7 +160,7 @@ def test_a_crowd_of_slow_clients_keeps_no_probe_waiting(address: tuple[str, int]
 
 def test_a_crowd_that_takes_its_answers_slowly_keeps_no_probe_waiting() -> None:
     """Large pages that nobody reads: the one that has been taking its answer for longest makes room."""
-    server = serve(("127.0.0.1", 0), lambda: HEALTH, {"/large": lambda: Answer(body=b"x" * (8 << 20))})
+    server = serve(("127.0.0.1", 0), lambda: HEALTH, {"/large": lambda: HttpAnswer(body=b"x" * (8 << 20))})
     address = (str(server.server_address[0]), int(server.server_address[1]))
     try:
         with ExitStack() as stack:
@@ -184,9 +187,9 @@ def test_when_all_are_being_answered_only_probes_are_let_in(monkeypatch: pytest.
     monkeypatch.setattr(http_server, "CONNECTIONS", 2)
     gate = threading.Event()
 
-    def slow() -> Answer:
+    def slow() -> HttpAnswer:
         gate.wait(20)
-        return Answer(body="done")
+        return HttpAnswer(body="done")
 
     server = serve(("127.0.0.1", 0), lambda: HEALTH, {"/slow": slow})
     address = (str(server.server_address[0]), int(server.server_address[1]))

@@ -11,21 +11,21 @@ from sights import known, message, stored
 
 from tandem.backup_avro.chain.entries import StoredObject
 from tandem.backup_avro.chain.heads import Head
-from tandem.backup_avro.documents.coordination_message import Event, Position
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, ReaderPosition
 from tandem.controller.config import Config, load
-from tandem.controller.coordination.agreement import Terms
+from tandem.controller.coordination.agreement import PairTerms
 from tandem.controller.coordination.heartbeat import Heartbeat, message_fields
 from tandem.controller.decision.observation import Role
 from tandem.controller.http.health import health_of
 from tandem.controller.metrics.instance_metrics import BackupPictures, picture_of
 from tandem.controller.status.instance_view import InstanceView, heartbeat_of
-from tandem.sink.kafka.cluster.guarded_topics import Denied, GuardedTopics
+from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.pipeline import Phase, PipelineReport
 from tandem.sink.store import ObjectStore, open_store
-from tandem.sink.write.confirm import CoverLostError, Loss
+from tandem.sink.write.confirm import CoverLostError, ObjectLoss
 
-TERMS = Terms(root="s3://bucket", origin=None, topics="t")
+TERMS = PairTerms(root="s3://bucket", origin=None, topics="t")
 REPORT = PipelineReport(
     generation=1,
     phase=Phase.READING,
@@ -77,7 +77,7 @@ def test_a_heartbeat_says_what_is_known(here: InstanceView) -> None:
         base_remaining=0,
         records=3,
         trouble="one; two; three",
-        positions=(Position(topic="orders", partition=0, offset=3),),
+        positions=(ReaderPosition(topic="orders", partition=0, offset=3),),
         head=Head.of(here.store.generations[0]),
         held=("orders-0", "orders-1", "users-0"),
         transcoder="compiled",
@@ -87,7 +87,7 @@ def test_a_heartbeat_says_what_is_known(here: InstanceView) -> None:
 
 def test_a_heartbeat_names_troubles(here: InstanceView) -> None:
     """Each in its place; an error of a pipeline in one line."""
-    lost = CoverLostError(1, 2, [Loss(item, "is missing") for item in _objects(here)])
+    lost = CoverLostError(1, 2, [ObjectLoss(item, "is missing") for item in _objects(here)])
     said = heartbeat_of(
         replace(
             here,
@@ -118,7 +118,9 @@ def _objects(here: InstanceView) -> list[StoredObject]:
 
 def test_a_missing_right_is_told_once(here: InstanceView) -> None:
     """By the pipeline that meets it; else by the instance, as long as the brokers answer."""
-    denied = replace(here, topics=GuardedTopics(topics=(), denied=(Denied(name="t", why="grant it"),)), failing=("x",))
+    denied = replace(
+        here, topics=GuardedTopics(topics=(), denied=(DeniedTopic(name="t", why="grant it"),)), failing=("x",)
+    )
     assert denied.troubles == ("grant it", "x")
     assert replace(denied, brokers_trouble="no answer").troubles == ("x",)
     assert replace(denied, reports=[REPORT]).troubles == ("grant it", "x")
@@ -149,10 +151,10 @@ def test_metrics_show_the_peer_as_it_was_heard(here: InstanceView) -> None:
     here.peers.note(message(instance="b", incarnation="old", at=here.at), heard_mono=100.0)
     said = message_fields(Heartbeat(terms=TERMS))
     here.peers.note(message(instance="b", incarnation="new", at=here.at, **said), heard_mono=100.0)
-    here.peers.note(message(Event.LEAVING, instance="b", incarnation="old", at=here.at), heard_mono=100.0)
+    here.peers.note(message(CoordinationEvent.LEAVING, instance="b", incarnation="old", at=here.at), heard_mono=100.0)
     assert peer(159.0) == (True, 59.0, False)
     assert peer(160.0) == (False, 60.0, False)
-    here.peers.note(message(Event.LEAVING, instance="b", incarnation="new", at=here.at), heard_mono=159.0)
+    here.peers.note(message(CoordinationEvent.LEAVING, instance="b", incarnation="new", at=here.at), heard_mono=159.0)
     assert peer(159.0) == (False, 0.0, None)
 
 

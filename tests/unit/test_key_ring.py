@@ -12,10 +12,10 @@ from golden import encrypted
 
 from tandem.backup_avro.errors import ConfigError, DamagedError, ExitCode
 from tandem.backup_avro.record import chunk_cipher
-from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.errors import MissingKeyError
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
-from tandem.sink.store import StoreSettings
+from tandem.sink.store import StoreAccess
 from tandem.spark_jobs.spark.session import from_spark
 
 A, B = bytes(range(32)), bytes(range(50, 82))
@@ -37,9 +37,9 @@ def key_file(tmp_path: Path) -> Callable[[bytes], str]:
 
 def test_a_new_object_opens_with_the_same_key_from_elsewhere(key_file: Callable[[bytes], str]) -> None:
     """File and environment, base64 and hex, name one key."""
-    written = KeyRing(EncryptionSettings(key_file=key_file(A))).new(NAME)
+    written = KeyRing(KeySettings(key_file=key_file(A))).new(NAME)
     assert written is not None
-    reader = KeyRing(EncryptionSettings(decrypt_key_envs=("OLD",)), environment={"OLD": A.hex()})
+    reader = KeyRing(KeySettings(decrypt_key_envs=("OLD",)), environment={"OLD": A.hex()})
     assert reader.data_key(NAME, written.envelope) == written.data_key
     assert reader.current() is None
     assert reader.new(NAME) is None
@@ -48,7 +48,7 @@ def test_a_new_object_opens_with_the_same_key_from_elsewhere(key_file: Callable[
 
 def test_every_object_has_a_data_key_of_its_own(key_file: Callable[[bytes], str]) -> None:
     """The number of a chunk is nonce enough only then."""
-    ring = KeyRing(EncryptionSettings(key_file=key_file(A)))
+    ring = KeyRing(KeySettings(key_file=key_file(A)))
     seals = [ring.new(NAME) for _ in range(50)]
     assert len({seal.data_key for seal in seals if seal is not None}) == 50
     assert len({seal.envelope.data_key for seal in seals if seal is not None}) == 50
@@ -56,8 +56,8 @@ def test_every_object_has_a_data_key_of_its_own(key_file: Callable[[bytes], str]
 
 def test_after_a_rotation_new_objects_have_the_new_key_and_old_ones_open(key_file: Callable[[bytes], str]) -> None:
     """The old key moves to the list of those for reading."""
-    old = KeyRing(EncryptionSettings(key_file=key_file(A))).new(NAME)
-    ring = KeyRing(EncryptionSettings(key_file=key_file(B), decrypt_key_files=(key_file(A),)))
+    old = KeyRing(KeySettings(key_file=key_file(A))).new(NAME)
+    ring = KeyRing(KeySettings(key_file=key_file(B), decrypt_key_files=(key_file(A),)))
     new = ring.new(NAME)
     assert old is not None
     assert new is not None
@@ -68,9 +68,9 @@ def test_after_a_rotation_new_objects_have_the_new_key_and_old_ones_open(key_fil
 
 def test_a_missing_key_is_no_damage_and_named_by_its_id(key_file: Callable[[bytes], str]) -> None:
     """With what to do, and from a Spark task likewise."""
-    seal = KeyRing(EncryptionSettings(key_file=key_file(A))).new(NAME)
+    seal = KeyRing(KeySettings(key_file=key_file(A))).new(NAME)
     assert seal is not None
-    for ring in (NO_KEYS, KeyRing(EncryptionSettings(key_file=key_file(B)))):
+    for ring in (NO_KEYS, KeyRing(KeySettings(key_file=key_file(B)))):
         with pytest.raises(MissingKeyError, match=f"{chunk_cipher.key_id(A)}.*`encryption`") as caught:
             ring.data_key(NAME, seal.envelope)
         assert not isinstance(caught.value, DamagedError)
@@ -81,7 +81,7 @@ def test_a_missing_key_is_no_damage_and_named_by_its_id(key_file: Callable[[byte
 
 def test_a_data_key_that_was_changed_is_damage(key_file: Callable[[bytes], str]) -> None:
     """The right key is there, and yet it does not open."""
-    ring = KeyRing(EncryptionSettings(key_file=key_file(A)))
+    ring = KeyRing(KeySettings(key_file=key_file(A)))
     envelope = encrypted.envelopes()["local"]
     assert ring.data_key(encrypted.NAME, envelope) == encrypted.DATA_KEY
     object.__setattr__(envelope, "wrapping_key", b"of a KMS")
@@ -107,7 +107,7 @@ def test_what_is_no_key_is_refused_without_showing_it(tmp_path: Path, text: str)
     path = tmp_path / "key"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"encryption.key_file.*holds no key.*openssl") as caught:
-        KeyRing(EncryptionSettings(key_file=str(path))).new(NAME)
+        KeyRing(KeySettings(key_file=str(path))).new(NAME)
     assert not text or text not in str(caught.value)
 
 
@@ -122,12 +122,12 @@ def test_files_and_variables_that_are_not_there_are_named(tmp_path: Path) -> Non
     ]
     for settings, message in cases:
         with pytest.raises(ConfigError, match=message):
-            KeyRing(EncryptionSettings(**settings), environment={}).check("shop")
+            KeyRing(KeySettings(**settings), environment={}).check("shop")
 
 
 def test_keys_are_not_read_before_they_are_needed() -> None:
     """So `tandem status` needs none."""
-    ring = KeyRing(EncryptionSettings(decrypt_key_files=("/nowhere",)))
+    ring = KeyRing(KeySettings(decrypt_key_files=("/nowhere",)))
     assert not ring.encrypts
     assert ring.new(NAME) is None
     assert ring.current() is None
@@ -149,13 +149,13 @@ def test_keys_are_not_read_before_they_are_needed() -> None:
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], message: str) -> None:
     """The setting is named, and what may be a key is not shown."""
     with pytest.raises(ConfigError, match=message) as caught:
-        EncryptionSettings(**settings)
+        KeySettings(**settings)
     assert base64.b64encode(A).decode() not in str(caught.value)
 
 
 def test_nothing_shows_a_key(key_file: Callable[[bytes], str]) -> None:
     """Not what holds them, however it is printed."""
-    ring = KeyRing(EncryptionSettings(key_file=key_file(A)))
+    ring = KeyRing(KeySettings(key_file=key_file(A)))
     seal = ring.new(NAME)
     assert seal is not None
     shown = repr((ring, ring._opened(), seal))
@@ -184,9 +184,9 @@ _SLASHES = base64.b64encode(b"\xff" * 31 + b"\0")
 def test_a_key_is_no_path(key: str) -> None:
     """Paths are shown in errors, keys are not: whoever makes settings by hand is told, and nothing is repeated."""
     for make in (
-        lambda: EncryptionSettings(key_file=key),
-        lambda: EncryptionSettings(decrypt_key_files=("/run/key", key)),
-        lambda: StoreSettings(signing_key_file=key),
+        lambda: KeySettings(key_file=key),
+        lambda: KeySettings(decrypt_key_files=("/run/key", key)),
+        lambda: StoreAccess(signing_key_file=key),
     ):
         with pytest.raises(ConfigError, match=r"key_files?: holds a key itself; put the key into a file") as caught:
             make()
@@ -196,4 +196,4 @@ def test_a_key_is_no_path(key: str) -> None:
 @pytest.mark.parametrize("path", ["/run/secrets/tandem/data.key", "key", "a" * 44, "/run/" + "k" * 39, "", "0" * 64])
 def test_a_path_is_a_path(path: str) -> None:
     """Also one as long as a key."""
-    assert EncryptionSettings(key_file=path).key_file == path
+    assert KeySettings(key_file=path).key_file == path

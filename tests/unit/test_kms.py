@@ -19,7 +19,7 @@ from profiles import use_profile
 from serving import ANY_PORT, Quiet, serving
 
 from tandem.backup_avro.errors import DamagedError, PermanentError, TransientError
-from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.errors import KeyDeniedError, KeyUnavailableError
 from tandem.sink.encryption.key_ring import KeyRing
 from tandem.sink.encryption.kms import KmsKey
@@ -100,12 +100,12 @@ def test_what_kms_gave_for_one_generation_opens_for_no_other(arn: str) -> None:
 
 def test_a_ring_writes_and_reads_with_kms(arn: str) -> None:
     """From the settings to a data key, and in another process with the key for reading alone."""
-    seal = KeyRing(EncryptionSettings(aws_kms_key_arn=arn)).new(NAME)
+    seal = KeyRing(KeySettings(aws_kms_key_arn=arn)).new(NAME)
     assert seal is not None
     assert seal.envelope.wrapping_key
-    reader = KeyRing(EncryptionSettings(decrypt_aws_kms_key_arns=(arn,)))
+    reader = KeyRing(KeySettings(decrypt_aws_kms_key_arns=(arn,)))
     assert reader.data_key(NAME, seal.envelope) == seal.data_key
-    KeyRing(EncryptionSettings(aws_kms_key_arn=arn)).check("shop")
+    KeyRing(KeySettings(aws_kms_key_arn=arn)).check("shop")
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,11 @@ from tandem.controller.config import Config, load
 from tandem.controller.instance.wiring import workers_of
 from tandem.sink.kafka.fetch.events import Fetched
 from tandem.sink.read.scan import worker_processes
-from tandem.sink.transcode.choice import best_transcoder
-from tandem.sink.transcode.reference import BATCH_LIMIT
+from tandem.sink.transcode.implementation_choice import best_transcoder
+from tandem.sink.transcode.plain_transcoder import BATCH_LIMIT
 from tandem.spark_jobs.catch_up import job
 from tandem.spark_jobs.reading.live_log import LiveLog
-from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 MIB = 1 << 20
 LARGE = batch([simple(0, bytes(3 * MIB))], codec="zstd")
@@ -98,7 +98,7 @@ def test_jobs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(job, "read_range", read)
     address: Any = type("Address", (), {"open": MemoryStore})
-    assert len(list(job._read_all(address, Cluster(props={}, batch_limit=7 * MIB), [task(0, 1)]))) == 1
+    assert len(list(job._read_all(address, ClusterAddress(props={}, batch_limit=7 * MIB), [task(0, 1)]))) == 1
     assert seen == [7 * MIB]
 
 

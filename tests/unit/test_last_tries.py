@@ -16,7 +16,7 @@ from tandem.sink.store import StoreDeniedError, StoreTransientError
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.spark import task_attempts
 from tandem.spark_jobs.verify import compare_keys, verify_objects
-from tandem.spark_jobs.verify.verify_plan import Fault, ObjectCheck, plan_objects
+from tandem.spark_jobs.verify.verify_plan import ObjectCheck, VerifyFault, plan_objects
 
 _IGNORED = SimpleNamespace(add=lambda _: None)
 
@@ -39,7 +39,7 @@ def stored(count: int) -> tuple[MemoryStore, list[ObjectCheck]]:
     return store, plan_objects([ChainReader(store, PAIR).load(1)])
 
 
-def checked(store: MemoryStore, checks: list[ObjectCheck]) -> list[list[Fault]]:
+def checked(store: MemoryStore, checks: list[ObjectCheck]) -> list[list[VerifyFault]]:
     """What one task finds in each object."""
     address = cast("Any", SimpleNamespace(open=lambda: store))
     found = verify_objects._check_all(address, _IGNORED, _IGNORED, checks)
@@ -57,7 +57,7 @@ def test_an_object_that_is_not_given_keeps_no_other_from_being_looked_at(
     with pytest.raises(type(error)):
         checked(store, checks)
     monkeypatch.setattr(verify_objects, "is_last", lambda: True)
-    assert checked(store, checks) == [[], *[[Fault.UNREADABLE]] * 10, [], [], []]
+    assert checked(store, checks) == [[], *[[VerifyFault.UNREADABLE]] * 10, [], [], []]
     bad.add(checks[12].item.key)
     with pytest.raises(type(error)):
         checked(store, checks)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tandem.sink.kafka.cluster.librdkafka_references import let_go
+from tandem.sink.kafka.cluster.librdkafka_references import release_extra_reference
 
 
 class Id:
@@ -26,7 +26,7 @@ def described(*, forgotten: int) -> tuple[SimpleNamespace, weakref.ref[Id]]:
 def test_what_was_forgotten_ends_with_its_description() -> None:
     """While the description lives, so does its id."""
     description, alive = described(forgotten=1)
-    let_go(description, version="2.16.1")
+    release_extra_reference(description, version="2.16.1")
     assert alive() is description.topic_id
     del description
     assert alive() is None
@@ -36,7 +36,7 @@ def test_what_was_forgotten_ends_with_its_description() -> None:
 def test_a_newer_release_is_left_alone(version: str) -> None:
     """It may have mended that."""
     description, alive = described(forgotten=1)
-    let_go(description, version=version)
+    release_extra_reference(description, version=version)
     del description
     assert alive() is not None
 
@@ -45,13 +45,13 @@ def test_a_newer_release_is_left_alone(version: str) -> None:
 def test_any_other_count_is_left_alone(forgotten: int) -> None:
     """It is not this fault."""
     description, alive = described(forgotten=forgotten)
-    let_go(description, version="2.16.1")
+    release_extra_reference(description, version="2.16.1")
     assert alive() is description.topic_id
     held = description.topic_id
-    let_go(description, version="2.16.1")
+    release_extra_reference(description, version="2.16.1")
     assert alive() is held
 
 
 def test_a_description_without_an_id() -> None:
     """An old broker has none."""
-    let_go(SimpleNamespace(topic_id=None), version="2.16.1")
+    release_extra_reference(SimpleNamespace(topic_id=None), version="2.16.1")

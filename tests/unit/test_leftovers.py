@@ -17,14 +17,14 @@ from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.record.current import Record
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import AtHead, TopicPartition
-from tandem.sink.read.partition_progress import Track
-from tandem.sink.read.reader_context import Board
-from tandem.sink.read.scan.local_ranges import BaseLane
-from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.reader_context import ReaderContext
+from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.tail import TailLane
 from tandem.sink.transcode.compiled import CompiledTranscoder
-from tandem.sink.transcode.segment import Transcoded
-from tandem.sink.write.object_buffer import Roller
+from tandem.sink.transcode.transcoder_result import Transcoded
+from tandem.sink.write.object_buffer import ObjectBuffer
 
 END = 5
 """Offsets in each partition; a response has one record of each."""
@@ -48,16 +48,16 @@ class Wide:
 
     def __post_init__(self) -> None:
         """Begin to read tails at the beginning, or bases up to the end."""
-        self.board = Board(
+        self.context = ReaderContext(
             store=MemoryStore(),
-            roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
+            buffer=ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
             transcoder=CompiledTranscoder(),
             read_committed=True,
             hurry_survey=lambda: None,
         )
         self.source = ScriptedSource(ends=dict.fromkeys(parts(self.count), (END, 1)), answer=self.answer)
         for tp in parts(self.count):
-            self.board.tracks[tp] = Track(
+            self.context.progress_of[tp] = PartitionProgress(
                 key=key(partition=tp.partition),
                 topic="t",
                 offset=0 if self.done else END,
@@ -66,7 +66,7 @@ class Wide:
                 head_at=0,
                 head_mono=0.0,
                 head_offset=0,
-                scan=BaseScan(Base(start=0, end=0 if self.done else END, leader=1), limit_s=600.0),
+                scan=ScanPlan(Base(start=0, end=0 if self.done else END, leader=1), limit_s=600.0),
                 retention_s=60.0,
             )
 
@@ -91,14 +91,14 @@ class Wide:
 
     def tail(self) -> TailLane:
         """A tail lane on all of them."""
-        lane = TailLane(self.board, self.source, patience_s=0.0)
+        lane = TailLane(self.context, self.source, patience_s=0.0)
         for tp in parts(self.count):
-            lane.add(tp, self.board.tracks[tp])
+            lane.add(tp, self.context.progress_of[tp])
         return lane
 
-    def base(self) -> BaseLane:
+    def base(self) -> LocalScanLane:
         """A base lane on all of them."""
-        lane = BaseLane(self.board, self.source, parallel=self.count, rate=self.rate)
+        lane = LocalScanLane(self.context, self.source, parallel=self.count, rate=self.rate)
         for tp in parts(self.count):
             lane.add(tp)
         return lane
@@ -112,28 +112,28 @@ def test_the_tail_reads_what_there_is_room_for() -> None:
     """The rest stays where it is: no position, no being at head, no stable offset of it counts before it is read."""
     wide = Wide(count=4, done=True)
     tail = wide.tail()
-    wide.board.room = 1500
+    wide.context.room = 1500
     tail.step(0.0)
     assert wide.read() == {0: 1, 1: 1, 2: 0, 3: 0}
-    tracks = list(wide.board.tracks.values())
-    assert [track.offset for track in tracks] == [1, 1, 0, 0]
-    assert [track.head_mono > 0 for track in tracks] == [True, True, False, False]
-    assert [track.end_offset for track in tracks] == [1, 1, -1, -1]
+    progress_of = list(wide.context.progress_of.values())
+    assert [progress.offset for progress in progress_of] == [1, 1, 0, 0]
+    assert [progress.head_mono > 0 for progress in progress_of] == [True, True, False, False]
+    assert [progress.end_offset for progress in progress_of] == [1, 1, -1, -1]
     assert {tp.partition for tp in tail.hanging()} == {0, 1}, "patience is 0 s"
-    assert wide.board.records == 2
+    assert wide.context.records == 2
 
 
 def test_what_says_that_a_partition_is_empty_needs_no_room() -> None:
     """Being at head is noted however full the memory is."""
     wide = Wide(count=4, done=True, quiet={2, 3})
     tail = wide.tail()
-    wide.board.room = 0
+    wide.context.room = 0
     wide.also = [
         fetched(b"", 0, end=0, at=clock.now(), partition=2),
         AtHead(leader_id=1, partitions={parts(4)[3]: 0}, requested_at=clock.now(), received_at=clock.now()),
     ]
     tail.step(0.0)
-    assert [track.head_mono > 0 for track in wide.board.tracks.values()] == [True, False, True, True]
+    assert [progress.head_mono > 0 for progress in wide.context.progress_of.values()] == [True, False, True, True]
 
 
 @pytest.mark.parametrize("tail", [True, False])
@@ -142,7 +142,7 @@ def test_one_partition_is_read_however_full_it_is(tail: bool) -> None:
     wide = Wide(count=3, done=tail)
     lane = wide.tail() if tail else wide.base()
     for step in range(1, 4):
-        wide.board.room = -1
+        wide.context.room = -1
         lane.step(0.0)
         assert sum(wide.read().values()) == step
 
@@ -154,7 +154,7 @@ def test_what_was_left_comes_first(tail: bool) -> None:
     lane = wide.tail() if tail else wide.base()
     for round_ in range(1, END):
         for _ in range(5):
-            wide.board.room = 0
+            wide.context.room = 0
             lane.step(0.0)
         assert wide.read() == dict.fromkeys(range(5), round_)
 
@@ -164,27 +164,27 @@ def test_the_base_reads_what_there_is_room_for() -> None:
     wide = Wide(count=4, done=False, rate=1_000_000)
     base = wide.base()
     base._allowance = 1e6
-    wide.board.room = 1500
+    wide.context.room = 1500
     base.step(0.0)
     assert wide.read() == {0: 1, 1: 1, 2: 0, 3: 0}
     assert base._allowance < 1e6 - 4 * len(VALUE)
     for _ in range(100):
         base._allowance = 1e6
-        wide.board.room = 1500
+        wide.context.room = 1500
         base.step(0.0)
-    assert all(track.scan.base.complete for track in wide.board.tracks.values())
-    assert wide.board.records == 4 * END
+    assert all(progress.scan.base.complete for progress in wide.context.progress_of.values())
+    assert wide.context.records == 4 * END
 
 
 def test_a_base_that_was_left_is_not_ended_by_an_older_answer() -> None:
     """That a log is empty behind a place speaks of the time before it was sought."""
     wide = Wide(count=2, done=False)
     base = wide.base()
-    wide.board.room = -1
+    wide.context.room = -1
     before = clock.now() - 1
     wide.also = [AtHead(leader_id=1, partitions={parts(2)[1]: END}, requested_at=before, received_at=before)]
     base.step(0.0)
-    assert not wide.board.tracks[parts(2)[1]].scan.base.done
+    assert not wide.context.progress_of[parts(2)[1]].scan.base.done
     assert wide.read() == {0: 1, 1: 0}
 
 
@@ -193,11 +193,11 @@ def test_what_is_read_no_more_is_not_waited_for(tail: bool) -> None:
     """A topic that is deleted while its records are left."""
     wide = Wide(count=3, done=tail)
     lane = wide.tail() if tail else wide.base()
-    wide.board.room = -1
+    wide.context.room = -1
     lane.step(0.0)
-    assert list(lane._leftovers._waiting) == parts(3)[1:]
+    assert list(lane._deferred._waiting) == parts(3)[1:]
     lane.remove(parts(2)[1])
-    assert list(lane._leftovers._waiting) == parts(3)[2:]
+    assert list(lane._deferred._waiting) == parts(3)[2:]
 
 
 def test_a_pipeline_asks_between_the_partitions_of_a_response(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,14 +13,14 @@ from doubles import MemoryStore, ScriptedSource, StandInCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.backup_avro.chain.entries import Kind, PartitionKey, Taint
+from tandem.backup_avro.chain.entries import EntryKind, PartitionKey, Taint
 from tandem.backup_avro.errors import TransientError
 from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, Shortfall, clearing, doubtful, unguarded, unproven
-from tandem.controller.instance.act import Tasks
-from tandem.controller.instance.history_proof import NotProvenError, Prover
+from tandem.controller.instance.act import InstanceTasks
+from tandem.controller.instance.history_proof import HistoryProver, NotProvenError
 from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.kafka.lookup.leader_epochs import Descent, holds
+from tandem.sink.kafka.lookup.leader_epochs import EpochDescent, log_holds
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity
 
@@ -45,7 +45,7 @@ def answer(known: Entries, epoch: int) -> tuple[int, int]:
 
 def found(known: Entries, offset: int) -> tuple[int, int]:
     """The epoch that is found, and the number of questions."""
-    it = Descent(offset=offset, leader_epoch=known[-1][0])
+    it = EpochDescent(offset=offset, leader_epoch=known[-1][0])
     epoch, asked = it.trivial, 0
     while epoch is None:
         epoch = it.answered(*answer(known, it.question))
@@ -75,18 +75,18 @@ def test_who_leads_now_says_nothing() -> None:
     assert found([(3, 0), (7, 50)], 100)[0] == 7
     assert {found([(3, 0), (7, 50), (leader, 100)], 100)[0] for leader in (8, 9, 20)} == {7}
     assert found([(9, 100)], 100)[0] == 9, "all below was deleted: the first that is known"
-    assert Descent(offset=5, leader_epoch=-1).trivial == -1
-    assert Descent(offset=0, leader_epoch=8).trivial == 0
+    assert EpochDescent(offset=5, leader_epoch=-1).trivial == -1
+    assert EpochDescent(offset=0, leader_epoch=8).trivial == 0
 
 
 def test_what_a_log_still_has() -> None:
     """Cut below the position; the epoch of the position gone for another one's records; nothing wrong at all."""
-    assert holds(3, 100, of_epoch=3, offset=100)
-    assert holds(3, 140, of_epoch=3, offset=100)
-    assert not holds(3, 80, of_epoch=3, offset=100)
-    assert not holds(-1, -1, of_epoch=3, offset=100)
-    assert not holds(2, 120, of_epoch=3, offset=100), "a log from before the epoch came back, and is longer"
-    assert holds(2, 100, of_epoch=3, offset=100), "its leader wrote nothing"
+    assert log_holds(3, 100, of_epoch=3, offset=100)
+    assert log_holds(3, 140, of_epoch=3, offset=100)
+    assert not log_holds(3, 80, of_epoch=3, offset=100)
+    assert not log_holds(-1, -1, of_epoch=3, offset=100)
+    assert not log_holds(2, 120, of_epoch=3, offset=100), "a log from before the epoch came back, and is longer"
+    assert log_holds(2, 100, of_epoch=3, offset=100), "its leader wrote nothing"
 
 
 # --- what is to be proven ---------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_what_was_not_guarded_when_it_was_sealed_is_unproven() -> None:
     older = complete_generation(1, {K: 10, U: 5}, epoch=3)
     removed = unguarded(older.state, ONE)
     assert [(item.topic_id, item.removed) for item in removed] == [("u", True)]
-    older.append(Kind.SEALED, topics=removed)
+    older.append(EntryKind.SEALED, topics=removed)
     assert unguarded(older.state, ONE) == ()
     assert [item.removed for item in unguarded(older.state, BOTH)] == [False]
     newer = complete_generation(2, {K: 12, U: 9}, epoch=4)
@@ -133,7 +133,7 @@ def test_what_can_t_be_proven_any_more_stays() -> None:
     older = complete_generation(1, {K: 10, U: 5}, epoch=3)
     proven = complete_generation(1, {K: 10, U: 5}, epoch=3).seal()
     newer = complete_generation(2, {K: 12, U: 9}, epoch=4).state
-    older.append(Kind.SEALED, topics=unguarded(older.state, ONE))
+    older.append(EntryKind.SEALED, topics=unguarded(older.state, ONE))
     wanted = clearing(older.state, [older.state, newer], ONE)
     assert wanted is not None
     assert wanted.goes == (K,)
@@ -155,7 +155,7 @@ def test_what_was_found_cut_stays_whatever_the_log_grows_to() -> None:
     first = clearing(older.state, [newer.state], BOTH)
     assert first is not None
     kept = replace(first, goes=(K,), stays={U: CUT_OFF_KEPT})
-    older.append(Kind.CLEARING, clearing=kept).append(Kind.CLEARED, clearing=kept)
+    older.append(EntryKind.CLEARING, clearing=kept).append(EntryKind.CLEARED, clearing=kept)
     grown(newer, U, 50)
     assert clearing(older.state, [newer.state], BOTH) is None
     assert clearing(older.state, [newer.state], ONE) is None, "not even while it is not guarded"
@@ -186,7 +186,7 @@ class World:
         self.epochs = epochs
         self.source.epoch_ends = self.epoch_ends  # type: ignore[method-assign]  # the brokers of this test
         self.messages: list[object] = []
-        self.tasks = Tasks(
+        self.tasks = InstanceTasks(
             store=self.store,
             cluster=self.cluster,  # type: ignore[arg-type]  # all that is asked of it
             open_source=lambda: self.source,
@@ -203,11 +203,11 @@ class World:
         self.asked += epochs.values()
         return {tp: self.epochs[epoch] for tp, epoch in epochs.items()}
 
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[EntryKind]:
         """What the chain of generation 1 says from COMPLETE on."""
         state = ChainReader(self.store, PAIR).load(1)
         found = [entry.kind for entry, _ in ChainReader(self.store, PAIR).entries(1, 1, state.seq)]
-        return found[found.index(Kind.COMPLETE) + 1 :]
+        return found[found.index(EntryKind.COMPLETE) + 1 :]
 
     @property
     def key(self) -> PartitionKey:
@@ -219,7 +219,7 @@ def test_what_was_cut_off_while_nobody_read_is_found_before_sealing() -> None:
     """An unclean election cut the log to 8 while a was down; it grew again, b read it. Only a has records 8 and 9."""
     world = World({3: (3, 8), 5: (5, 15)})
     world.tasks.seal(1, 2)
-    assert world.kinds() == [Kind.TAINTED, Kind.SEALED]
+    assert world.kinds() == [EntryKind.TAINTED, EntryKind.SEALED]
     state = world.one.writer.state
     assert state.taints[world.key].cut_at == 8
     states = ChainReader(world.store, PAIR).refresh()
@@ -243,7 +243,7 @@ def test_where_a_log_was_cut(answer: tuple[int, int], cut_at: int, where: str) -
     """As exactly as the leader can say; what cannot be said is the whole of what was read."""
     world = World({3: answer, 5: (5, 15)})
     states = {state.number: state for state in ChainReader(world.store, PAIR).refresh()}
-    prover = Prover(world.cluster, lambda: world.source)  # type: ignore[arg-type]  # all that is asked of it
+    prover = HistoryProver(world.cluster, lambda: world.source)  # type: ignore[arg-type]  # all that is asked of it
     assert prover.cut_off(states[1], states[2], [world.key]) == (
         Taint(
             key=world.key,
@@ -259,7 +259,7 @@ def test_what_the_log_still_has_is_sealed_and_goes() -> None:
     """The ordinary turn: the leader moved in between, nothing was lost."""
     world = World({3: (3, 12), 5: (5, 15)})
     world.tasks.seal(1, 2)
-    assert world.kinds() == [Kind.SEALED]
+    assert world.kinds() == [EntryKind.SEALED]
     states = ChainReader(world.store, PAIR).refresh()
     wanted = clearing(states[0], states, guarded(SPEC.topic()))
     assert wanted is not None
@@ -272,7 +272,7 @@ def test_one_that_stands_where_the_older_one_stands_can_stand_for_it() -> None:
     """It need not have read more."""
     world = World({3: (3, 12), 5: (5, 15)}, second=10)
     states = {state.number: state for state in ChainReader(world.store, PAIR).refresh()}
-    prover = Prover(world.cluster, lambda: world.source)  # type: ignore[arg-type]  # all that is asked of it
+    prover = HistoryProver(world.cluster, lambda: world.source)  # type: ignore[arg-type]  # all that is asked of it
     assert prover.cut_off(states[1], states[2], [world.key]) == ()
 
 
@@ -319,7 +319,7 @@ def test_an_answer_that_can_not_be_had_means_not_now() -> None:
     assert world.kinds() == []
     world.cluster.hidden.clear()
     world.tasks.seal(1, 2)
-    assert world.kinds() == [Kind.TAINTED, Kind.SEALED]
+    assert world.kinds() == [EntryKind.TAINTED, EntryKind.SEALED]
 
 
 def test_what_is_guarded_again_is_proven_before_it_goes() -> None:
@@ -335,7 +335,7 @@ def test_what_is_guarded_again_is_proven_before_it_goes() -> None:
     assert wanted is not None
     assert wanted.goes == (world.key,), "by offsets and epochs alone it would go"
     world.tasks.clear(1, wanted)
-    assert world.kinds() == [Kind.SEALED, Kind.CLEARING, Kind.CLEARED]
+    assert world.kinds() == [EntryKind.SEALED, EntryKind.CLEARING, EntryKind.CLEARED]
     assert world.one.writer.state.cleared is not None
     assert world.one.writer.state.cleared.stays == {world.key: CUT_OFF_KEPT}
     assert [name for name in world.store.objects if "/a/generation=" in name]
@@ -366,7 +366,7 @@ def test_a_chain_under_construction_is_in_doubt_nowhere() -> None:
 def test_a_log_that_was_cut_is_not_what_was_read() -> None:
     """What a checkpoint asks before it is completed: of generation 1, at 10 in epoch 3, and by nothing but the log."""
     world = World({3: (3, 10), 5: (5, 15)})
-    prover = Prover(world.cluster, lambda: world.source)  # type: ignore[arg-type]  # it stands in for a cluster
+    prover = HistoryProver(world.cluster, lambda: world.source)  # type: ignore[arg-type]  # it stands in for a cluster
     state = world.one.writer.state
     assert state.positions[world.key].offset == 10
     assert prover.has_read_this(state, [])
@@ -405,7 +405,7 @@ class Turn:
         self.answer = answer
         source = ScriptedSource(ends={T0: (second, 3)}, answer=lambda _: [])
         source.epoch_ends = lambda epochs: dict.fromkeys(epochs, self.answer)  # type: ignore[method-assign]
-        self.tasks = Tasks(
+        self.tasks = InstanceTasks(
             store=self.store,
             cluster=StandInCluster(topics={"t": SPEC.topic()}),  # type: ignore[arg-type]  # all that is asked of it
             open_source=lambda: source,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config, load
 from tandem.controller.status.outside_view import log_ends
 from tandem.controller.status.pair_view import LogEnd
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.fetch.events import TopicPartition
 
-GUARDED = Guarded(cluster_id="c", topics={"id": ("orders", 2)})
+GUARDED = GuardedPartitions(cluster_id="c", topics={"id": ("orders", 2)})
 
 
 class Growing:
@@ -51,12 +51,12 @@ def test_without_transactions_one_question_will_do() -> None:
 def test_nothing_guarded_asks_nothing() -> None:
     """No topics, no question."""
     cluster = Growing()
-    nothing = Guarded(cluster_id="c", topics={})
+    nothing = GuardedPartitions(cluster_id="c", topics={})
     assert log_ends(config("read_committed"), cast(ClusterAdmin, cluster), nothing) == {}
     assert not cluster.asked
 
 
 def test_who_may_not_see_a_topic_asks_nothing_about_it() -> None:
     """One refusal would be the answer for all of them."""
-    seen = Guarded(cluster_id="c", topics={"id": ("orders", 1), "x": ("audit", 1)}, unseen=frozenset({"x"}))
+    seen = GuardedPartitions(cluster_id="c", topics={"id": ("orders", 1), "x": ("audit", 1)}, unseen=frozenset({"x"}))
     assert log_ends(config("read_uncommitted"), cast(ClusterAdmin, Growing()), seen).keys() == {("orders", 0)}

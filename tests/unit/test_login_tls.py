@@ -55,7 +55,7 @@ class Server:
 def greet(server: Server, config: dict[str, Any]) -> bytes:
     """Connect as kafka-python's connections do, and read what the server says once it is content."""
     with socket.create_connection((HOST, server.port), timeout=10) as sock:
-        wrapped = tls.context_of(config).wrap_socket(sock, server_hostname=HOST)
+        wrapped = tls.ssl_context(config).wrap_socket(sock, server_hostname=HOST)
         return wrapped.recv(5)
 
 
@@ -130,7 +130,7 @@ def test_own_certificates(serve: Callable[..., Server], authority: Authority, tm
         greet(server, base)
     certificate.write_text(authority.issue("renewed").certificate)
     with pytest.raises(ConfigError, match=r"ssl\.key\.location is not the key of ssl\.certificate\.location"):
-        tls.context_of(base | {"ssl_certfile": str(certificate), "ssl_keyfile": str(key)})
+        tls.ssl_context(base | {"ssl_certfile": str(certificate), "ssl_keyfile": str(key)})
 
 
 def test_what_cannot_be_used_is_named(authority: Authority, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_what_cannot_be_used_is_named(authority: Authority, tmp_path: Path) -> N
         ({"ssl_cert_pem": locked.certificate, "ssl_key_pem": "hush"}, ("ssl.certificate.pem", "PEM")),
     ):
         with pytest.raises(ConfigError) as raised:
-            tls.context_of(config)
+            tls.ssl_context(config)
         said = str(raised.value)
         assert [word for word in words if word not in said] == [], said
         assert "hush" not in said

@@ -198,7 +198,7 @@ def client_of(provider: TokenProvider, secret: str = SECRET) -> OidcSettings:
 
 def test_a_token_from_the_endpoint(provider: TokenProvider) -> None:
     """Asked for by the client credentials grant, good for as long as the answer says."""
-    token = token_endpoint.fetch(client_of(provider))
+    token = token_endpoint.request_token(client_of(provider))
     assert token.value.count(".") == 2
     assert token.lifetime_s == 77
     assert provider.asked == ["grant_type=client_credentials&scope=kafka+backup"]
@@ -207,10 +207,10 @@ def test_a_token_from_the_endpoint(provider: TokenProvider) -> None:
 def test_a_server_in_trouble_is_asked_again(provider: TokenProvider) -> None:
     """Two 503s in a row are forgiven; three are told, as something that may pass."""
     provider.answers = [(503, b"")] * 2
-    assert token_endpoint.fetch(client_of(provider)).lifetime_s == 77
+    assert token_endpoint.request_token(client_of(provider)).lifetime_s == 77
     provider.answers = [(503, b"")] * 3
     with pytest.raises(ClusterUnreachableError, match="answers 503"):
-        token_endpoint.fetch(client_of(provider))
+        token_endpoint.request_token(client_of(provider))
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_answers_without_a_token(provider: TokenProvider, answer: tuple[int, byt
     """One line with the endpoint and what to check; the text of the answer is not repeated."""
     provider.answers = [answer]
     with pytest.raises(ClusterAuthenticationError, match=word) as raised:
-        token_endpoint.fetch(client_of(provider))
+        token_endpoint.request_token(client_of(provider))
     assert provider.url in str(raised.value)
     assert "hush" not in str(raised.value)
     assert raised.value.remedy
@@ -239,7 +239,7 @@ def test_answers_without_a_token(provider: TokenProvider, answer: tuple[int, byt
 def test_seconds_in_quotes_are_read_too(provider: TokenProvider) -> None:
     """Some providers write the number as text."""
     provider.answers = [(200, b'{"access_token": "abc", "expires_in": "60"}')]
-    assert token_endpoint.fetch(client_of(provider)).lifetime_s == 60
+    assert token_endpoint.request_token(client_of(provider)).lifetime_s == 60
 
 
 def test_nobody_at_the_endpoint() -> None:
@@ -248,7 +248,7 @@ def test_nobody_at_the_endpoint() -> None:
         port = listener.getsockname()[1]
     settings = OidcSettings(endpoint=f"http://127.0.0.1:{port}/t", client_id="a", client_secret=SECRET)
     with pytest.raises(ClusterUnreachableError, match=f"127.0.0.1:{port}/t does not answer") as raised:
-        token_endpoint.fetch(settings)
+        token_endpoint.request_token(settings)
     assert SECRET not in str(raised.value)
 
 
@@ -257,12 +257,12 @@ def test_a_ca_that_is_none() -> None:
     for more in ({"ca_location": "/nowhere.pem"}, {"ca_pem": "nonsense"}):
         settings = OidcSettings(endpoint="https://127.0.0.1:1/t", client_id="a", client_secret="b", **more)
         with pytest.raises(ConfigError, match=r"https\.ca"):
-            token_endpoint.fetch(settings)
+            token_endpoint.request_token(settings)
     settings = OidcSettings(
         endpoint="https://127.0.0.1:1/t", client_id="a", client_secret="b", ca_pem=Authority("x").pem
     )
     with pytest.raises(ClusterUnreachableError):
-        token_endpoint.fetch(settings)
+        token_endpoint.request_token(settings)
 
 
 def test_msk_stands_for_tls_and_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +292,7 @@ def test_msk_without_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     """The SDK finds none: one line that says where it looks."""
     without_credentials(monkeypatch, tmp_path)
     with pytest.raises(ClusterAuthenticationError, match="no credentials") as raised:
-        msk.fetch("eu-central-1")
+        msk.sign_token("eu-central-1")
     assert "docs/connections.md" in str(raised.value)
 
 
@@ -307,7 +307,7 @@ def test_msk_while_aws_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(MSKAuthTokenProvider, "generate_auth_token", fail)
     with pytest.raises(ClusterUnreachableError, match="EndpointConnectionError"):
-        msk.fetch("eu-central-1")
+        msk.sign_token("eu-central-1")
 
 
 def test_msk_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:

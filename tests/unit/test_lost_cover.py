@@ -9,14 +9,14 @@ from doubles import MemoryStore
 from sights import listening, message, sight
 
 from tandem.backup_avro.chain.entries import StoredObject
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.controller.coordination.heartbeat import Heartbeat, heartbeat_in, message_fields
 from tandem.controller.coordination.peer_state import PeerState
-from tandem.controller.status.check import Limits, Severity, check
+from tandem.controller.status.check import CheckLimits, Severity, check_pair
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
 from tandem.sink.store.chain.chain_writer import now_ms
-from tandem.sink.write.confirm import CoverLostError, Loss
+from tandem.sink.write.confirm import CoverLostError, ObjectLoss
 
 
 def lost(kept: int, generation: int, count: int = 1) -> CoverLostError:
@@ -25,7 +25,7 @@ def lost(kept: int, generation: int, count: int = 1) -> CoverLostError:
         StoredObject(key=f"object-{number}", journal=False, bytes=10, sha256="", parts=(part(0, 1),))
         for number in range(count)
     ]
-    return CoverLostError(kept, generation, [Loss(item, "is missing") for item in items])
+    return CoverLostError(kept, generation, [ObjectLoss(item, "is missing") for item in items])
 
 
 def test_the_error_names_what_is_lost_and_what_to_do() -> None:
@@ -72,8 +72,12 @@ def test_only_what_the_peers_living_process_says_counts() -> None:
         said = peers.said_now("b")
         return frozenset() if said is None else said.objects_lost_of
 
-    def heard(event: Event = Event.PROGRESS, *, live: bool = True, name: str = "b") -> frozenset[int]:
-        said: CoordinationMessage = message(event, instance=name, details=told if event is Event.PROGRESS else {})
+    def heard(
+        event: CoordinationEvent = CoordinationEvent.PROGRESS, *, live: bool = True, name: str = "b"
+    ) -> frozenset[int]:
+        said: CoordinationMessage = message(
+            event, instance=name, details=told if event is CoordinationEvent.PROGRESS else {}
+        )
         peers.note(said, heard_mono=1.0 if live else None)
         return losses()
 
@@ -84,7 +88,7 @@ def test_only_what_the_peers_living_process_says_counts() -> None:
     peers.note(message(instance="b"), heard_mono=2.0)
     assert losses() == frozenset(), "it does not miss them any more"
     heard()
-    assert heard(Event.LEAVING) == frozenset()
+    assert heard(CoordinationEvent.LEAVING) == frozenset()
 
 
 def test_status_and_check_tell_people() -> None:
@@ -99,4 +103,4 @@ def test_status_and_check_tell_people() -> None:
     problem = next(one for one in found.problems if one.fault is Fault.OBJECTS_LOST)
     assert problem.message == f"a: {lost(1, 2).args[0]}"
     assert "tandem failover" in problem.remedy
-    assert check(found, {}, Limits()).severity is Severity.CRITICAL
+    assert check_pair(found, {}, CheckLimits()).severity is Severity.CRITICAL

@@ -14,9 +14,9 @@ from doubles import MemoryStore, UnchangingStore, no_fault
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandem.backup_avro.chain.entries import Entry, Kind, PartitionKey, largest_of, uncompressed_of
+from tandem.backup_avro.chain.entries import Entry, EntryKind, PartitionKey, largest_of, uncompressed_of
 from tandem.backup_avro.chain.layout import outcome_key
-from tandem.backup_avro.documents.checkpoint import Outcome, Request, encode_outcome
+from tandem.backup_avro.documents.checkpoint import CheckpointOutcome, CheckpointRequest, encode_outcome
 from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.record.container import decode_header, decompress, iter_blocks
 from tandem.backup_avro.record.current import Record, decode_body, encode
@@ -325,7 +325,7 @@ def test_a_janitor_was_faster() -> None:
 
     def expire(writer: ChainWriter) -> None:
         taken.append(list(writer.state.objects)[-1])
-        writer.append(Entry(kind=Kind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0, replaced=tuple(taken)))
+        writer.append(Entry(kind=EntryKind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0, replaced=tuple(taken)))
 
     real = it._look  # type: ignore[attr-defined]
 
@@ -412,20 +412,20 @@ def test_a_reader_keeps_it() -> None:
     store = MemoryStore()
     backup, replaced = merged(store)
     store.clock_ms += 2 * GRACE_MS
-    pin = pins.put(store, PAIR, generation=1, owner="restore", until=store.clock_ms + 1_000_000)
-    other = pins.put(store, PAIR, generation=2, owner="restore", until=store.clock_ms + 1_000_000)
+    pin = pins.put_pin(store, PAIR, generation=1, owner="restore", until=store.clock_ms + 1_000_000)
+    other = pins.put_pin(store, PAIR, generation=2, owner="restore", until=store.clock_ms + 1_000_000)
     it = merger(backup)
     it.step()
     assert replaced <= store.objects.keys()
-    pins.release(store, PAIR, pin)
+    pins.release_pin(store, PAIR, pin)
     it.step()
     assert replaced.isdisjoint(store.objects)
     assert f"{PAIR}/pins/{other.id}.json" in store.objects
 
 
-def pinned(store: MemoryStore, seq: int | None) -> Request:
+def pinned(store: MemoryStore, seq: int | None) -> CheckpointRequest:
     """A checkpoint's pin on generation 1; if `seq` is given, it was completed by that entry."""
-    request = Request(
+    request = CheckpointRequest(
         id="c",
         pair=PAIR,
         nonce=f"{seq or 0:016x}",
@@ -439,9 +439,9 @@ def pinned(store: MemoryStore, seq: int | None) -> Request:
         cut={},
         witnesses=(),
     )
-    checkpoints.hold(store, request, 1)
+    checkpoints.pin_generation(store, request, 1)
     if seq is not None:
-        outcome = Outcome(id="c", nonce=request.nonce, at=5, by="test", generation=1, seq=seq)
+        outcome = CheckpointOutcome(id="c", nonce=request.nonce, at=5, by="test", generation=1, seq=seq)
         store.put_if_absent(outcome_key(PAIR, request.nonce), encode_outcome(outcome))
     return request
 
@@ -463,7 +463,7 @@ def test_a_checkpoint_keeps_what_was_there_when_it_was_completed() -> None:
     request = pinned(store, None)
     it.step()
     assert early | late <= store.objects.keys()
-    pins.release(store, PAIR, next(pin for pin in pins.list_pins(store, PAIR) if request.nonce in pin.id))
+    pins.release_pin(store, PAIR, next(pin for pin in pins.list_pins(store, PAIR) if request.nonce in pin.id))
     pinned(store, seq)
     it.step()
     assert store.objects.keys() & (early | late) == present & late
@@ -492,13 +492,13 @@ def test_what_checkpoints_are_there_for_is_read_once_and_forgotten_with_them() -
     it.step()
     assert [key for what, key in store.log[seen:] if what == "get"] == []
     for request in requests[:-1]:
-        pins.release(store, PAIR, next(pin for pin in pins.list_pins(store, PAIR) if request.nonce in pin.id))
+        pins.release_pin(store, PAIR, next(pin for pin in pins.list_pins(store, PAIR) if request.nonce in pin.id))
     it.step()
     assert len(it._seqs) == 1
     assert {last for _, last in it._present.values()} == set(it._seqs.values())
     last = ChainReader(store, PAIR).load(1, upto=next(iter(it._seqs.values())))
     assert it._present.keys() == last.objects.keys()
-    pins.release(store, PAIR, next(pin for pin in pins.list_pins(store, PAIR) if pin.lasting))
+    pins.release_pin(store, PAIR, next(pin for pin in pins.list_pins(store, PAIR) if pin.lasting))
     it.step()
     assert (it._seqs, it._present) == ({}, {})
     assert replaced.isdisjoint(store.objects)

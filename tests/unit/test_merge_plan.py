@@ -9,7 +9,7 @@ from chains import Chain, key, part, position
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import PartitionKey, StoredObject
-from tandem.sink.write.merge_plan import Merge, MergeRules, Output, plan_merge
+from tandem.sink.write.merge_plan import Merge, MergeOutput, MergeRules, plan_merge
 
 RULES = MergeRules(fan_in=2, smallest=1000, own_bytes=100, limit=1000, most_runs=9)
 
@@ -70,12 +70,12 @@ def taken(*sizes: Sequence[int], rules: MergeRules = RULES) -> list[list[int]]:
     ]
 
 
-def partitions(output: Output) -> list[PartitionKey]:
+def partitions(output: MergeOutput) -> list[PartitionKey]:
     """Which partitions an output holds, in its order."""
     return list(dict.fromkeys(piece.part.key for group in output.groups for piece in group))
 
 
-def offsets(output: Output) -> list[list[int]]:
+def offsets(output: MergeOutput) -> list[list[int]]:
     """The first offsets of the pieces, by group."""
     return [[piece.part.first for piece in group] for group in output.groups]
 

@@ -18,15 +18,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 from sights import message, sight
 
-from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind, Scope, Unsettled
+from tandem.backup_avro.documents.outcome import JobKind, JobOutcome, JobScope, UnsettledFindings
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import CoordinationTopic
 from tandem.controller.decision.observation import Role
 from tandem.controller.instance.store_watch import last_handover_ms
-from tandem.controller.metrics.catalogue import COMMON, METRICS
-from tandem.controller.metrics.catalogue import Kind as MetricKind
-from tandem.controller.metrics.collector import Detail, Page
-from tandem.controller.metrics.instance_metrics import BackupPictures, Picture, Results, backup_picture
+from tandem.controller.metrics.catalogue import COMMON, METRICS, MetricKind
+from tandem.controller.metrics.collector import MetricDetail, MetricsPage
+from tandem.controller.metrics.instance_metrics import BackupPictures, LastRuns, Picture, backup_picture
 from tandem.controller.metrics.job_results import ResultsWatch
 from tandem.controller.metrics.reference import page as reference
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
@@ -42,9 +41,14 @@ ROOT = Path(__file__).parents[2]
 ORDERS = TopicSpec("orders", partitions=2)
 
 
-def page_of(picture: Picture | None = None, *, detail: Detail = Detail(), results: Results | None = None) -> Page:  # noqa: B008
+_NO_DETAIL = MetricDetail()
+
+
+def page_of(
+    picture: Picture | None = None, *, detail: MetricDetail = _NO_DETAIL, results: LastRuns | None = None
+) -> MetricsPage:
     """A page that shows this."""
-    page = Page(pair=PAIR, instance="a", transcoder=lambda: "compiled", detail=detail, now=lambda: NOW)
+    page = MetricsPage(pair=PAIR, instance="a", transcoder=lambda: "compiled", detail=detail, now=lambda: NOW)
     if picture is not None:
         page.look = lambda: picture
     if results is not None:
@@ -52,7 +56,7 @@ def page_of(picture: Picture | None = None, *, detail: Detail = Detail(), result
     return page
 
 
-def values(page: Page) -> dict[tuple[str, ...], float]:
+def values(page: MetricsPage) -> dict[tuple[str, ...], float]:
     """What is on the page: (name, values of labels beside the common ones) -> value. All of it is in the catalogue."""
     text, _ = page.render()
     found: dict[tuple[str, ...], float] = {}
@@ -205,7 +209,7 @@ def test_what_the_store_refuses_is_counted_as_retries(bench: Bench, monkeypatch:
 def test_many_topics_have_no_series_of_their_own() -> None:
     """The page stays small, the sums and the worst of all are there, and the page says so."""
     many = {1: [reading(f"t{n}", lag_of, high=20) for n in range(3) for lag_of in range(2)]}
-    few, all_ = (values(page_of(Picture(readings=many), detail=Detail(max_topics=limit))) for limit in (2, 3))
+    few, all_ = (values(page_of(Picture(readings=many), detail=MetricDetail(max_topics=limit))) for limit in (2, 3))
     assert few["tandem_lag_offsets", "1"] == all_["tandem_lag_offsets", "1"] == 60
     assert (few["tandem_topic_series",], all_["tandem_topic_series",]) == (0, 1)
     assert all_["tandem_topic_lag_offsets", "1", "t2"] == 20
@@ -216,7 +220,7 @@ def test_partitions_are_shown_if_asked_for() -> None:
     """By default they are not: ten thousand would make a large page."""
     seen = Picture(readings={1: [reading("t", 0), reading("t", 1, high=17, behind_s=9.0)]})
     assert not [name for name in values(page_of(seen)) if name[0].startswith("tandem_partition_")]
-    found = values(page_of(seen, detail=Detail(partitions=True)))
+    found = values(page_of(seen, detail=MetricDetail(partitions=True)))
     assert found["tandem_partition_lag_offsets", "1", "t", "1"] == 7
     assert found["tandem_partition_lag_seconds", "1", "t", "1"] == 9.0
     assert found["tandem_partition_position_offsets", "1", "t", "0"] == 10
@@ -330,9 +334,9 @@ def test_the_coordination_topic_fails_until_it_was_read_and_takes_messages() -> 
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
 
-def outcome(kind: OutcomeKind, **fields: object) -> Outcome:
+def outcome(kind: JobKind, **fields: object) -> JobOutcome:
     """A run that went well."""
-    went_well = Outcome(
+    went_well = JobOutcome(
         kind=kind,
         pair=PAIR,
         at=1_700_000_000_000,
@@ -350,13 +354,13 @@ def outcome(kind: OutcomeKind, **fields: object) -> Outcome:
 def test_runs_are_shown_once_the_store_was_asked() -> None:
     """A run that never was has the time 0, so that whoever expects one is told; before that nothing is said."""
     assert not [name for name in values(page_of()) if name[0].startswith("tandem_run_")]
-    last = {OutcomeKind.VERIFY: outcome(OutcomeKind.VERIFY, clean=False, findings=3), OutcomeKind.DRILL: None}
-    found = values(page_of(results=Results(known=True, last=last)))
+    last = {JobKind.VERIFY: outcome(JobKind.VERIFY, clean=False, findings=3), JobKind.DRILL: None}
+    found = values(page_of(results=LastRuns(known=True, last=last)))
     assert found["tandem_run_last_timestamp_seconds", "verify"] == 1_700_000_000
     assert (found["tandem_run_last_clean", "verify"], found["tandem_run_last_findings", "verify"]) == (0, 3)
-    left = Unsettled(at=1, scope=Scope.SAMPLE, what="a sample", findings=4)
-    clean = outcome(OutcomeKind.VERIFY, scope=Scope.SAMPLE, what="a sample", unsettled=(left,))
-    later = values(page_of(results=Results(known=True, last={OutcomeKind.VERIFY: clean})))
+    left = UnsettledFindings(at=1, scope=JobScope.SAMPLE, what="a sample", findings=4)
+    clean = outcome(JobKind.VERIFY, scope=JobScope.SAMPLE, what="a sample", unsettled=(left,))
+    later = values(page_of(results=LastRuns(known=True, last={JobKind.VERIFY: clean})))
     assert (later["tandem_run_last_clean", "verify"], later["tandem_run_last_findings", "verify"]) == (0, 4)
     assert found["tandem_run_last_duration_seconds", "verify"] == 2.5
     assert found["tandem_run_last_timestamp_seconds", "drill"] == 0
@@ -369,16 +373,16 @@ def test_results_are_read_beside_and_stay_when_the_store_goes() -> None:
     store = MemoryStore()
     watch = ResultsWatch(store, PAIR, interval_s=0.01)
     assert not watch.results().known
-    outcomes.put(store, outcome(OutcomeKind.DRILL))
+    outcomes.put_outcome(store, outcome(JobKind.DRILL))
     watch.start()
     try:
-        _until(lambda: watch.results().last.get(OutcomeKind.DRILL) is not None)
+        _until(lambda: watch.results().last.get(JobKind.DRILL) is not None)
         store.before = lambda *_: StoreTransientError("away")
         time.sleep(0.05)
-        assert watch.results().last[OutcomeKind.DRILL] == outcome(OutcomeKind.DRILL)
+        assert watch.results().last[JobKind.DRILL] == outcome(JobKind.DRILL)
         store.before = lambda *_: None
-        outcomes.put(store, outcome(OutcomeKind.RETENTION))
-        _until(lambda: watch.results().last[OutcomeKind.RETENTION] is not None)
+        outcomes.put_outcome(store, outcome(JobKind.RETENTION))
+        _until(lambda: watch.results().last[JobKind.RETENTION] is not None)
     finally:
         watch.stop()
 
@@ -475,6 +479,6 @@ def test_every_gauge_of_the_catalogue_can_be_shown(store: ObjectStore) -> None:
     finally:
         pipeline.drain()
         pipeline.join(8.0)
-    results = Results(known=True, last={kind: outcome(kind) for kind in OutcomeKind})
-    shown = {name[0] for name in values(page_of(picture, detail=Detail(partitions=True), results=results))}
+    results = LastRuns(known=True, last={kind: outcome(kind) for kind in JobKind})
+    shown = {name[0] for name in values(page_of(picture, detail=MetricDetail(partitions=True), results=results))}
     assert {name for name, metric in METRICS.items() if metric.kind is MetricKind.GAUGE} <= shown

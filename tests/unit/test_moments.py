@@ -11,23 +11,23 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from tandem.backup_avro.chain.entries import Kind, Mark, PartitionKey, StoredObject, iso
+from tandem.backup_avro.chain.entries import EntryKind, Mark, PartitionKey, StoredObject, iso
 from tandem.backup_avro.chain.signatures import SignatureError
-from tandem.backup_avro.documents.checkpoint import Outcome, Request
+from tandem.backup_avro.documents.checkpoint import CheckpointOutcome, CheckpointRequest
 from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
 from tandem.backup_avro.record.container import decode_header, decompress, iter_blocks
 from tandem.backup_avro.record.current import Record, decode_body
 from tandem.backup_avro.selection.moments import marked, moment_of, parse_moment
-from tandem.backup_avro.selection.state_as_of import Known
+from tandem.backup_avro.selection.state_as_of import KnownMoment
 from tandem.sink.store.chain import checkpoints
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.restore.lease.progress import PlanState, State
-from tandem.spark_jobs.restore.plan.options import Options, plan_again, plan_of
-from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan, TopicPlan
+from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_again, plan_of
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming, TopicPlan
 from tandem.spark_jobs.restore.plan.plan_file import decode, encode
 from tandem.spark_jobs.restore.prepare.prepare import refuse_if_clearing
-from tandem.spark_jobs.state.find_state import find, moment
-from tandem.spark_jobs.state.wanted_state import Wish
+from tandem.spark_jobs.state.find_state import find_state, moment
+from tandem.spark_jobs.state.wanted_state import StateRequest
 
 MINUTE = 60_000
 Held = dict[tuple[str, int], list[int]]
@@ -41,7 +41,7 @@ def store() -> MemoryStore:
 
 def plan(store: MemoryStore, **chosen: object) -> RestorePlan:
     """Plan a restore."""
-    return plan_of(ChainReader(store, PAIR), Options(**chosen))  # type: ignore[arg-type]  # the caller names options
+    return plan_of(ChainReader(store, PAIR), RestoreOptions(**chosen))  # type: ignore[arg-type]  # the caller names options
 
 
 def read(store: MemoryStore, topic: TopicPlan) -> dict[tuple[str, int], list[Record]]:
@@ -70,7 +70,7 @@ def written_of(made: RestorePlan) -> PlanState:
     return PlanState(
         plan=made.hash,
         run="x",
-        state=State.LOADING,
+        state=PlanPhase.LOADING,
         generation=made.generation,
         basis=made.basis,
         targets={},
@@ -99,9 +99,9 @@ class History:
         if what == "merge":
             self._merge()
         elif what == "snapshot":
-            self.backup.append(Kind.SNAPSHOT)
+            self.backup.append(EntryKind.SNAPSHOT)
         elif what == "confirm":
-            self._note(self.backup.append(Kind.CONFIRM, head_at=self.store.clock_ms).seq)
+            self._note(self.backup.append(EntryKind.CONFIRM, head_at=self.store.clock_ms).seq)
         else:
             self._commit(config=what == "config", journal=self.rng.random() < 0.4, grow=what == "grow")
 
@@ -166,8 +166,8 @@ class History:
                 rows += decode_body(decompress(block, header.codec), block.count)
         merged = self.backup.put_object([((rows[0].topic, rows[0].partition), rows, None)], journal=False)
         gone = tuple(item.key for item in pair)
-        self.backup.append(Kind.REWRITE, objects=(merged,), replaced=gone)
-        self.backup.append(Kind.REWRITE, deleted=gone)
+        self.backup.append(EntryKind.REWRITE, objects=(merged,), replaced=gone)
+        self.backup.append(EntryKind.REWRITE, deleted=gone)
         self.store.delete(gone)
 
     def finish(self) -> None:
@@ -315,7 +315,7 @@ def test_a_users_moment() -> None:
 def test_what_is_no_moment(store: MemoryStore) -> None:
     """Entries before COMPLETE, and those that commit nothing."""
     past = history(store, 1)
-    past.backup.append(Kind.SNAPSHOT)
+    past.backup.append(EntryKind.SNAPSHOT)
     complete = past.backup.writer.state.completed_seq or 0
     for seq in (1, 2, 99, past.backup.writer.state.seq):
         with pytest.raises(ConfigError, match=f"entry {seq} of generation 1 is no moment") as caught:
@@ -323,7 +323,7 @@ def test_what_is_no_moment(store: MemoryStore) -> None:
         moments = [one.seq for one in past.backup.writer.state.moments if one.seq >= complete]
         assert caught.value.remedy == f"entries {moments[0]} to {moments[-1]} are, those that commit or confirm"
     with pytest.raises(RefusedError, match="no generation is complete") as refused:
-        plan_of(ChainReader(MemoryStore(), PAIR), Options(at=0))
+        plan_of(ChainReader(MemoryStore(), PAIR), RestoreOptions(at=0))
     assert refused.value.remedy == "no generation is complete"
 
 
@@ -344,7 +344,7 @@ def test_a_topic_that_was_deleted_later_was_there(store: MemoryStore) -> None:
     _, at, truth, _ = past.truth[-1]
     store.clock_ms += MINUTE
     topic = past.backup.topics["prices"]
-    past.backup.append(Kind.COMMIT, topics=(replace(topic, removed=True),), head_at=store.clock_ms)
+    past.backup.append(EntryKind.COMMIT, topics=(replace(topic, removed=True),), head_at=store.clock_ms)
     after = store.clock_ms
     store.clock_ms += MINUTE
     assert held(store, plan(store, at=at)) == truth
@@ -363,7 +363,7 @@ def test_a_lagging_partition_is_named(store: MemoryStore) -> None:
         for other, position in past.backup.positions.items()
         if other != key
     }
-    past.backup.append(Kind.COMMIT, positions=others)
+    past.backup.append(EntryKind.COMMIT, positions=others)
     seconds = (store.clock_ms - position.head_at) // 1000
     assert plan(store, at=store.clock_ms).warnings() == [
         f"orders-1 was last known to be at its end {seconds} s before the moment"
@@ -389,7 +389,7 @@ def test_a_partition_that_was_not_read_through_is_named(store: MemoryStore) -> N
     base = replace(past.backup.positions[past.backup.key("prices", 0)].base, end=50, done=(), done_at=None)
     fresh = replace(past.backup.positions[past.backup.key("prices", 0)], offset=50, base=base)
     store.clock_ms += MINUTE
-    past.backup.append(Kind.COMMIT, topics=(topic,), positions={past.backup.key("prices", 1): fresh})
+    past.backup.append(EntryKind.COMMIT, topics=(topic,), positions={past.backup.key("prices", 1): fresh})
     assert "prices-1 is incomplete in generation 1 and is left out" in plan(store, at=store.clock_ms).warnings()
 
 
@@ -399,7 +399,7 @@ def test_a_resumed_run_has_the_same_plan(store: MemoryStore) -> None:
     for _ in range(10):
         past.step()
     _, at, *_ = past.truth[3]
-    options = Options(naming=Naming(suffix=".r"), at=at)
+    options = RestoreOptions(naming=TopicNaming(suffix=".r"), at=at)
     made = plan_of(ChainReader(store, PAIR), options)
     written = written_of(made)
     for _ in range(10):
@@ -464,7 +464,7 @@ def test_what_another_generation_had_by_then_is_added(store: MemoryStore) -> Non
     assert offsets(store, made) == list(range(20))
     assert made.generation == 2
     assert made.basis == {1: pair.one.writer.state.seq, 2: pair.two.writer.state.seq}
-    assert (made.past, made.warnings()) == (Known(at=pair.at, lagging={}), [])
+    assert (made.past, made.warnings()) == (KnownMoment(at=pair.at, lagging={}), [])
     alone = plan(store, at=pair.at, merge=False)
     assert offsets(store, alone) == list(range(15))
     assert alone.basis == {2: pair.two.writer.state.seq}
@@ -482,20 +482,20 @@ def test_what_another_generation_had_by_then_is_added(store: MemoryStore) -> Non
 def test_all_that_reads_a_state_reads_the_union(store: MemoryStore) -> None:
     """The data source, an export and `tandem records` select what a restore does, and pin it."""
     pair = handover(store)
-    found = find(ChainReader(store, PAIR), Wish(at=pair.at), tolerant=False)
+    found = find_state(ChainReader(store, PAIR), StateRequest(at=pair.at), tolerant=False)
     selection = found.select(wanted=lambda _: True, removed=False)
     assert [(item.end, item.generations) for item in selection.partitions] == [(20, (2, 1))]
     assert sorted(found.basis_of(selection)) == [1, 2]
-    assert found.known(selection) == Known(at=pair.at, lagging={})
+    assert found.known(selection) == KnownMoment(at=pair.at, lagging={})
     assert found.doubts(selection) == []
-    newest = find(ChainReader(store, PAIR), Wish())
+    newest = find_state(ChainReader(store, PAIR), StateRequest())
     assert newest.known(newest.select(wanted=lambda _: True, removed=False)) is None
 
 
 def test_a_run_that_several_generations_hold_is_found_again(store: MemoryStore) -> None:
     """The backup has grown, was handed over twice, and objects were rewritten: the entries of then are read."""
     pair = handover(store)
-    options = Options(naming=Naming(suffix=".r"), at=pair.at)
+    options = RestoreOptions(naming=TopicNaming(suffix=".r"), at=pair.at)
     made = plan_of(ChainReader(store, PAIR), options)
     named = plan_of(ChainReader(store, PAIR), replace(options, generation=2))
     alone = plan_of(ChainReader(store, PAIR), replace(options, merge=False))
@@ -505,7 +505,7 @@ def test_a_run_that_several_generations_hold_is_found_again(store: MemoryStore) 
         last = max(state.objects.values(), key=lambda item: item.parts[0].first)
         first, end = last.parts[0].first, last.parts[0].last + 1
         again = backup.put_object([(("orders", 0), records("orders", 0, range(first, end)), None)], journal=False)
-        backup.append(Kind.REWRITE, objects=(again,), replaced=(last.key,))
+        backup.append(EntryKind.REWRITE, objects=(again,), replaced=(last.key,))
     store.clock_ms += MINUTE
     pair.one.seal()
     three = Backup.claim(store, topics=[TopicSpec("orders")], number=3)
@@ -541,7 +541,7 @@ def test_a_run_that_named_a_generation_is_found_again(store: MemoryStore) -> Non
     at = store.clock_ms
     store.clock_ms += MINUTE
     pair.grow(30)
-    options = Options(naming=Naming(suffix=".r"), at=at, generation=1)
+    options = RestoreOptions(naming=TopicNaming(suffix=".r"), at=at, generation=1)
     made = plan_of(ChainReader(store, PAIR), options)
     assert (offsets(store, made), sorted(made.basis)) == (list(range(28)), [1, 2])
     again = plan_again(ChainReader(store, PAIR), options, written_of(made))
@@ -554,7 +554,7 @@ def test_a_run_goes_on_by_what_was_only_known(store: MemoryStore) -> None:
     pair = handover(store)
     deletes = {"orders": {"cleanup.policy": "compact,delete"}}
     pair.one.commit([], ends={("orders", 0): 25}, log_start=4, config=deletes)
-    options = Options(naming=Naming(suffix=".r"))
+    options = RestoreOptions(naming=TopicNaming(suffix=".r"))
     for chosen in (options, replace(options, at=store.clock_ms)):
         made = plan_of(ChainReader(store, PAIR), chosen)
         assert (offsets(store, made), sorted(made.basis)) == (list(range(4, 25)), [1, 2])
@@ -573,9 +573,9 @@ def test_what_was_sealed_by_then_is_not_read_again(store: MemoryStore) -> None:
     generations = reader.refresh()
     entries = f"{PAIR}/generations/00000001/"
     store.log.clear()
-    assert len(moment(reader, generations, Wish(at=store.clock_ms)).past) == 2
+    assert len(moment(reader, generations, StateRequest(at=store.clock_ms)).past) == 2
     assert not [key for _, key in store.log if key.startswith(entries)]
-    assert len(moment(reader, generations, Wish(at=pair.at)).past) == 2
+    assert len(moment(reader, generations, StateRequest(at=pair.at)).past) == 2
     assert [key for _, key in store.log if key.startswith(entries)]
 
 
@@ -586,17 +586,17 @@ def test_another_generation_that_can_not_be_read_is_left_out_and_named(store: Me
     generations = reader.refresh()
     wrong: list[Exception] = [DamagedError("rot")]
     store.before = lambda operation, key: wrong[0] if operation == "get" and "00000001/" in key else None
-    found = moment(reader, generations, Wish(at=pair.at))
+    found = moment(reader, generations, StateRequest(at=pair.at))
     selection = found.select(wanted=lambda _: True, removed=False)
     assert [(item.end, item.generations) for item in selection.partitions] == [(15, (2,))]
     assert found.doubts(selection)[0] == "generation 1 can't be read: rot"
     with pytest.raises(DamagedError, match="rot"):
-        moment(reader, generations, Wish(at=pair.at), tolerant=False)
-    assert len(moment(reader, generations, Wish(at=pair.at), merge=False).past) == 1
+        moment(reader, generations, StateRequest(at=pair.at), tolerant=False)
+    assert len(moment(reader, generations, StateRequest(at=pair.at), merge=False).past) == 1
     for error in (SignatureError("forged"), NewerFormatError("new")):
         wrong[0] = error
         with pytest.raises(type(error)):
-            moment(reader, generations, Wish(at=pair.at))
+            moment(reader, generations, StateRequest(at=pair.at))
 
 
 def test_a_partition_that_was_not_read_through_comes_from_another(store: MemoryStore) -> None:
@@ -606,17 +606,19 @@ def test_a_partition_that_was_not_read_through_comes_from_another(store: MemoryS
     pair.one.topics["prices"] = topic.topic()
     pair.one.commit(records("prices", 0, range(4)), base_end={("prices", 0): 4}, config={"prices": topic.config})
     store.clock_ms += 2 * MINUTE
-    pair.one.append(Kind.CONFIRM, head_at=store.clock_ms)
+    pair.one.append(EntryKind.CONFIRM, head_at=store.clock_ms)
     before = pair.one.positions[pair.one.key("prices", 0)]
     unread = replace(before, base=replace(before.base, done=(), done_at=None))
     there = {pair.one.key("prices", 0): unread}
-    pair.two.append(Kind.COMMIT, topics=(topic.topic(),), positions=there)
+    pair.two.append(EntryKind.COMMIT, topics=(topic.topic(),), positions=there)
     store.clock_ms += 2 * MINUTE
-    pair.two.append(Kind.COMMIT, positions={pair.two.key("orders", 0): pair.two.positions[pair.two.key("orders", 0)]})
+    pair.two.append(
+        EntryKind.COMMIT, positions={pair.two.key("orders", 0): pair.two.positions[pair.two.key("orders", 0)]}
+    )
     made = plan(store, at=store.clock_ms)
     assert held(store, made)["prices", 0] == list(range(4))
     assert sorted(made.basis) == [1, 2]
-    assert made.past == Known(at=store.clock_ms, lagging=dict.fromkeys((*there, *pair.two.positions), 2 * MINUTE))
+    assert made.past == KnownMoment(at=store.clock_ms, lagging=dict.fromkeys((*there, *pair.two.positions), 2 * MINUTE))
     assert "incomplete" not in " ".join(made.warnings())
     alone = plan(store, at=store.clock_ms, merge=False)
     assert "prices-0 is incomplete in generation 2 and is left out" in alone.warnings()
@@ -628,8 +630,8 @@ def test_a_partition_that_was_not_read_through_comes_from_another(store: MemoryS
 def cut_of(store: MemoryStore, past: History, *, keep_until: int | None) -> Held:
     """Complete a checkpoint of what there is; return what is in it."""
     state = past.backup.writer.state
-    entry = past.backup.append(Kind.CHECKPOINT, checkpoint="c")
-    made = Request(
+    entry = past.backup.append(EntryKind.CHECKPOINT, checkpoint="c")
+    made = CheckpointRequest(
         id="c",
         nonce="c" * 32,
         pair=PAIR,
@@ -643,9 +645,9 @@ def cut_of(store: MemoryStore, past: History, *, keep_until: int | None) -> Held
         cut={key: position.offset for key, position in state.positions.items()},
         witnesses=(1,),
     )
-    checkpoints.ask(store, made)
-    mine = Outcome(id="c", nonce=made.nonce, at=entry.at, by="a", generation=1, seq=entry.seq)
-    assert checkpoints.settle(store, made, mine) == mine
+    checkpoints.put_request(store, made)
+    mine = CheckpointOutcome(id="c", nonce=made.nonce, at=entry.at, by="a", generation=1, seq=entry.seq)
+    assert checkpoints.settle_request(store, made, mine) == mine
     return {place: list(offsets) for place, offsets in past.now.items()}
 
 
@@ -671,7 +673,7 @@ def test_what_was_swept_between_the_plan_and_the_pins_is_seen(store: MemoryStore
     for _ in range(8):
         past._commit(config=False, journal=False, grow=False)
     reader = ChainReader(store, PAIR)
-    made = plan_of(reader, Options())
+    made = plan_of(reader, RestoreOptions())
     refuse_if_clearing(reader, made)
     past._merge()
     with pytest.raises(RefusedError, match=r"merged into another object and deleted since this was planned.*delete"):

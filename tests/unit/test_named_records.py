@@ -17,7 +17,7 @@ from tandem.sink import clock
 from tandem.sink.kafka.errors.error_codes import ErrorCode
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.read import reader_context
-from tandem.sink.read.reader_context import Emptiness
+from tandem.sink.read.reader_context import EmptyTail
 
 PATIENCE_S = reader_context.NAMED_PATIENCE_S
 
@@ -113,7 +113,7 @@ def test_a_record_that_the_leader_names_is_waited_for(tail: bool, at: list[float
     it.source.named[T0] = 4
     again(it)
     assert not it.through
-    [trouble] = it.board.trouble.values()
+    [trouble] = it.context.trouble.values()
     assert trouble.startswith(
         "t-0: nothing comes of offsets 0 to 9, but its leader names the record at offset 4; for 240 s it is asked again"
     )
@@ -177,7 +177,7 @@ def test_a_leader_that_does_not_answer_is_waited_for_as_well(
     it.source.name_error = error
     again(it)
     assert not it.through
-    [trouble] = it.board.trouble.values()
+    [trouble] = it.context.trouble.values()
     assert "and its leader does not say whether there is a record; for 240 s it is asked again" in trouble
     at[0] += PATIENCE_S / 2
     it.source.unnamed, it.source.name_error, it.source.named[T0] = False, None, 4
@@ -192,18 +192,18 @@ def test_a_leader_that_does_not_answer_is_waited_for_as_well(
 def test_what_was_waited_for_outlasts_what_comes_from_below(at: list[float]) -> None:
     """Records of what lies below the range say nothing of it; those that come from within begin anew."""
     it = Reader(tail=True)
-    seen = Emptiness(start=4, end=9, requested=0.0, received=0.0, evidence=evidence(0.0), named=8)
+    seen = EmptyTail(start=4, end=9, requested=0.0, received=0.0, evidence=evidence(0.0), named=8)
 
     def goes_on() -> bool:
-        return it.board.may_skip(it.track, seen, to=9, tail=True)
+        return it.context.may_skip(it.progress, seen, to=9, tail=True)
 
     assert not goes_on()
     at[0] += PATIENCE_S
-    it.board.reads_on(T0, tail=True, upto=4)
+    it.context.reads_on(T0, tail=True, upto=4)
     assert goes_on()
-    it.board.reads_on(T0, tail=True, upto=5)
+    it.context.reads_on(T0, tail=True, upto=5)
     assert not goes_on()
     at[0] += PATIENCE_S
     assert goes_on()
-    it.board.reads_on(T0, tail=True)
+    it.context.reads_on(T0, tail=True)
     assert not goes_on()

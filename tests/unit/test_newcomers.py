@@ -19,15 +19,15 @@ from doubles import Event, ScriptedSource, StandInCluster
 from pipelines import T0, Bench, through
 
 from tandem.backup_avro.chain.entries import RecordHash
-from tandem.backup_avro.selection.coverage import Guarded, obstacles
+from tandem.backup_avro.selection.coverage import GuardedPartitions, obstacles
 from tandem.sink import clock
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, name_of
-from tandem.sink.kafka.fetch.events import AtHead, LogBounds, Place, TopicPartition
-from tandem.sink.kafka.lookup.log_ends import Lookups
-from tandem.sink.kafka.wire import protocol
-from tandem.sink.read.new_partitions import Newcomer, Newcomers
-from tandem.sink.read.survey import Surveyor
+from tandem.sink.kafka.fetch.events import AtHead, LogBounds, LogPlace, TopicPartition
+from tandem.sink.kafka.lookup.log_ends import LogLookups
+from tandem.sink.kafka.wire import requests
+from tandem.sink.read.new_partitions import NewPartition, NewPartitions
+from tandem.sink.read.survey import ClusterSurveyor
 
 T1 = TopicPartition("t", 1)
 
@@ -35,7 +35,7 @@ T1 = TopicPartition("t", 1)
 # --- what the fetcher's look-ups say ----------------------------------------------------------------------------------
 
 
-class Brokers(Lookups):
+class Brokers(LogLookups):
     """Broker 1 leads all partitions of topic `t` but those in `leaderless`; those in `refusing` are answered with 6."""
 
     def __init__(self, partitions: int, *, leaderless: Sequence[int] = (), refusing: Sequence[int] = ()) -> None:
@@ -65,7 +65,7 @@ class Brokers(Lookups):
             if tp.partition in self.refusing:
                 self._no_answer(tp, name_of(6), why)
         return [
-            (tp, 100 if timestamp == protocol.LATEST else 7, -1) for tp in asked if tp.partition not in self.refusing
+            (tp, 100 if timestamp == requests.LATEST else 7, -1) for tp in asked if tp.partition not in self.refusing
         ]
 
 
@@ -99,17 +99,17 @@ class Answer:
 def test_a_broker_that_hangs_holds_up_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the others have answered is taken after a while, and the broker is named."""
     monkeypatch.setattr("tandem.sink.kafka.lookup.log_ends._SILENT", 0.05)
-    monkeypatch.setattr(protocol, "listed_offsets", lambda response: response)
+    monkeypatch.setattr(requests, "listed_offsets", lambda response: response)
     brokers = Brokers(2)
     brokers.view.partitions[1] = (2, 5)
     answers = {1: Answer([(T0, ErrorCode.NONE, 100, -1)]), 2: Answer(None)}
     brokers._manager.send = lambda _, node_id: answers[node_id]
-    brokers._listed = partial(Lookups._listed, brokers)  # type: ignore[method-assign]  # the real one
+    brokers._listed = partial(LogLookups._listed, brokers)  # type: ignore[method-assign]  # the real one
     missing: dict[TopicPartition, str] = {}
-    found = asyncio.run(brokers.offsets(parts(2), protocol.LATEST, clock.now() + 30, missing))
+    found = asyncio.run(brokers.offsets(parts(2), requests.LATEST, clock.now() + 30, missing))
     assert (found, missing) == ({T0: (100, -1)}, {T1: "broker 2 does not answer"})
     with pytest.raises(ClusterTransientError, match="broker 2 does not answer"):
-        asyncio.run(brokers.offsets(parts(2), protocol.LATEST, clock.now() + 0.05))
+        asyncio.run(brokers.offsets(parts(2), requests.LATEST, clock.now() + 0.05))
 
 
 def test_a_topic_that_may_not_be_read_is_an_error_for_who_needs_it() -> None:
@@ -144,11 +144,11 @@ def test_one_topic_that_may_not_be_read_holds_up_no_other(question: str, monkeyp
         brokers.epoch_ends = ends  # type: ignore[method-assign]  # as above
         found: Any = asyncio.run(brokers.epoch_ends_of({T0: 3, refused: 3}, clock.now() + 30, missing))
     else:
-        monkeypatch.setattr(protocol, "listed_offsets", lambda response: response)
+        monkeypatch.setattr(requests, "listed_offsets", lambda response: response)
         answer = Answer([(T0, ErrorCode.NONE, 100, -1), (refused, denied_code, -1, -1)])
         brokers._manager.send = lambda *_, **__: answer
-        brokers._listed = partial(Lookups._listed, brokers)  # type: ignore[method-assign]  # the real one
-        found = asyncio.run(brokers.offsets([T0, refused], protocol.LATEST, clock.now() + 30, missing))
+        brokers._listed = partial(LogLookups._listed, brokers)  # type: ignore[method-assign]  # the real one
+        found = asyncio.run(brokers.offsets([T0, refused], requests.LATEST, clock.now() + 30, missing))
     assert list(found) == [T0]
     assert "Not allowed to read Kafka topic denied" in missing[refused]
 
@@ -156,7 +156,7 @@ def test_one_topic_that_may_not_be_read_holds_up_no_other(question: str, monkeyp
 def test_who_needs_all_waits_for_all() -> None:
     """Spark jobs that ask for one end take nothing else for it."""
     with pytest.raises(ClusterTransientError, match="no leader for t-1"):
-        asyncio.run(Brokers(2, leaderless=[1]).offsets(parts(2), protocol.LATEST, clock.now() + 0.05))
+        asyncio.run(Brokers(2, leaderless=[1]).offsets(parts(2), requests.LATEST, clock.now() + 0.05))
 
 
 def test_where_an_epoch_ends_is_not_waited_for_either() -> None:
@@ -206,7 +206,7 @@ class Asked:
         missing = {tp: self.missing[tp] for tp in tps if tp in self.missing}
         return {tp: known for tp in tps if tp not in missing}, missing
 
-    def record_hashes(self, places: Mapping[TopicPartition, Place]) -> dict[TopicPartition, RecordHash | None]:
+    def record_hashes(self, places: Mapping[TopicPartition, LogPlace]) -> dict[TopicPartition, RecordHash | None]:
         """Nothing is left there."""
         return dict.fromkeys(places)
 
@@ -215,12 +215,12 @@ class Asked:
         self.closed += 1
 
 
-def came(newcomers: Newcomers, now: float, done: Callable[[], object]) -> dict[TopicPartition, Newcomer]:
+def came(newcomer_lookup: NewPartitions, now: float, done: Callable[[], object]) -> dict[TopicPartition, NewPartition]:
     """Step at `now` until `done`."""
-    found: dict[TopicPartition, Newcomer] = {}
+    found: dict[TopicPartition, NewPartition] = {}
     deadline = time.monotonic() + 5
     while True:
-        found |= newcomers.step(now)
+        found |= newcomer_lookup.step(now)
         if done() or found:
             return found
         assert time.monotonic() < deadline
@@ -231,34 +231,34 @@ def test_the_missing_are_asked_for_after_a_rest_and_the_new_at_once() -> None:
     """However often it is stepped; and each connection is closed."""
     asked = Asked()
     asked.missing = {T1: "no leader"}
-    newcomers = Newcomers(asked.open)
+    newcomer_lookup = NewPartitions(asked.open)
     two = topic(partitions=3)
-    newcomers.want({T0: two, T1: two})
-    assert set(came(newcomers, 100.0, lambda: False)) == {T0}
-    assert newcomers.waiting
+    newcomer_lookup.want({T0: two, T1: two})
+    assert set(came(newcomer_lookup, 100.0, lambda: False)) == {T0}
+    assert newcomer_lookup.waiting
     for _ in range(100):
-        assert not newcomers.step(100.5)
+        assert not newcomer_lookup.step(100.5)
     assert asked.questions == [[T0, T1]]
     new = TopicPartition("t", 2)
-    newcomers.want({T1: two, new: two})
-    assert set(came(newcomers, 100.5, lambda: False)) == {new}
+    newcomer_lookup.want({T1: two, new: two})
+    assert set(came(newcomer_lookup, 100.5, lambda: False)) == {new}
     assert asked.questions[1:] == [[new]]
     asked.missing = {}
-    assert newcomers.trouble is not None
-    assert set(came(newcomers, 110.0, lambda: False)) == {T1}
-    assert (newcomers.trouble, newcomers.waiting, asked.closed) == (None, False, 3)
+    assert newcomer_lookup.trouble is not None
+    assert set(came(newcomer_lookup, 110.0, lambda: False)) == {T1}
+    assert (newcomer_lookup.trouble, newcomer_lookup.waiting, asked.closed) == (None, False, 3)
 
 
 def test_the_list_of_missing_partitions_is_bounded() -> None:
     """A few by name, the others by number."""
     asked = Asked()
     asked.missing = dict.fromkeys(parts(10_000), "no leader")
-    newcomers = Newcomers(asked.open)
-    newcomers.want(dict.fromkeys(parts(10_000), topic(partitions=10_000)))
-    came(newcomers, 0.0, lambda: newcomers.trouble)
-    assert newcomers.trouble is not None
-    assert "t-0 (no leader)" in newcomers.trouble
-    assert newcomers.trouble.endswith("t-4 (no leader) and 9995 more")
+    newcomer_lookup = NewPartitions(asked.open)
+    newcomer_lookup.want(dict.fromkeys(parts(10_000), topic(partitions=10_000)))
+    came(newcomer_lookup, 0.0, lambda: newcomer_lookup.trouble)
+    assert newcomer_lookup.trouble is not None
+    assert "t-0 (no leader)" in newcomer_lookup.trouble
+    assert newcomer_lookup.trouble.endswith("t-4 (no leader) and 9995 more")
 
 
 @pytest.mark.parametrize(
@@ -269,23 +269,23 @@ def test_brokers_that_cannot_be_asked_are_asked_again(error: Exception) -> None:
     """All partitions are missing meanwhile, which says nothing about what they hold."""
     asked = Asked()
     asked.error = error
-    newcomers = Newcomers(asked.open)
-    newcomers.want({T0: topic()})
-    assert not came(newcomers, 0.0, lambda: newcomers.trouble)
-    assert newcomers.trouble is not None
-    assert str(error) in newcomers.trouble
+    newcomer_lookup = NewPartitions(asked.open)
+    newcomer_lookup.want({T0: topic()})
+    assert not came(newcomer_lookup, 0.0, lambda: newcomer_lookup.trouble)
+    assert newcomer_lookup.trouble is not None
+    assert str(error) in newcomer_lookup.trouble
     asked.error = None
-    assert set(came(newcomers, 60.0, lambda: False)) == {T0}
+    assert set(came(newcomer_lookup, 60.0, lambda: False)) == {T0}
 
 
 def test_what_only_a_person_can_mend_is_raised() -> None:
     """In the thread of whoever waits for it."""
     asked = Asked()
     asked.error = ClusterDeniedError("not allowed", remedy="grant it")
-    newcomers = Newcomers(asked.open)
-    newcomers.want({T0: topic()})
+    newcomer_lookup = NewPartitions(asked.open)
+    newcomer_lookup.want({T0: topic()})
     with pytest.raises(ClusterDeniedError):
-        came(newcomers, 0.0, lambda: False)
+        came(newcomer_lookup, 0.0, lambda: False)
 
 
 @pytest.mark.parametrize("gone", ["not guarded", "another one", "forgotten"])
@@ -293,19 +293,19 @@ def test_an_answer_about_a_topic_that_is_gone_is_not_taken(gone: str) -> None:
     """It was asked for by name: another topic may have come to it since."""
     asked = Asked()
     asked.gate.clear()
-    newcomers = Newcomers(asked.open)
-    newcomers.want({T0: topic()})
-    assert not came(newcomers, 0.0, lambda: asked.questions)
+    newcomer_lookup = NewPartitions(asked.open)
+    newcomer_lookup.want({T0: topic()})
+    assert not came(newcomer_lookup, 0.0, lambda: asked.questions)
     if gone == "forgotten":
-        newcomers.forget(topic().topic_id)
+        newcomer_lookup.forget(topic().topic_id)
     else:
-        newcomers.want({T0: replace(topic(), topic_id="another")} if gone == "another one" else {})
+        newcomer_lookup.want({T0: replace(topic(), topic_id="another")} if gone == "another one" else {})
     asked.gate.set()
-    assert not came(newcomers, 0.0, lambda: asked.closed)
+    assert not came(newcomer_lookup, 0.0, lambda: asked.closed)
     if gone == "another one":
-        assert came(newcomers, 0.0, lambda: False)[T0].topic.topic_id == "another"
+        assert came(newcomer_lookup, 0.0, lambda: False)[T0].topic.topic_id == "another"
     else:
-        assert (newcomers.step(60.0), len(asked.questions)) == ({}, 1)
+        assert (newcomer_lookup.step(60.0), len(asked.questions)) == ({}, 1)
 
 
 # --- the pipeline -----------------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def test_a_partition_without_a_leader_stops_no_other_one(bench: Bench) -> None:
     report = pipeline.report()
     assert (report.partitions, report.unread, report.error) == (1, 1, None)
     assert report.trouble == ("partitions are not read, because no leader answers for them: t-1 (no leader)",)
-    guarded = Guarded(cluster_id=CLUSTER, topics={"t": ("t", 2)})
+    guarded = GuardedPartitions(cluster_id=CLUSTER, topics={"t": ("t", 2)})
     assert obstacles(state, [], guarded) == ["t-1 is not read yet"]
     bench.log.sources[0].leader[T1] = 1
     state = bench.until(lambda state: state.read_through(key(partition=1)))
@@ -435,7 +435,7 @@ def test_hurries_without_end_are_no_busy_loop() -> None:
             surveys.append(time.monotonic())
             return super().guarded()
 
-    surveyor = Surveyor(cluster=Counting(), interval_s=0.3, groups_interval_s=None)
+    surveyor = ClusterSurveyor(cluster=Counting(), interval_s=0.3, groups_interval_s=None)
     surveyor.start()
     until = time.monotonic() + 1.0
     while time.monotonic() < until:

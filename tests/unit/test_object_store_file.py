@@ -20,7 +20,7 @@ import pytest
 from tandem.backup_avro.errors import TandemError
 from tandem.sink.store import (
     ObjectMissingError,
-    Put,
+    PutResult,
     StoreDeniedError,
     StoreMissingError,
     StoreTransientError,
@@ -78,7 +78,7 @@ def test_a_killed_put_leaves_a_stray_upload_and_no_object(store: FileStore, tmp_
     assert list(store.list("")) == []
     (stray,) = store.list_uploads("a/")
     assert stray.key == "a/b"
-    assert store.put_if_absent("a/b", b"anew") is Put.CREATED
+    assert store.put_if_absent("a/b", b"anew") is PutResult.CREATED
     store.abort_upload(stray)
     assert list(store.list_uploads("")) == []
 
@@ -103,12 +103,12 @@ def test_data_is_synced_before_it_has_a_name_and_the_name_after(
 
     monkeypatch.setattr(os, "fsync", watched_fsync)
     monkeypatch.setattr(os, "link", watched_link)
-    assert store.put_if_absent("a/b/c", b"x") is Put.CREATED
+    assert store.put_if_absent("a/b/c", b"x") is PutResult.CREATED
     assert events[:2] == [inode("a/b/c"), "link"]
     # The object's folder, and the folders above it that hold the new folders' names.
     assert set(events[2:]) == {inode("a/b"), inode("a"), inode("")}
     events.clear()
-    assert store.put_if_absent("a/b/d", b"x") is Put.CREATED
+    assert store.put_if_absent("a/b/d", b"x") is PutResult.CREATED
     assert events == [inode("a/b/d"), "link", inode("a/b")]
 
 
@@ -129,7 +129,7 @@ def test_a_put_survives_folders_that_vanish_under_it(store: FileStore, tmp_path:
     sweeper.start()
     try:
         for number in range(60):
-            assert store.put_if_absent(f"k/l/m/{number}", b"x") is Put.CREATED
+            assert store.put_if_absent(f"k/l/m/{number}", b"x") is PutResult.CREATED
             if number % 3:
                 store.delete([f"k/l/m/{number}"])
     finally:
@@ -167,7 +167,7 @@ def test_an_aborted_put_says_so(store: FileStore, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(StoreTransientError, match=r"'a/b' was aborted .*\(put it again\)"):
             store.put_if_absent("a/b", b"x")
     assert store.head("a/b") is None
-    assert store.put_if_absent("a/b", b"x") is Put.CREATED
+    assert store.put_if_absent("a/b", b"x") is PutResult.CREATED
 
 
 def test_a_link_whose_answer_was_lost_is_ours(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,8 +179,8 @@ def test_a_link_whose_answer_was_lost_is_ours(store: FileStore, monkeypatch: pyt
         link(source, target, follow_symlinks=follow_symlinks)
 
     monkeypatch.setattr(os, "link", link_twice)
-    assert store.put_if_absent("a/b", b"x") is Put.CREATED
-    assert store.put_if_absent("a/b", b"y") is Put.EXISTS
+    assert store.put_if_absent("a/b", b"x") is PutResult.CREATED
+    assert store.put_if_absent("a/b", b"y") is PutResult.EXISTS
     assert store.get("a/b") == b"x"
 
 
@@ -198,7 +198,7 @@ def test_a_name_too_long_for_the_file_system(store: FileStore) -> None:
     topic = "t" * 249
     with pytest.raises(StoreUnfitError, match=r"longer than 255 bytes .*s3://"):
         store.put_if_absent(f"{topic}/{topic}+0+{0:020d}+{1:020d}+0123456789abcdef.avro", b"x")
-    assert store.put_if_absent("n" * 255, b"x") is Put.CREATED
+    assert store.put_if_absent("n" * 255, b"x") is PutResult.CREATED
 
 
 def test_symbolic_links_are_not_followed(store: FileStore, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -230,7 +230,7 @@ def test_a_root_behind_a_link_is_fine(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     store = FileStore(tmp_path / "link")
-    assert store.put_if_absent("a/b", b"x") is Put.CREATED
+    assert store.put_if_absent("a/b", b"x") is PutResult.CREATED
     assert (tmp_path / "real" / "a" / "b").exists()
 
 
@@ -257,7 +257,7 @@ def test_a_failing_disk_has_a_typed_error(
         with pytest.raises(kind, match=rf"'a/b' failed: {os.strerror(code)} \(.*{remedy}"):
             store.put_if_absent("a/b", b"x")
     assert list(store.list_uploads("")) == []
-    assert store.put_if_absent("a/b", b"x") is Put.CREATED
+    assert store.put_if_absent("a/b", b"x") is PutResult.CREATED
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV])

@@ -17,10 +17,10 @@ from tandem.backup_avro.errors import ConfigError, PermanentError, TandemError, 
 from tandem.controller.config.rules import store_root
 from tandem.sink.store import (
     ObjectMissingError,
+    StoreAccess,
     StoreDeniedError,
     StoreMissingError,
     StoreRejectedError,
-    StoreSettings,
     StoreTransientError,
     StoreUnfitError,
     open_store,
@@ -188,7 +188,7 @@ def test_a_refusal_names_the_right_that_is_missing(action: str, right: str) -> N
 
 def test_the_repr_of_settings_hides_secrets() -> None:
     """Settings may end up in a log."""
-    settings = StoreSettings(access_key_id="AKIA", secret_access_key=SECRET, session_token=SECRET + "2")
+    settings = StoreAccess(access_key_id="AKIA", secret_access_key=SECRET, session_token=SECRET + "2")
     assert SECRET not in repr(settings)
     assert "AKIA" not in repr(settings)
 
@@ -217,7 +217,7 @@ def test_the_repr_of_settings_hides_secrets() -> None:
 def test_settings_that_cannot_work_are_refused(field: str, bad: dict[str, Any]) -> None:
     """The field is named, a remedy given, and no secret shown."""
     with pytest.raises(ConfigError) as caught:
-        StoreSettings(**bad)
+        StoreAccess(**bad)
     assert field in str(caught.value)
     assert caught.value.remedy
     assert SECRET not in str(caught.value)
@@ -248,7 +248,7 @@ def test_a_url_with_a_password_is_refused_without_showing_it() -> None:
 
 def test_a_store_knows_its_url(tmp_path: Path) -> None:
     """As the user wrote it; escapes in a file URL are understood."""
-    settings = StoreSettings(endpoint_url="http://127.0.0.1:1", access_key_id="a", secret_access_key="b")
+    settings = StoreAccess(endpoint_url="http://127.0.0.1:1", access_key_id="a", secret_access_key="b")
     for url in ("s3://bucket", "s3://bucket/", "s3://bucket/some/prefix/", "s3://bucket.with.dots/x=1"):
         store = open_store(url, settings)
         assert store.url == url
@@ -283,7 +283,7 @@ def test_what_is_validated_can_be_opened(root: str) -> None:
     except ValueError:
         return
     assert store_root(accepted) == accepted
-    credentials = StoreSettings(endpoint_url="http://127.0.0.1:1", access_key_id="a", secret_access_key="b")
+    credentials = StoreAccess(endpoint_url="http://127.0.0.1:1", access_key_id="a", secret_access_key="b")
     with contextlib.closing(open_store(accepted, credentials)) as store:
         assert store.url == accepted
     if accepted.startswith("file://"):

@@ -29,10 +29,10 @@ from tandem.backup_avro.errors import ConfigError, DamagedError, ExitCode, Tande
 from tandem.sink.process import log
 from tandem.sink.store import (
     ObjectStore,
-    Put,
+    PutResult,
+    StoreAccess,
     StoreDeniedError,
     StoreRejectedError,
-    StoreSettings,
     StoreTransientError,
     StoreUnfitError,
     UploadInfo,
@@ -222,10 +222,10 @@ def server() -> Iterator[TinyS3]:
         yield tiny
 
 
-def settings_for(url: str, **more: Any) -> StoreSettings:
+def settings_for(url: str, **more: Any) -> StoreAccess:
     """Settings with little patience."""
     chosen = {"attempts": 3, "backoff_initial": 0.01, "backoff_max": 0.05, "read_timeout": 5.0} | more
-    return StoreSettings(endpoint_url=url, access_key_id="AKIA", secret_access_key=SECRET, **chosen)
+    return StoreAccess(endpoint_url=url, access_key_id="AKIA", secret_access_key=SECRET, **chosen)
 
 
 @pytest.fixture
@@ -348,7 +348,7 @@ def test_a_busy_store_is_asked_again(server: TinyS3, store: ObjectStore, fault: 
     """Twice in its way, then well: the caller sees nothing of it, whatever the call."""
     server.objects["there"] = b"body"
     calls: list[tuple[Callable[[], object], object]] = [
-        (lambda: store.put_if_absent("new", b"x"), Put.CREATED),
+        (lambda: store.put_if_absent("new", b"x"), PutResult.CREATED),
         (lambda: store.get("there"), b"body"),
         (lambda: store.head("there") is not None, True),
         (lambda: [info.key for info in store.list("there")], ["there"]),
@@ -387,7 +387,7 @@ def test_a_store_that_stays_busy_ends_in_a_transient_error(server: TinyS3, store
 def test_after_a_lost_answer_exists_may_mean_ours(server: TinyS3, hasty: ObjectStore, fault: Fault) -> None:
     """The put took effect, its retry meets the object: EXISTS, and our bytes are there."""
     server.faults = [fault]
-    assert hasty.put_if_absent("key", b"ours") is Put.EXISTS
+    assert hasty.put_if_absent("key", b"ours") is PutResult.EXISTS
     assert hasty.get("key") == b"ours"
     assert server.requests == ["PUT key", "PUT key", "GET key"]
 
@@ -403,7 +403,7 @@ def test_retries_send_the_same_bytes(server: TinyS3, store: ObjectStore) -> None
         return True
 
     server.faults = [note, note]
-    assert store.put_if_absent("large", bytearray(body)) is Put.CREATED
+    assert store.put_if_absent("large", bytearray(body)) is PutResult.CREATED
     assert [*bodies, server.objects["large"]] == [body] * 3
 
 
@@ -454,7 +454,7 @@ def test_a_slow_upload_may_take_longer_than_the_connect_timeout(server: TinyS3, 
     server.pause_between_reads = 0.05
     settings = settings_for(server.url, connect_timeout=0.3, read_timeout=5.0, checksums=checksums)
     store = open_store("s3://bucket", settings)
-    assert store.put_if_absent("key", bytes(32 * MIB)) is Put.CREATED
+    assert store.put_if_absent("key", bytes(32 * MIB)) is PutResult.CREATED
     assert server.requests == ["PUT key"]
     store.close()
 
@@ -510,7 +510,7 @@ def test_what_a_session_found_is_hidden(
         request.answer(200, body)
         return True
 
-    opened = open_store("s3://bucket", StoreSettings(endpoint_url=server.url, region="us-east-1", attempts=1))
+    opened = open_store("s3://bucket", StoreAccess(endpoint_url=server.url, region="us-east-1", attempts=1))
     for fault, action in (
         (repeats, lambda: opened.put_if_absent("k", b"x")),
         (repeats, lambda: opened.get("k")),
@@ -556,7 +556,7 @@ def test_no_credentials_at_all(server: TinyS3, monkeypatch: pytest.MonkeyPatch, 
     """Where the provider chain finds nothing it is said what to set."""
     empty = tmp_path_factory.mktemp("home")
     without_credentials(monkeypatch, empty)
-    store = open_store("s3://bucket", StoreSettings(endpoint_url=server.url, attempts=1))
+    store = open_store("s3://bucket", StoreAccess(endpoint_url=server.url, attempts=1))
     with pytest.raises(StoreDeniedError, match=r"no credentials found \(set access_key_id"):
         store.head("key")
     assert server.requests == []
@@ -605,7 +605,7 @@ def agent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[_Age
 def test_an_agent_that_gives_no_credentials_yet_is_asked_again(server: TinyS3, agent: type[_Agent]) -> None:
     """On a new node it may come up after the first pods."""
     agent.refusals = 7  # the SDK asks three times by itself
-    store = open_store("s3://bucket", StoreSettings(endpoint_url=server.url, backoff_initial=0.01, backoff_max=0.01))
+    store = open_store("s3://bucket", StoreAccess(endpoint_url=server.url, backoff_initial=0.01, backoff_max=0.01))
     assert store.head("key") is None
     assert agent.asked == 8
     store.close()
@@ -616,7 +616,7 @@ def test_an_agent_that_is_away_is_no_wrong_configuration(server: TinyS3, agent: 
     agent.refusals = 1000
     with pytest.raises(StoreTransientError, match="no credentials for the store now") as raised:
         open_store(
-            "s3://bucket", StoreSettings(endpoint_url=server.url, attempts=2, backoff_initial=0.01, backoff_max=0.01)
+            "s3://bucket", StoreAccess(endpoint_url=server.url, attempts=2, backoff_initial=0.01, backoff_max=0.01)
         )
     assert raised.value.exit_code is ExitCode.ERROR
     assert agent.asked == 6
@@ -647,7 +647,7 @@ def test_an_agent_whose_answer_is_of_no_use_is_asked_again(
     server: TinyS3, agent: type[_Agent], caplog: pytest.LogCaptureFixture, useless: str, *, renewed: bool
 ) -> None:
     """With status 200, at the start and later: an error of ours without the answer's words, and the next one does."""
-    settings = StoreSettings(
+    settings = StoreAccess(
         endpoint_url=server.url, region="us-east-1", attempts=1, backoff_initial=0.01, backoff_max=0.01
     )
     if renewed:
@@ -722,7 +722,7 @@ def test_a_role_that_can_t_be_taken_for_once(
 ) -> None:
     """A refusal is one, with its code; whatever it was, the next request asks anew."""
     role.instead = (answer,)
-    store = open_store("s3://bucket", StoreSettings(endpoint_url=server.url, region="us-east-1", attempts=1))
+    store = open_store("s3://bucket", StoreAccess(endpoint_url=server.url, region="us-east-1", attempts=1))
     with pytest.raises(error, match=says):
         store.head("key")
     for _ in range(2):
@@ -733,7 +733,7 @@ def test_a_role_that_can_t_be_taken_for_once(
 def test_an_empty_session_token_is_none(server: TinyS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As a profile has it that was written by a form; the SDK sends none then."""
     use_profile(monkeypatch, tmp_path, token="")
-    store = open_store("s3://bucket", StoreSettings(endpoint_url=server.url, region="us-east-1", attempts=1))
+    store = open_store("s3://bucket", StoreAccess(endpoint_url=server.url, region="us-east-1", attempts=1))
     assert store.head("key") is None
     store.close()
 
@@ -753,7 +753,7 @@ def test_the_token_for_an_agent_is_hidden(
     (tmp_path / "token").write_text(token)
     kind = "AWS_CONTAINER_AUTHORIZATION_TOKEN"
     monkeypatch.setenv(f"{kind}_FILE" if by_file else kind, str(tmp_path / "token") if by_file else token)
-    settings = StoreSettings(endpoint_url=server.url, region="us-east-1", attempts=1)
+    settings = StoreAccess(endpoint_url=server.url, region="us-east-1", attempts=1)
     agent.refusals = 3
     with pytest.raises(StoreTransientError, match=r"credentials for the store now: .* 503 from container") as first:
         open_store("s3://bucket", settings)
@@ -839,7 +839,7 @@ def test_multipart_uploads_are_used_only_where_they_are_sound(server: TinyS3, ki
     warnings = store.probe("p")
     assert server.objects == {}
     server.requests.clear()
-    assert store.put_if_absent("big", BODY) is Put.CREATED
+    assert store.put_if_absent("big", BODY) is PutResult.CREATED
     if kind == "sound":
         assert warnings == ()
         assert server.requests == [BEGIN, PART, PART, COMPLETE]
@@ -961,10 +961,10 @@ def passes(_: Request) -> bool:
 
 def test_a_multipart_upload(server: TinyS3, multipart: ObjectStore) -> None:
     """Begin, parts, complete; when the object exists the upload is aborted."""
-    assert multipart.put_if_absent("big", BODY) is Put.CREATED
+    assert multipart.put_if_absent("big", BODY) is PutResult.CREATED
     assert server.requests == [BEGIN, PART, PART, COMPLETE]
     server.requests.clear()
-    assert multipart.put_if_absent("big", BODY) is Put.EXISTS
+    assert multipart.put_if_absent("big", BODY) is PutResult.EXISTS
     assert server.requests == [BEGIN, PART, PART, COMPLETE, ABORT]
 
 
@@ -981,7 +981,7 @@ def test_a_failed_part_aborts_the_upload(server: TinyS3, multipart: ObjectStore)
 def test_a_conflict_on_completion_begins_the_upload_anew(server: TinyS3, multipart: ObjectStore, fault: Fault) -> None:
     """S3 wants all parts again after a conflict; so does an upload that someone aborted."""
     server.faults = [passes, passes, passes, fault]
-    assert multipart.put_if_absent("big", BODY) is Put.CREATED
+    assert multipart.put_if_absent("big", BODY) is PutResult.CREATED
     assert server.requests.count(PART) == 4
     assert server.requests.count(ABORT) == 1
 
@@ -998,7 +998,7 @@ def test_conflicts_without_end_are_transient(server: TinyS3, multipart: ObjectSt
 def test_a_completion_whose_answer_was_lost(server: TinyS3, multipart: ObjectStore) -> None:
     """The retry finds the upload gone and the object there: EXISTS, maybe ours."""
     server.faults = [passes, passes, passes, loses_the_answer, answers(404, "NoSuchUpload")]
-    assert multipart.put_if_absent("big", BODY) is Put.EXISTS
+    assert multipart.put_if_absent("big", BODY) is PutResult.EXISTS
 
 
 def test_aborting_a_missing_upload_is_no_error(server: TinyS3, store: ObjectStore) -> None:
@@ -1075,7 +1075,7 @@ def test_an_address_with_a_password_in_the_environment(monkeypatch: pytest.Monke
     """The SDK would take it, and every message would show it."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", url)
     with pytest.raises(ConfigError, match="endpoint") as caught:
-        open_store("s3://bucket", StoreSettings(access_key_id="a", secret_access_key="b"))
+        open_store("s3://bucket", StoreAccess(access_key_id="a", secret_access_key="b"))
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is None
 
@@ -1084,7 +1084,7 @@ def test_a_profile_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the environment says is checked when the store is opened."""
     monkeypatch.setenv("AWS_PROFILE", "no-such-profile")
     with pytest.raises(ConfigError, match=r"no-such-profile.*\(check endpoint_url, region and the AWS profile"):
-        open_store("s3://bucket", StoreSettings())
+        open_store("s3://bucket", StoreAccess())
 
 
 def test_many_threads_share_one_store(server: TinyS3) -> None:
@@ -1093,6 +1093,6 @@ def test_many_threads_share_one_store(server: TinyS3) -> None:
     server.faults = [answers(503, "SlowDown"), passes] * 10
     with ThreadPoolExecutor(8) as pool:
         outcomes = list(pool.map(lambda number: store.put_if_absent(f"k{number}", b"%d" % number), range(40)))
-    assert outcomes == [Put.CREATED] * 40
+    assert outcomes == [PutResult.CREATED] * 40
     assert server.objects == {f"k{number}": b"%d" % number for number in range(40)}
     store.close()

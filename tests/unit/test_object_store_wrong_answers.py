@@ -20,7 +20,7 @@ from serving import serving
 from test_object_store_s3_faults import A_ROLE, Fault, Request, TinyS3, settings_for
 
 from tandem.sink.process import log
-from tandem.sink.store import ObjectInfo, ObjectStore, StoreSettings, StoreTransientError, StoreUnfitError, open_store
+from tandem.sink.store import ObjectInfo, ObjectStore, StoreAccess, StoreTransientError, StoreUnfitError, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import OutsizedObjectError
 from tandem.sink.store.s3 import aws_session
@@ -217,7 +217,7 @@ def test_what_an_answer_to_a_delete_repeats_is_hidden(
     """In the key, the code and the message."""
     token = plain_canary("token of a profile")
     use_profile(monkeypatch, tmp_path, token=token)
-    opened = open_store("s3://bucket", StoreSettings(endpoint_url=server.url, region="us-east-1", attempts=1))
+    opened = open_store("s3://bucket", StoreAccess(endpoint_url=server.url, region="us-east-1", attempts=1))
     for fault in (refuses_to_delete("a", code=token, message=token), refuses_to_delete(token)):
         server.faults = [fault]
         with pytest.raises(StoreTransientError) as caught:
@@ -307,7 +307,7 @@ def test_what_a_command_says_is_not_repeated(
     """It may complain of what it was given."""
     command(monkeypatch, tmp_path, script)
     with pytest.raises(StoreTransientError, match=r"credentials from custom-process|no credentials for") as caught:
-        open_store("s3://bucket", StoreSettings(endpoint_url=server.url, attempts=1)).head("k")
+        open_store("s3://bucket", StoreAccess(endpoint_url=server.url, attempts=1)).head("k")
     assert "secret-of" not in f"{caught.value} {caught.value!r}"
     assert caught.value.__cause__ is None
 
@@ -327,7 +327,7 @@ def test_a_command_that_does_not_end(
         )
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
     monkeypatch.setattr(aws_session, "COMMAND_S", 2.0)
-    settings = StoreSettings(endpoint_url=server.url, attempts=1)
+    settings = StoreAccess(endpoint_url=server.url, attempts=1)
     with pytest.raises(StoreTransientError, match=r"credential_process took longer than 2 s"):
         open_store("s3://bucket", settings)
     children = Path(f"/proc/{os.getpid()}/task/{threading.get_native_id()}/children").read_text().split()

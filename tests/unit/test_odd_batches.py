@@ -17,9 +17,9 @@ from tandem.backup_avro.errors import DamagedError, TooLargeError
 from tandem.backup_avro.record import compression
 from tandem.backup_avro.record.current import Record, TimestampType
 from tandem.sink.transcode.batch import decompress
-from tandem.sink.transcode.choice import best_transcoder
-from tandem.sink.transcode.reference import ReferenceTranscoder
-from tandem.sink.transcode.segment import Transcoder
+from tandem.sink.transcode.implementation_choice import best_transcoder
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
+from tandem.sink.transcode.transcoder_result import Transcoder
 
 RECORDS = [
     Record(

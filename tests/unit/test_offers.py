@@ -17,17 +17,17 @@ from doubles import Event, MemoryStore, ScriptedSource, StandInCluster, no_fault
 from golden.encrypted import KEY_TEXT
 from hypothesis import given
 from hypothesis import strategies as st
-from pipelines import QUICK, T0, Bench, Log, bare_board, through
+from pipelines import QUICK, T0, Bench, Log, bare_context, through
 from structlog.testing import capture_logs
 
 from tandem.backup_avro.chain import document_limits, layout
-from tandem.backup_avro.chain.entries import Kind, Part, PartitionKey, StoredObject
+from tandem.backup_avro.chain.entries import EntryKind, Part, PartitionKey, StoredObject
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.json_codec import unpack
-from tandem.backup_avro.documents.range_offer import Offer, check_offer, decode_offer, encode_offer
+from tandem.backup_avro.documents.range_offer import RangeOffer, check_offer, decode_offer, encode_offer
 from tandem.backup_avro.errors import DamagedError, TransientError
 from tandem.backup_avro.selection.last_records import partition_copies
-from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.key_ring import KeyRing
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault
 from tandem.sink.read.scan.range_reader import (
@@ -39,11 +39,17 @@ from tandem.sink.read.scan.range_reader import (
     put_offer,
     read_range,
 )
-from tandem.sink.read.scan.spark_ranges import OfferLane
+from tandem.sink.read.scan.spark_ranges import SparkScanLane
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import StoreTransientError
-from tandem.sink.transcode.reference import ReferenceTranscoder
-from tandem.spark_jobs.catch_up.plan import Offered, Pace, building, offered, what_is_left
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
+from tandem.spark_jobs.catch_up.plan import (
+    CatchUpPace,
+    OfferedRange,
+    generation_being_built,
+    offered_ranges,
+    remaining_ranges,
+)
 
 WAITING = replace(QUICK, offers_patience_s=60.0)
 FOLDER = (PAIR, "a", 1)
@@ -261,7 +267,7 @@ def test_a_damaged_offer_is_thrown_away(bench: Bench) -> None:
     other = "shop/b/generation=00000002/topics/t/partition=0/x.avro"
     bench.store.put_if_absent(other, b"x")
     for victims in ((victim, other), (victim,)):
-        forged = Offer(
+        forged = RangeOffer(
             generation=1,
             key=key(),
             floor=1,
@@ -304,10 +310,10 @@ def test_an_offer_that_is_over_takes_nothing_with_it_but_its_own(bench: Bench) -
 @pytest.mark.parametrize("whole", [True, False], ids=["as older releases wrote it", "shortened"])
 def test_what_was_read_in_vain_of_a_long_topic_goes_with_its_offer(*, whole: bool) -> None:
     """Its objects are known by their names, in which a topic of 249 letters is shortened."""
-    name, board = "t" * 249, bare_board()
+    name, context = "t" * 249, bare_context()
     chain = Chain().open()
     chain.state.topics["t"] = topic(name, topic_id="t")
-    lane = OfferLane(board, chain.state, own=lambda: pytest.fail("nothing is read here"), patience_s=60.0)
+    lane = SparkScanLane(context, chain.state, own=lambda: pytest.fail("nothing is read here"), patience_s=60.0)
     useless = layout.data_key(
         *FOLDER, topic=name, partition=0, first=60, last=70, nonce=layout.marked("0" * 16, layout.NOBODY)
     )
@@ -315,11 +321,11 @@ def test_what_was_read_in_vain_of_a_long_topic_goes_with_its_offer(*, whole: boo
         useless = useless.replace(layout.name_of_topic(name) + "+", name + "+")
     other = layout.data_key(*FOLDER, topic=name[1:] + "u", partition=0, first=60, last=70, nonce="0" * 16)
     for item in (useless, other):
-        board.store.put_if_absent(item, b"x")
+        context.store.put_if_absent(item, b"x")
     part = Part(key=key(), first=60, last=70, records=1, tombstones=0, min_timestamp=0, max_timestamp=0, start=1, end=2)
     sample = StoredObject(key="", journal=False, bytes=2, sha256="ab" * 32, parts=(part,))
     lane._delete_useless(replace(over(50), objects=tuple(replace(sample, key=item) for item in (useless, other))))
-    assert [item.key for item in board.store.list("")] == [other]
+    assert [item.key for item in context.store.list("")] == [other]
 
 
 def test_an_offer_of_an_older_floor_is_not_over_before_its_range_is(bench: Bench) -> None:
@@ -374,9 +380,9 @@ def test_many_offers_do_not_hold_up_the_tail(bench: Bench) -> None:
     assert max(in_a_row) <= 4
 
 
-def over(low: int) -> Offer:
+def over(low: int) -> RangeOffer:
     """What nobody needs any more."""
-    return Offer(
+    return RangeOffer(
         generation=1,
         key=key(),
         floor=1,
@@ -397,7 +403,7 @@ def moved_to(item: StoredObject, name: str, first: int) -> StoredObject:
     return replace(item, key=name, parts=(replace(part, first=first, last=first + part.records - 1),))
 
 
-def put_as(store: MemoryStore, offer: Offer, *, nonce: str = "00", **said: Any) -> str:
+def put_as(store: MemoryStore, offer: RangeOffer, *, nonce: str = "00", **said: Any) -> str:
     """Put an offer under a name that may say something else than it does; return the name."""
     says = {"floor": offer.floor, "leader": offer.leader, "low": offer.low, "high": offer.high}
     name = PREFIX + layout.offer_name(
@@ -513,7 +519,7 @@ def test_what_vanishes_between_offer_and_commit_is_a_taint(bench: Bench, what: s
     assert state.taints[key()].reason.startswith(f"{named} {what}")
     entries = [entry for entry, _ in ChainReader(bench.store, PAIR).entries(1, 1, state.seq)]
     naming = next(n for n, entry in enumerate(entries) if entry.objects)
-    assert entries[naming - 1].kind is Kind.TAINTED
+    assert entries[naming - 1].kind is EntryKind.TAINTED
 
 
 def test_a_store_that_does_not_answer_is_asked_again_what_it_has(bench: Bench) -> None:
@@ -680,11 +686,11 @@ def state_of(bench: Bench) -> Generation:
 def test_ranges_are_planned_from_above(bench: Bench) -> None:
     """What is done or offered is left out; an offer of another life of the base is none."""
     state = state_of(bench)
-    pace = Pace(range_offsets=40)
+    pace = CatchUpPace(range_offsets=40)
 
     def plan(*have: tuple[int, int], floor: int = 1) -> tuple[list[tuple[int, int]], int]:
-        given = [Offered(key=key(), floor=floor, leader=1, low=low, high=high) for low, high in have]
-        left = what_is_left(state, given, pace, run="r")
+        given = [OfferedRange(key=key(), floor=floor, leader=1, low=low, high=high) for low, high in have]
+        left = remaining_ranges(state, given, pace, run="r")
         assert left.bases == 1
         return [(item.low, item.high) for item in left.ranges], left.untaken
 
@@ -693,16 +699,16 @@ def test_ranges_are_planned_from_above(bench: Bench) -> None:
     assert plan((20, 40)) == ([(50, 90), (40, 50), (0, 20)], 1)
     assert plan((90, 100), (0, 90)) == ([], 1)
     assert plan((50, 90), floor=2) == ([(50, 90), (10, 50), (0, 10)], 0)
-    (first, *_) = what_is_left(state, (), pace, run="r").ranges
+    (first, *_) = remaining_ranges(state, (), pace, run="r").ranges
     assert (first.folder, first.topic, first.leader, first.limit_s) == (FOLDER, "t", 1, 60.0)
     older = complete_generation(7, {key(): 95}).state
-    ranges = what_is_left(state, (), pace, run="r", copies=(older,)).ranges
+    ranges = remaining_ranges(state, (), pace, run="r", copies=(older,)).ranges
     assert {item.copies[0][:2] for item in ranges} == {(7, 95)}
-    assert building([state]) is state
-    assert building([state], 2) is None
+    assert generation_being_built([state]) is state
+    assert generation_being_built([state], 2) is None
     for of in state.positions:
         state.topics[of.topic_id] = replace(state.topics[of.topic_id], removed=True)
-    assert building([state]) is None, "nobody reads what is gone"
+    assert generation_being_built([state]) is None, "nobody reads what is gone"
 
 
 def test_a_generation_whose_bases_are_done_is_none(bench: Bench) -> None:
@@ -710,8 +716,8 @@ def test_a_generation_whose_bases_are_done_is_none(bench: Bench) -> None:
     state_of(bench)
     read(bench, 0, 90)
     state = bench.until(through(100))
-    assert building([state]) is None
-    assert what_is_left(state, (), Pace(), run="r").bases == 0
+    assert generation_being_built([state]) is None
+    assert remaining_ranges(state, (), CatchUpPace(), run="r").bases == 0
 
 
 NAMES = st.tuples(
@@ -726,8 +732,8 @@ def test_names_of_offers(parts: tuple[str, int, int, int, int, int]) -> None:
     name = layout.offer_name(
         topic_id=topic_id, partition=partition, floor=floor, leader=leader, low=low, high=high, nonce="0a"
     )
-    assert offered([name, "x", name + "x"]) == [
-        Offered(key=PartitionKey(topic_id, partition), floor=floor, leader=leader, low=low, high=high)
+    assert offered_ranges([name, "x", name + "x"]) == [
+        OfferedRange(key=PartitionKey(topic_id, partition), floor=floor, leader=leader, low=low, high=high)
     ]
 
 
@@ -754,7 +760,7 @@ def test_an_offer_comes_back(bench: Bench) -> None:
 
 def test_what_has_to_be_encrypted_is_not_taken_in_the_clear(bench: Bench) -> None:
     """By a job without the key, or by whoever has none: the offer goes, and the range is read again."""
-    settings = EncryptionSettings(key_env="NEW", require=True)
+    settings = KeySettings(key_env="NEW", require=True)
     bench.store.keys = KeyRing(settings, environment={"NEW": KEY_TEXT})
     started(bench)
     theirs = MemoryStore(objects=bench.store.objects, clock_ms=bench.store.clock_ms, step_ms=0)

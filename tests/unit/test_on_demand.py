@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tandem.controller.process.cached_call import OnDemand
+from tandem.controller.process.cached_call import CachedCall
 
 SOON_S = 20.0
 
@@ -48,7 +48,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 def test_nobody_asks_nothing_is_asked(slow: Slow) -> None:
     """Making it costs nothing; the first who wants it waits for the first answer."""
-    it = OnDemand(slow, interval_s=60)
+    it = CachedCall(slow, interval_s=60)
     assert slow.asked == 0
     known = it.get(wait_s=SOON_S)
     assert (known.value, known.trouble) == (1, None)
@@ -58,7 +58,7 @@ def test_nobody_asks_nothing_is_asked(slow: Slow) -> None:
 
 def test_a_crowd_is_one_asking(slow: Slow) -> None:
     """However many want it, within the interval it is asked once."""
-    it = OnDemand(slow, interval_s=60)
+    it = CachedCall(slow, interval_s=60)
     found: list[int | None] = []
     crowd = [threading.Thread(target=lambda: found.append(it.get(wait_s=SOON_S).value)) for _ in range(20)]
     for one in crowd:
@@ -71,7 +71,7 @@ def test_a_crowd_is_one_asking(slow: Slow) -> None:
 
 def test_nobody_waits_for_long(slow: Slow) -> None:
     """While it hangs, what was known before is told, with its age."""
-    it = OnDemand(slow, interval_s=0.01)
+    it = CachedCall(slow, interval_s=0.01)
     it.get(wait_s=SOON_S)
     until(lambda: not it._running)
     slow.gate.clear()
@@ -92,7 +92,7 @@ def test_nobody_waits_for_long(slow: Slow) -> None:
 
 def test_a_failure_keeps_what_was_known(slow: Slow) -> None:
     """The trouble is told beside the old value, and goes with the next answer."""
-    it = OnDemand(slow, interval_s=0.01)
+    it = CachedCall(slow, interval_s=0.01)
     it.get(wait_s=SOON_S)
     slow.error = OSError("no route")
     until(lambda: it.get(wait_s=0.1).trouble == "no route")
@@ -105,14 +105,14 @@ def test_a_failure_at_first_is_not_waited_out(slow: Slow) -> None:
     """There is nothing to tell but the trouble."""
     slow.error = ValueError()
     began = time.monotonic()
-    known = OnDemand(slow, interval_s=60).get(wait_s=SOON_S)
+    known = CachedCall(slow, interval_s=60).get(wait_s=SOON_S)
     assert (known.value, known.age_s, known.trouble) == (None, None, "ValueError")
     assert time.monotonic() - began < SOON_S / 2
 
 
 def test_it_goes_on_while_somebody_may_still_want_it(slow: Slow) -> None:
     """With a lingering time it asks again by itself, and stops after it, or when told to."""
-    it = OnDemand(slow, interval_s=0.01, linger_s=60)
+    it = CachedCall(slow, interval_s=0.01, linger_s=60)
     it.get(wait_s=SOON_S)
     until(lambda: slow.asked > 3)
     it.stop()
@@ -120,6 +120,6 @@ def test_it_goes_on_while_somebody_may_still_want_it(slow: Slow) -> None:
     asked = slow.asked
     it.get(wait_s=0.0)
     assert slow.asked == asked
-    brief = OnDemand(slow, interval_s=0.01, linger_s=0.02)
+    brief = CachedCall(slow, interval_s=0.01, linger_s=0.02)
     brief.get(wait_s=SOON_S)
     until(lambda: not brief._running)

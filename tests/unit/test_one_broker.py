@@ -21,8 +21,8 @@ from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, 
 from tandem.sink.kafka.errors.error_codes import ErrorCode
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
-from tandem.sink.kafka.lookup.log_ends import Lookups
-from tandem.sink.kafka.wire import protocol
+from tandem.sink.kafka.lookup.log_ends import LogLookups
+from tandem.sink.kafka.wire import requests
 from tandem.sink.kafka.wire.connections import Connections, open_connections
 
 _T = [TopicPartition("t", n) for n in range(3)]
@@ -244,7 +244,7 @@ def test_a_position_inside_of_the_log_that_a_broker_calls_out_of_range(
     fetcher._assignment.rest(part)
 
     async def offsets(_: object, at: int, __: object) -> dict[TopicPartition, tuple[int, int]]:
-        return {place: (0 if at == protocol.EARLIEST else 9, -1)}
+        return {place: (0 if at == requests.EARLIEST else 9, -1)}
 
     async def ends(*_: object) -> list[tuple[TopicPartition, int, int, int]]:
         if answer is None:
@@ -279,7 +279,7 @@ class Answer:
         return self.response
 
 
-class Three(Lookups):
+class Three(LogLookups):
     """Broker n leads partition n - 1; broker 3 lets nobody in."""
 
     def __init__(self, manager: Bootstrapped, error: Exception) -> None:
@@ -320,7 +320,7 @@ def test_partitions_of_a_broker_that_refuses_are_missing(
     manager: Bootstrapped, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those without a leader are. Who needs all of them tries again; nobody is told that all brokers refuse."""
-    monkeypatch.setattr(protocol, "listed_offsets", lambda response: response)
+    monkeypatch.setattr(requests, "listed_offsets", lambda response: response)
     lookups = Three(manager, error)
     found, missing = asyncio.run(lookups.bounds(_T, clock.now() + 30))
     assert found.keys() == set(_T[:2])

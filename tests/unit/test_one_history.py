@@ -18,11 +18,11 @@ from tandem.backup_avro.selection.one_history import Records, select_one_history
 from tandem.backup_avro.selection.state_as_of import as_of
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.restore.groups import restore_groups
-from tandem.spark_jobs.restore.plan.options import Exactly, Options, plan_again, plan_of
-from tandem.spark_jobs.restore.plan.plan import Naming
+from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions, plan_again, plan_of
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
 from tandem.spark_jobs.restore.restore_record import RestoreRecord
-from tandem.spark_jobs.state.find_state import find
-from tandem.spark_jobs.state.wanted_state import Found, Wish
+from tandem.spark_jobs.state.find_state import find_state
+from tandem.spark_jobs.state.wanted_state import FoundState, StateRequest
 
 K = key()
 Contents = Callable[[int, int], bytes | None]
@@ -245,12 +245,12 @@ def test_a_moment_is_of_one_history_too() -> None:
     """What other generations held at a time is joined by the same rule."""
     present, former = complete_generation(1, {K: 20}, head_at=30), scanned(2, 10, 15)
     past = [as_of(one.state, past_state(one.state), one.state) for one in (former, present)]
-    found = Found(generations=[one.generation for one in past], past=past, asked=100)
+    found = FoundState(generations=[one.generation for one in past], past=past, asked=100)
     assert found.select(wanted=lambda _: True, removed=False).partitions[0].generations == (2, 1)
     compared = replace(found, records=reading(written_again(2, at=12)))
     (piece,) = compared.select(wanted=lambda _: True, removed=False).partitions
     assert piece.generations == (1,)
-    newest = Found(generations=[present.state, former.state], records=reading(written_again(2, at=12)))
+    newest = FoundState(generations=[present.state, former.state], records=reading(written_again(2, at=12)))
     (piece,) = newest.select(wanted=lambda _: True, removed=False).partitions
     assert piece.generations == (1,)
 
@@ -282,19 +282,19 @@ def test_what_reads_a_state_compares_what_is_stored() -> None:
     newer.complete()
     store.clock_ms += 60_000
     older.commit(records("t", 0, range(8, 12)) + records("t", 0, range(12, 20), timestamp=1_800_000_000_000))
-    reader, options = ChainReader(store, PAIR), Options(naming=Naming(suffix=".r"))
-    for wish in (Wish(), Wish(at=store.clock_ms)):
-        found = find(reader, wish)
+    reader, options = ChainReader(store, PAIR), RestoreOptions(naming=TopicNaming(suffix=".r"))
+    for state_request in (StateRequest(), StateRequest(at=store.clock_ms)):
+        found = find_state(reader, state_request)
         selection = found.select(wanted=lambda _: True, removed=False)
         assert [(one.generations, one.end) for one in selection.partitions] == [((1,), 20)]
         assert [text[:65] for text in found.doubts(selection)] == [
             "t-0: generations 1 and 2 hold different records at offset 14: the"
         ]
     plan = plan_of(reader, options)
-    again = plan_again(reader, options, Exactly(hash=plan.hash, generation=plan.generation, basis=plan.basis))
+    again = plan_again(reader, options, ExactPlan(hash=plan.hash, generation=plan.generation, basis=plan.basis))
     assert again is not None
     assert [one.generations for topic in again.topics for one in topic.partitions] == [(1,)]
-    (piece,) = find(reader, Wish(generation=2)).select(wanted=lambda _: True, removed=False).partitions
+    (piece,) = find_state(reader, StateRequest(generation=2)).select(wanted=lambda _: True, removed=False).partitions
     assert (piece.generations, piece.end) == ((2,), 15)
     counting = restore_groups._Counter(reader, of_generation(2))
     assert [one.generations for one in counting._selection().values()] == [(2,)]

@@ -17,23 +17,23 @@ from doubles import MemoryStore, StandInCluster
 from pipelines import T0, Bench, Log, through
 from structlog.testing import capture_logs
 
-from tandem.backup_avro.chain.entries import GroupOffset, Kind, Topic
+from tandem.backup_avro.chain.entries import EntryKind, GroupOffset, Topic
 from tandem.backup_avro.documents import checkpoint
-from tandem.backup_avro.selection.coverage import Guarded, clearing, obstacles, uncovered, unguarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions, clearing, obstacles, uncovered, unguarded
 from tandem.controller.config import Config
 from tandem.controller.instance.checkpoint_keeper import _unprovable
 from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
 from tandem.sink.kafka.cluster import admin as cluster_module
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
-from tandem.sink.kafka.cluster.guarded_topics import Denied, GuardedTopics
+from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterDeniedError
-from tandem.sink.read.reader_context import Board
-from tandem.sink.read.survey import Survey
+from tandem.sink.read.reader_context import ReaderContext
+from tandem.sink.read.survey import ClusterSurvey
 from tandem.sink.store.chain.chain_writer import Identity, claim
-from tandem.sink.transcode.reference import ReferenceTranscoder
-from tandem.sink.write.commit import Committer, Draft
-from tandem.sink.write.commit_draft import Drafter
-from tandem.sink.write.object_buffer import Roller
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
+from tandem.sink.write.commit import CommitDraft, Committer
+from tandem.sink.write.commit_draft import CommitDrafter
+from tandem.sink.write.object_buffer import ObjectBuffer
 
 T, U = key(), key("u")
 _REFUSED = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
@@ -93,7 +93,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     """Topics `orders`, `audit` and `other`."""
     made = Client("orders", "audit", "other")
     monkeypatch.setattr(cluster_module, "AdminClient", lambda _: made)
-    monkeypatch.setattr("tandem.sink.kafka.cluster.librdkafka_references.let_go", lambda _: None)
+    monkeypatch.setattr("tandem.sink.kafka.cluster.librdkafka_references.release_extra_reference", lambda _: None)
     return made
 
 
@@ -189,7 +189,7 @@ def test_who_needs_all_topics_is_refused(client: Client) -> None:
 
 def test_only_the_first_few_are_named() -> None:
     """A heartbeat has room for a sentence."""
-    denied = tuple(Denied(name=f"t{n}", why=f"grant t{n}") for n in range(7))
+    denied = tuple(DeniedTopic(name=f"t{n}", why=f"grant t{n}") for n in range(7))
     assert GuardedTopics(topics=(), denied=denied).trouble == (
         "grant t0; grant t1; grant t2; grant t3; grant t4; and 2 more topics"
     )
@@ -200,10 +200,10 @@ def test_only_the_first_few_are_named() -> None:
 
 def found_without(name: str = "u", *, seen: Topic | None = None, rest: tuple[Topic, ...] = (topic(),)) -> GuardedTopics:
     """An answer in which one topic is denied."""
-    return GuardedTopics(topics=rest, denied=(Denied(name=name, why="grant it", topic=seen),))
+    return GuardedTopics(topics=rest, denied=(DeniedTopic(name=name, why="grant it", topic=seen),))
 
 
-def denied_u(*generations: Chain, seen: Topic | None = None) -> Guarded:
+def denied_u(*generations: Chain, seen: Topic | None = None) -> GuardedPartitions:
     """What the rules know while `u` is denied; `seen` is what may be described of it."""
     return as_guarded(CLUSTER, found_without(seen=seen), [chain.state for chain in generations])
 
@@ -248,7 +248,7 @@ def test_what_is_denied_has_to_be_covered_to_be_sealed_and_cleared() -> None:
 
 def test_a_removed_topic_that_is_guarded_again_and_denied_waits_too() -> None:
     """A release lets go of what is not guarded alone, and nobody knows whether this is the same life of it."""
-    one = complete_generation(1, {T: 10, U: 10}).append(Kind.SEALED, topics=(topic("u", removed=True),))
+    one = complete_generation(1, {T: 10, U: 10}).append(EntryKind.SEALED, topics=(topic("u", removed=True),))
     two = complete_generation(2, {T: 20}, instance="b")
     assert clearing(one.state, [two.state], guarded(topic()), released=[U]) is not None
     assert clearing(one.state, [two.state], denied_u(one, two), released=[U]) is None
@@ -265,7 +265,7 @@ def test_a_seal_says_nothing_new_of_what_is_denied(removed: bool) -> None:
 
 def test_no_checkpoint_is_lost_to_a_right() -> None:
     """It waits until its deadline; LOST is for good."""
-    asked = checkpoint.Request(
+    asked = checkpoint.CheckpointRequest(
         id="nightly",
         nonce="0" * 32,
         pair=PAIR,
@@ -280,9 +280,9 @@ def test_no_checkpoint_is_lost_to_a_right() -> None:
         witnesses=(1,),
     )
     one = complete_generation(1, {T: 10, U: 10})
-    assert checkpoint.judge(asked, one.state, guarded(topic())).standing is checkpoint.Standing.LOST
+    assert checkpoint.judge_cut(asked, one.state, guarded(topic())).standing is checkpoint.CutStanding.LOST
     for known in ([one], []):  # or no chain that can be read knows it
-        assert checkpoint.judge(asked, one.state, denied_u(*known)).standing is checkpoint.Standing.BEHIND
+        assert checkpoint.judge_cut(asked, one.state, denied_u(*known)).standing is checkpoint.CutStanding.BEHIND
         assert _unprovable(asked, one.state, denied_u(*known)) == []
     assert _unprovable(asked, one.state, guarded(topic())) == [U]
 
@@ -299,7 +299,9 @@ def test_what_could_not_be_confirmed_is_held_back_alone() -> None:
     committer = Committer(writer=writer, store=store, cluster=cluster, stop=stop, name="commit")
     committer.start()
     positions = {T: position(5), U: position(7)}
-    committer.submit(Draft(positions=positions, head_at=99, topics=(topic(), topic("u")), names={"t": "t", "u": "u"}))
+    committer.submit(
+        CommitDraft(positions=positions, head_at=99, topics=(topic(), topic("u")), names={"t": "t", "u": "u"})
+    )
     assert committer.finish(5)
     assert committer.error is None
     [done] = committer.outcomes()
@@ -406,24 +408,24 @@ def test_offsets_of_groups_on_a_denied_topic_are_kept() -> None:
     """Nobody asks for them meanwhile, and a group that has others is not one that gave these up."""
     on_t, on_u = GroupOffset(key=T, offset=5), GroupOffset(key=U, offset=7)
     moved = replace(on_t, offset=6)
-    board = Board(
+    context = ReaderContext(
         store=MemoryStore(),
-        roller=cast("Roller", SimpleNamespace(cut=lambda *_, **__: ())),
+        buffer=cast("ObjectBuffer", SimpleNamespace(cut=lambda *_, **__: ())),
         transcoder=ReferenceTranscoder(),
         read_committed=True,
         hurry_survey=lambda: None,
     )
-    drafter = Drafter(board, Chain().open().state, max_objects=4, flush_interval_s=60.0)
+    drafter = CommitDrafter(context, Chain().open().state, max_objects=4, flush_interval_s=60.0)
     told = {"g": (on_t, on_u), "h": (on_u,), "i": (on_t,), "large": (on_u,)}
-    drafter.survey(Survey(found=GuardedTopics(topics=(topic(), topic("u"))), groups=told))
+    drafter.survey(ClusterSurvey(found=GuardedTopics(topics=(topic(), topic("u"))), groups=told))
     drafter.draft()
-    assert drafter.survey(Survey(found=found_without(), groups={"g": (moved,), "large": ()})) == []
+    assert drafter.survey(ClusterSurvey(found=found_without(), groups={"g": (moved,), "large": ()})) == []
     found = drafter.draft()
     assert found is not None
     assert found.groups == {"g": (moved, on_u), "i": (), "large": ()}
-    drafter.survey(Survey(found=found_without(), groups=None))
+    drafter.survey(ClusterSurvey(found=found_without(), groups=None))
     assert drafter.draft() is None
-    drafter.survey(Survey(found=GuardedTopics(topics=(topic(), topic("u"))), groups={"g": (moved,)}))
+    drafter.survey(ClusterSurvey(found=GuardedTopics(topics=(topic(), topic("u"))), groups={"g": (moved,)}))
     found = drafter.draft()
     assert found is not None
     assert found.groups == {"g": (moved,), "h": ()}

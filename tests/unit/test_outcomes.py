@@ -12,18 +12,18 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.json_codec import unpack
 from tandem.backup_avro.documents.outcome import (
     GENERATIONS,
-    Outcome,
-    OutcomeKind,
-    Scope,
-    Unsettled,
+    JobKind,
+    JobOutcome,
+    JobScope,
+    UnsettledFindings,
     decode_outcome,
     encode_outcome,
 )
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.store.chain import outcomes
 
-DRILL = Outcome(
-    kind=OutcomeKind.DRILL,
+DRILL = JobOutcome(
+    kind=JobKind.DRILL,
     pair="shop",
     at=1_700_000_000_123,
     by="me@here",
@@ -37,13 +37,13 @@ DRILL = Outcome(
 )
 
 READ = replace(
-    DRILL, kind=OutcomeKind.VERIFY, scope=Scope.ALL, what="all", generations={6: 9, 7: 42}, at=1_700_000_000_000
+    DRILL, kind=JobKind.VERIFY, scope=JobScope.ALL, what="all", generations={6: 9, 7: 42}, at=1_700_000_000_000
 )
-SAMPLE = replace(READ, scope=Scope.SAMPLE, what="a sample")
+SAMPLE = replace(READ, scope=JobScope.SAMPLE, what="a sample")
 HURT = replace(SAMPLE, clean=False, findings=2, hurt=(7,))
-KEYS = replace(READ, scope=Scope.KEYS, what="keys of all topics", generations={})
+KEYS = replace(READ, scope=JobScope.KEYS, what="keys of all topics", generations={})
 DIFFER = replace(KEYS, clean=False, findings=3, hurt=(7,))
-LEFT = Unsettled(at=1_700_000_000_000, scope=Scope.SAMPLE, what="a sample", findings=2, hurt=(7,))
+LEFT = UnsettledFindings(at=1_700_000_000_000, scope=JobScope.SAMPLE, what="a sample", findings=2, hurt=(7,))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ LEFT = Unsettled(at=1_700_000_000_000, scope=Scope.SAMPLE, what="a sample", find
         replace(SAMPLE, unsettled=(LEFT, replace(LEFT, hurt=()))),
     ],
 )
-def test_what_is_written_is_read(outcome: Outcome) -> None:
+def test_what_is_written_is_read(outcome: JobOutcome) -> None:
     """Every field, canonical, and only in this form."""
     data = encode_outcome(outcome)
     assert decode_outcome(data, "x") == outcome
@@ -99,18 +99,18 @@ def test_what_is_not_exactly_so_is_damaged(change: dict[str, object]) -> None:
 def test_only_the_newest_are_kept_and_the_latest_is_found() -> None:
     """Each kind for itself; one that can't be read does not hide the one before it."""
     store = MemoryStore()
-    assert outcomes.latest(store, "shop", OutcomeKind.DRILL) is None
-    verify = replace(DRILL, kind=OutcomeKind.VERIFY, at=5)
-    outcomes.put(store, verify)
+    assert outcomes.latest_outcome(store, "shop", JobKind.DRILL) is None
+    verify = replace(DRILL, kind=JobKind.VERIFY, at=5)
+    outcomes.put_outcome(store, verify)
     for number in range(outcomes.KEPT + 5):
-        outcomes.put(store, replace(DRILL, at=number))
+        outcomes.put_outcome(store, replace(DRILL, at=number))
     kept = sorted(key for key in store.objects if "/drill-" in key)
     assert [int(key.split("-")[1]) for key in kept] == list(range(5, outcomes.KEPT + 5))
-    assert outcomes.latest(store, "shop", OutcomeKind.VERIFY) == verify
-    assert outcomes.latest(store, "shop", OutcomeKind.DRILL) == replace(DRILL, at=outcomes.KEPT + 4)
+    assert outcomes.latest_outcome(store, "shop", JobKind.VERIFY) == verify
+    assert outcomes.latest_outcome(store, "shop", JobKind.DRILL) == replace(DRILL, at=outcomes.KEPT + 4)
     store.objects[kept[-1]] = b"{}"
-    assert outcomes.latest(store, "shop", OutcomeKind.DRILL) == replace(DRILL, at=outcomes.KEPT + 3)
-    found = outcomes.newest_first(store, "shop", OutcomeKind.DRILL)
+    assert outcomes.latest_outcome(store, "shop", JobKind.DRILL) == replace(DRILL, at=outcomes.KEPT + 3)
+    found = outcomes.newest_first(store, "shop", JobKind.DRILL)
     assert [outcome.at for outcome in found] == list(range(outcomes.KEPT + 3, 4, -1))
 
 
@@ -118,18 +118,18 @@ def test_a_reader_reads_only_what_is_new() -> None:
     """One listing a look, each outcome once, and a run of another kind disturbs none; nothing at first."""
     store = MemoryStore()
     reader = outcomes.OutcomeReader(store, "shop")
-    assert reader.refresh() == dict.fromkeys(OutcomeKind)
-    outcomes.put(store, DRILL)
-    assert reader.refresh()[OutcomeKind.DRILL] == DRILL
+    assert reader.refresh() == dict.fromkeys(JobKind)
+    outcomes.put_outcome(store, DRILL)
+    assert reader.refresh()[JobKind.DRILL] == DRILL
     store.log.clear()
-    assert reader.refresh()[OutcomeKind.DRILL] == DRILL
+    assert reader.refresh()[JobKind.DRILL] == DRILL
     assert store.log == [("list", "shop/results/")]
     newer = replace(DRILL, at=DRILL.at + 1, clean=False)
-    swept = replace(DRILL, kind=OutcomeKind.RETENTION)
+    swept = replace(DRILL, kind=JobKind.RETENTION)
     for outcome in (newer, swept):
-        outcomes.put(store, outcome)
+        outcomes.put_outcome(store, outcome)
     found = reader.refresh()
-    assert (found[OutcomeKind.DRILL], found[OutcomeKind.RETENTION], found[OutcomeKind.VERIFY]) == (newer, swept, None)
+    assert (found[JobKind.DRILL], found[JobKind.RETENTION], found[JobKind.VERIFY]) == (newer, swept, None)
 
 
 def test_their_folder_is_no_instance() -> None:
@@ -138,12 +138,12 @@ def test_their_folder_is_no_instance() -> None:
     assert folder in layout.FOLDERS
 
 
-def ran(*outcomes_: Outcome) -> Outcome:
+def ran(*outcomes_: JobOutcome) -> JobOutcome:
     """Return what is kept last of runs, one after the other."""
     store = MemoryStore()
     for number, outcome in enumerate(outcomes_):
-        outcomes.put(store, replace(outcome, at=outcome.at + 1000 * number))
-    found = outcomes.latest(store, "shop", OutcomeKind.VERIFY)
+        outcomes.put_outcome(store, replace(outcome, at=outcome.at + 1000 * number))
+    found = outcomes.latest_outcome(store, "shop", JobKind.VERIFY)
     assert found is not None
     return found
 
@@ -152,19 +152,22 @@ def ran(*outcomes_: Outcome) -> Outcome:
     ("found", "later"),
     [
         (HURT, SAMPLE),
-        (HURT, replace(READ, scope=Scope.PART, what="a sample of generation 7", generations={7: 42})),
-        (HURT, replace(READ, scope=Scope.GENERATION, what="generation 6", generations={6: 9})),
+        (HURT, replace(READ, scope=JobScope.PART, what="a sample of generation 7", generations={7: 42})),
+        (HURT, replace(READ, scope=JobScope.GENERATION, what="generation 6", generations={6: 9})),
         (HURT, replace(READ, clean=False, findings=0)),
         (HURT, KEYS),
-        (replace(HURT, hurt=()), replace(READ, scope=Scope.GENERATION, what="generation 6", generations={6: 9})),
-        (replace(HURT, hurt=(6, 7)), replace(READ, scope=Scope.GENERATION, what="generation 7", generations={7: 42})),
+        (replace(HURT, hurt=()), replace(READ, scope=JobScope.GENERATION, what="generation 6", generations={6: 9})),
+        (
+            replace(HURT, hurt=(6, 7)),
+            replace(READ, scope=JobScope.GENERATION, what="generation 7", generations={7: 42}),
+        ),
         (replace(HURT, hurt=(3,)), replace(SAMPLE, generations=dict.fromkeys(range(7, 7 + GENERATIONS), 1))),
-        (replace(HURT, scope=Scope.PART, what="part"), replace(READ, scope=Scope.PART, what="part")),
+        (replace(HURT, scope=JobScope.PART, what="part"), replace(READ, scope=JobScope.PART, what="part")),
         (DIFFER, READ),
         (DIFFER, replace(KEYS, what="keys of one topic")),
     ],
 )
-def test_what_was_found_stays_found(found: Outcome, later: Outcome) -> None:
+def test_what_was_found_stays_found(found: JobOutcome, later: JobOutcome) -> None:
     """A run that has not read it again, or not all of it, says nothing of it."""
     last = ran(found, later, later)
     assert not last.good
@@ -179,15 +182,15 @@ def test_what_was_found_stays_found(found: Outcome, later: Outcome) -> None:
     [
         (HURT, READ),
         (replace(HURT, hurt=()), READ),
-        (HURT, replace(READ, scope=Scope.GENERATION, what="generation 7", generations={7: 42})),
+        (HURT, replace(READ, scope=JobScope.GENERATION, what="generation 7", generations={7: 42})),
         (HURT, replace(SAMPLE, generations={8: 1})),
-        (replace(HURT, scope=Scope.ALL, what="all"), READ),
+        (replace(HURT, scope=JobScope.ALL, what="all"), READ),
         (DIFFER, KEYS),
         (DIFFER, replace(READ, generations={8: 1})),
         (DIFFER, replace(SAMPLE, generations={8: 1})),
     ],
 )
-def test_what_was_read_again_or_is_gone_is_settled(found: Outcome, later: Outcome) -> None:
+def test_what_was_read_again_or_is_gone_is_settled(found: JobOutcome, later: JobOutcome) -> None:
     """And so is what was found before that."""
     assert ran(found, later).good
     assert ran(found, SAMPLE, later, SAMPLE).good
@@ -196,8 +199,8 @@ def test_what_was_read_again_or_is_gone_is_settled(found: Outcome, later: Outcom
 def test_what_several_found_is_kept_once_each() -> None:
     """The newest date of each; what the last one found itself is not told twice; and there is a bound."""
     last = ran(DIFFER, HURT, HURT, DIFFER, SAMPLE)
-    assert [(one.scope, one.at - READ.at) for one in last.unsettled] == [(Scope.SAMPLE, 2000), (Scope.KEYS, 3000)]
-    assert [one.scope for one in ran(DIFFER, HURT, DIFFER).unsettled] == [Scope.SAMPLE]
+    assert [(one.scope, one.at - READ.at) for one in last.unsettled] == [(JobScope.SAMPLE, 2000), (JobScope.KEYS, 3000)]
+    assert [one.scope for one in ran(DIFFER, HURT, DIFFER).unsettled] == [JobScope.SAMPLE]
     assert len(ran(*(replace(HURT, hurt=(number,)) for number in range(7, 40))).unsettled) == 8
 
 
@@ -206,33 +209,33 @@ def test_it_outlives_the_outcome_that_told_it() -> None:
     assert ran(HURT, *[SAMPLE] * (2 * outcomes.KEPT)).unsettled == (LEFT,)
 
 
-FAILED = replace(DRILL, clean=False, findings=3, what="a", scope=Scope.PART)
+FAILED = replace(DRILL, clean=False, findings=3, what="a", scope=JobScope.PART)
 
 
 @pytest.mark.parametrize(
     ("later", "settled"),
     [
-        (replace(DRILL, what="all topics", scope=Scope.ALL), True),
-        (replace(DRILL, what="a", scope=Scope.PART), True),
-        (replace(DRILL, what="b", scope=Scope.PART), False),
-        (replace(DRILL, what="a as of 2026-05-04T10:00:00Z", scope=Scope.PART), False),
-        (replace(DRILL, what="a", scope=Scope.PART, clean=False, error="no broker"), False),
+        (replace(DRILL, what="all topics", scope=JobScope.ALL), True),
+        (replace(DRILL, what="a", scope=JobScope.PART), True),
+        (replace(DRILL, what="b", scope=JobScope.PART), False),
+        (replace(DRILL, what="a as of 2026-05-04T10:00:00Z", scope=JobScope.PART), False),
+        (replace(DRILL, what="a", scope=JobScope.PART, clean=False, error="no broker"), False),
         (DRILL, True),
     ],
 )
-def test_what_a_drill_found_is_settled_by_one_that_restored_the_same(later: Outcome, settled: bool) -> None:
+def test_what_a_drill_found_is_settled_by_one_that_restored_the_same(later: JobOutcome, settled: bool) -> None:
     """One of other topics, or one that failed, says nothing of it. Those of earlier releases tell no scope."""
     store = MemoryStore()
-    outcomes.put(store, FAILED)
-    outcomes.put(store, replace(later, at=FAILED.at + 1))
-    last = outcomes.latest(store, "shop", OutcomeKind.DRILL)
+    outcomes.put_outcome(store, FAILED)
+    outcomes.put_outcome(store, replace(later, at=FAILED.at + 1))
+    last = outcomes.latest_outcome(store, "shop", JobKind.DRILL)
     assert last is not None
-    left = (Unsettled(at=FAILED.at, scope=Scope.PART, what="a", findings=3),)
+    left = (UnsettledFindings(at=FAILED.at, scope=JobScope.PART, what="a", findings=3),)
     assert last.unsettled == (() if settled else left)
 
 
 def test_findings_in_words() -> None:
     """As many as there are, of what that kind of run finds."""
-    assert [OutcomeKind.VERIFY.findings(count) for count in (1, 7)] == ["1 mismatch", "7 mismatches"]
-    assert OutcomeKind.DRILL.findings(1200) == "1,200 mismatches"
-    assert [OutcomeKind.RETENTION.findings(count) for count in (1, 2)] == ["1 step failed", "2 steps failed"]
+    assert [JobKind.VERIFY.findings(count) for count in (1, 7)] == ["1 mismatch", "7 mismatches"]
+    assert JobKind.DRILL.findings(1200) == "1,200 mismatches"
+    assert [JobKind.RETENTION.findings(count) for count in (1, 2)] == ["1 step failed", "2 steps failed"]

@@ -22,12 +22,12 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import decode_body
 from tandem.sink.read.scan.range_reader import read_range
 from tandem.sink.transcode.compiled import CompiledTranscoder
-from tandem.sink.transcode.reference import ReferenceTranscoder
-from tandem.sink.transcode.segment import OUTPUT_LIMIT, Transcoded, Transcoder
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
+from tandem.sink.transcode.transcoder_result import OUTPUT_LIMIT, Transcoded, Transcoder
 from tandem.spark_jobs.reading import live_log
 from tandem.spark_jobs.reading.live_log import LiveLog
 from tandem.spark_jobs.restore.check import check_partition
-from tandem.spark_jobs.restore.check.other_writers import Writers
+from tandem.spark_jobs.restore.check.other_writers import OtherWriters
 
 KINDS = (ReferenceTranscoder, CompiledTranscoder)
 both = pytest.mark.parametrize("kind", KINDS)
@@ -200,5 +200,5 @@ def test_a_check_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
         cluster=None,  # type: ignore[arg-type]  # not needed to read
         stall_seconds=5.0,
     )
-    check_partition._Reading(found, Tallies(), Writers(())).read(source)  # type: ignore[arg-type]
+    check_partition._Reading(found, Tallies(), OtherWriters(())).read(source)  # type: ignore[arg-type]
     assert taken == list(range(11))

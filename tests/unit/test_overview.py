@@ -12,11 +12,11 @@ from doubles import MemoryStore
 from sights import LIVENESS_S, listening, message, sight
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Kind
-from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.chain.entries import EntryKind
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.controller.cli.output.output import plain
 from tandem.controller.status.health import Fault
-from tandem.controller.status.overview import GenerationStatus, Overview, State, overview
+from tandem.controller.status.overview import GenerationState, GenerationStatus, Overview, overview
 from tandem.controller.status.pair_view import Gap
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain import pins
@@ -73,7 +73,7 @@ def test_everything_was_deleted_under_an_active(store: ObjectStore) -> None:
     assert faults(found) == [Fault.NO_COMPLETE_BACKUP]
     assert "nothing is stored, though a is Active" in found.problems[0].message
     assert "under a new root" in found.problems[0].remedy
-    left = message(Event.LEAVING, instance="a", at=at, state="Active", generation=3)
+    left = message(CoordinationEvent.LEAVING, instance="a", at=at, state="Active", generation=3)
     gone = overview(sight(store, listener=listening(active, left)))
     assert gone.problems[0].message == "there is no complete backup: nothing is stored yet"
 
@@ -92,7 +92,7 @@ def test_a_junk_pin_is_named(store: ObjectStore) -> None:
     """What it keeps, until when, and what to delete."""
     completed(store)
     store.put_if_absent(f"{PAIR}/pins/reader-junk.json", b"junk")
-    pins.put(store, PAIR, generation=1, owner="x", until=pins.FOR_EVER, pin_id="reader-long")
+    pins.put_pin(store, PAIR, generation=1, owner="x", until=pins.FOR_EVER, pin_id="reader-long")
     store.put_if_absent(f"{PAIR}/pins/checkpoint-junk.json", b"junk")
     found = [note for note in overview(sight(store, heard_s=BOTH)).notes if note.startswith("pin ")]
     assert [note.partition(" until ")[0] for note in found] == [
@@ -111,7 +111,7 @@ def test_first_generation_under_way(store: ObjectStore) -> None:
     assert faults(found) == [Fault.NO_COMPLETE_BACKUP]
     assert "generation 1 of a is being built: 2 of 3 partitions are read through" in found.problems[0].message
     one = generation(found, 1)
-    assert (one.state, one.partitions_complete, one.partitions) == (State.OPEN, 2, 3)
+    assert (one.state, one.partitions_complete, one.partitions) == (GenerationState.OPEN, 2, 3)
     assert one.missing == ("new-0 is not read yet",)
     assert one.waits_for == "COMPLETE: one thing is missing"
     assert (one.completed_at, one.window, found.restore) == (None, None, None)
@@ -123,7 +123,7 @@ def test_a_claim_that_was_never_opened(store: ObjectStore) -> None:
     store.delete([layout.entry_key(PAIR, 1, 1)])
     del claimed
     fresh, old = overview(sight(store)), overview(sight(store, later_s=LIVENESS_S + 1))
-    assert generation(fresh, 1).state is State.CLAIMED
+    assert generation(fresh, 1).state is GenerationState.CLAIMED
     assert generation(fresh, 1).waits_for == "a to open it"
     assert "is being built" in fresh.problems[0].message
     assert "none is being built" in old.problems[0].message
@@ -136,7 +136,7 @@ def test_all_is_well(store: ObjectStore) -> None:
     assert found.problems == ()
     assert found.healthy
     one = generation(found, 1)
-    assert (one.state, one.records, one.tombstones, one.objects) == (State.COMPLETE, 10, 1, 1)
+    assert (one.state, one.records, one.tombstones, one.objects) == (GenerationState.COMPLETE, 10, 1, 1)
     assert one.bytes == sum(item.bytes for item in backup.writer.state.objects.values()) > 0
     assert (one.partitions_complete, one.partitions, one.missing, one.lag) == (2, 2, (), 0)
     assert one.window is not None
@@ -249,7 +249,7 @@ def test_a_restart_is_no_alarm(store: ObjectStore, ago_s: float, healthy: bool) 
     at = now_ms(store)
     heard = listening(
         message(instance="a", at=at, state="Active"),
-        message(Event.LEAVING, instance="b", at=at - round(ago_s * 1000)),
+        message(CoordinationEvent.LEAVING, instance="b", at=at - round(ago_s * 1000)),
     )
     found = overview(sight(store, listener=heard))
     assert found.healthy is healthy
@@ -360,27 +360,27 @@ def test_the_end_of_a_turn_step_by_step(store: ObjectStore) -> None:
     """COMPLETE beside a newer one, SEALED, CLEARING behind a pin, KEPT: each says what it waits for."""
     old, new = completed(store), completed(store, 2, "b", upto=8)
 
-    def waits(retain: int = 0) -> tuple[State, str | None]:
+    def waits(retain: int = 0) -> tuple[GenerationState, str | None]:
         one = generation(overview(sight(store, heard_s=BOTH, topics=[ORDERS], retain=retain)), 1)
         return one.state, one.waits_for
 
-    assert waits() == (State.COMPLETE, "generation 2 to cover orders-0")
+    assert waits() == (GenerationState.COMPLETE, "generation 2 to cover orders-0")
     new.commit(records("orders", 0, range(8, 12)))
-    assert waits() == (State.COMPLETE, "a to seal it: generation 2 covers it")
+    assert waits() == (GenerationState.COMPLETE, "a to seal it: generation 2 covers it")
     old.seal()
-    assert waits() == (State.SEALED, "a to clear it")
-    assert waits(retain=1) == (State.SEALED, "nothing: retain.generations keeps 1 of them")
+    assert waits() == (GenerationState.SEALED, "a to clear it")
+    assert waits(retain=1) == (GenerationState.SEALED, "nothing: retain.generations keeps 1 of them")
     aged = generation(overview(sight(store, heard_s=BOTH, topics=[ORDERS], retain_age_s=3600.0)), 1)
     assert aged.waits_for == "its time: retain.age keeps it for 1h after it was sealed"
-    pin = pins.put(store, PAIR, generation=1, owner="restore", until=now_ms(store) + 60_000)
+    pin = pins.put_pin(store, PAIR, generation=1, owner="restore", until=now_ms(store) + 60_000)
     kept = old.clearing({old.key("orders", 1): "its last backup is kept"})
-    assert waits() == (State.CLEARING, "readers to finish: restore")
-    pins.release(store, PAIR, pin)
-    assert waits() == (State.CLEARING, "a to delete its objects")
-    old.append(Kind.CLEARED, clearing=kept)
+    assert waits() == (GenerationState.CLEARING, "readers to finish: restore")
+    pins.release_pin(store, PAIR, pin)
+    assert waits() == (GenerationState.CLEARING, "a to delete its objects")
+    old.append(EntryKind.CLEARED, clearing=kept)
     found = overview(sight(store, heard_s=BOTH, topics=[ORDERS]))
     assert (generation(found, 1).state, generation(found, 1).kept) == (
-        State.KEPT,
+        GenerationState.KEPT,
         ("orders-1: its last backup is kept",),
     )
     assert found.notes == ("generation 1 keeps orders-1: its last backup is kept",)
@@ -467,7 +467,7 @@ def test_two_processes_under_one_name(store: ObjectStore) -> None:
     other = message(instance="b", at=at)
     restarted = [message(instance="a", at=at, incarnation=name) for name in ("one", "one", "two")]
     twice = message(instance="a", at=at, incarnation="one")
-    last_word = message(Event.LEAVING, instance="a", at=at, incarnation="one")
+    last_word = message(CoordinationEvent.LEAVING, instance="a", at=at, incarnation="one")
     again = message(instance="a", at=at, incarnation="two")
     assert overview(sight(store, listener=listening(other, *restarted))).healthy
     assert overview(sight(store, listener=listening(other, *restarted, last_word, again))).healthy
@@ -479,7 +479,7 @@ def test_a_request_that_waits(store: ObjectStore) -> None:
     completed(store)
     at = now_ms(store)
     alive = [message(instance=name, at=at) for name in ("a", "b")]
-    asked = message(Event.ACTIVATE, instance="cli", at=at - 5000, target="b", generation=2, reason="drill")
+    asked = message(CoordinationEvent.ACTIVATE, instance="cli", at=at - 5000, target="b", generation=2, reason="drill")
     found = overview(sight(store, listener=listening(*alive, asked)))
     assert found.notes == ("cli asked b 5s ago to build generation 2 (drill): not claimed yet",)
     begin(store, 2, "b")

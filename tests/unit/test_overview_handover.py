@@ -10,10 +10,10 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from sights import LIVENESS_S, listening, message, sight
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Kind
-from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.chain.entries import EntryKind
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.errors import ConfigError, RefusedError
-from tandem.controller.history.handover_progress import Plan, Stage, Standing, plan, standing
+from tandem.controller.history.handover_progress import HandoverPlan, HandoverStanding, Stage, plan, standing
 from tandem.controller.status.overview import overview
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain import pins
@@ -44,7 +44,7 @@ def completed(store: ObjectStore, number: int = 1, instance: str = "a") -> Backu
     return backup
 
 
-def asked(store: ObjectStore, *, to: str | None = None, force: bool = False, **look: object) -> Plan:
+def asked(store: ObjectStore, *, to: str | None = None, force: bool = False, **look: object) -> HandoverPlan:
     """The plan for one look at the store; both instances are alive unless told otherwise."""
     seen = sight(store, **({"heard_s": BOTH, "topics": [ORDERS]} | look))  # type: ignore[arg-type]  # sight's own
     return plan(seen, to=to, force=force)
@@ -105,7 +105,7 @@ def test_a_request_that_nobody_has_acted_on_yet_is_told(store: ObjectStore) -> N
     """Asked twice, it is one turn: both are for the same number. What the second one changes is said."""
     completed(store)
     at = now_ms(store)
-    request = message(Event.ACTIVATE, instance="cli", at=at - 3000, target="b", generation=2)
+    request = message(CoordinationEvent.ACTIVATE, instance="cli", at=at - 3000, target="b", generation=2)
     alive = [message(instance=name, at=at) for name in ("a", "b")]
     found = asked(store, heard_s=None, listener=listening(*alive, request))
     assert (found.generation, found.target) == (2, "b")
@@ -136,7 +136,7 @@ def test_refused_for_a_target_that_left(store: ObjectStore) -> None:
     """An instance that was stopped is as good as silent, however recently it spoke."""
     completed(store)
     at = now_ms(store)
-    heard = listening(message(instance="a", at=at), message(Event.LEAVING, instance="b", at=at - 2000))
+    heard = listening(message(instance="a", at=at), message(CoordinationEvent.LEAVING, instance="b", at=at - 2000))
     with pytest.raises(RefusedError, match="b was stopped"):
         asked(store, heard_s=None, listener=heard)
 
@@ -172,7 +172,9 @@ def test_nobody_active(store: ObjectStore) -> None:
     assert found.warnings[0].startswith("nobody appends")
 
 
-def where(store: ObjectStore, request: Plan, requested_at: int = 0, *, held: tuple[int, ...] = ()) -> Standing:
+def where(
+    store: ObjectStore, request: HandoverPlan, requested_at: int = 0, *, held: tuple[int, ...] = ()
+) -> HandoverStanding:
     """Where a handover stands now."""
     reader = ChainReader(store, PAIR, ended=True)
     reader.refresh()
@@ -186,7 +188,7 @@ def test_a_handover_from_the_request_to_the_end(store: ObjectStore) -> None:
     old = completed(store)
     request = asked(store)
     requested_at = now_ms(store)
-    assert where(store, request, requested_at) == Standing(stage=Stage.REQUESTED, builder=None, steps=())
+    assert where(store, request, requested_at) == HandoverStanding(stage=Stage.REQUESTED, builder=None, steps=())
     new = begin(store, 2, "b")
     now = where(store, request, requested_at)
     assert (now.stage, now.builder, [step.step for step in now.steps]) == (Stage.BUILDING, "b", ["claimed"])
@@ -196,7 +198,7 @@ def test_a_handover_from_the_request_to_the_end(store: ObjectStore) -> None:
     assert where(store, request).stage is Stage.SEALED
     going = old.clearing()
     assert where(store, request).stage is Stage.SEALED
-    old.append(Kind.CLEARED, clearing=going)
+    old.append(EntryKind.CLEARED, clearing=going)
     end = where(store, request, requested_at)
     assert end.stage is Stage.DONE
     assert [step.step for step in end.steps] == ["claimed", "complete", "sealed", "cleared"]
@@ -216,7 +218,7 @@ def test_what_is_retained_is_not_waited_for(store: ObjectStore) -> None:
 def test_what_a_checkpoint_keeps_is_not_waited_for(store: ObjectStore) -> None:
     """It is said before; SEALED is the end then, and `status` says that it stays."""
     old = completed(store)
-    pins.put(store, PAIR, generation=1, owner="checkpoint x", until=pins.FOR_EVER, pin_id=f"{pins.LASTING}x")
+    pins.put_pin(store, PAIR, generation=1, owner="checkpoint x", until=pins.FOR_EVER, pin_id=f"{pins.LASTING}x")
     request = asked(store)
     assert "generation 1 is kept for checkpoint x: it stays when the new one is complete" in request.warnings
     notes = overview(sight(store, topics=[ORDERS])).notes

@@ -15,9 +15,9 @@ from doubles import MemoryStore
 from html_check import Page, checked
 from sights import LIVENESS_S, listening, message, sight
 
-from tandem.backup_avro.chain.entries import Kind
-from tandem.backup_avro.documents.coordination_message import Event
-from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.backup_avro.chain.entries import EntryKind
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
+from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.history.turns import turn_of
 from tandem.controller.http.page.content import ROWS, Content, Freshness, content
@@ -60,7 +60,7 @@ def heard(chains: MemoryStore, a: str = "Active", b: str | None = "Passive", **d
 def shown(seen: PairView, **more: object) -> Content:
     """The content as an instance puts it together."""
     turns = [turn_of(generation) for generation in seen.generations if generation.seq]
-    fields: dict[str, object] = {"me": "a", "turns": turns, "ran": dict.fromkeys(OutcomeKind), **more}
+    fields: dict[str, object] = {"me": "a", "turns": turns, "ran": dict.fromkeys(JobKind), **more}
     return content(overview(seen), **fields)  # type: ignore[arg-type]  # names of its arguments
 
 
@@ -216,7 +216,7 @@ def test_kept_until_released(store: MemoryStore) -> None:
     built(store, 2, "b")
     old.seal()
     stays = {old.key("gone", n): "the cluster no longer has it" for n in range(4)}
-    old.append(Kind.CLEARED, clearing=old.clearing(stays))
+    old.append(EntryKind.CLEARED, clearing=old.clearing(stays))
     told = drawn(sight(store, listener=heard(store, "Passive", "Active"), topics=[ORDERS]))
     assert "Generation 1 keeps gone until it is released" in told.texts("h3")
     assert "the cluster no longer has it. 4 partitions: 0, 1, 2 and 1 more" in told.text
@@ -232,7 +232,7 @@ def test_the_peer_is_gone(store: MemoryStore) -> None:
     silent = message(instance="b", at=at - (LIVENESS_S + 60) * 1000, state="Passive")
     for said, words in (
         ([a, silent], ("b was Passive", "silent for 2m")),
-        ([a, message(Event.LEAVING, instance="b", at=at - 90_000)], ("b unknown", "stopped 1m 30s ago")),
+        ([a, message(CoordinationEvent.LEAVING, instance="b", at=at - 90_000)], ("b unknown", "stopped 1m 30s ago")),
         ([a], ("b unknown", "Heard never")),
     ):
         told = drawn(sight(store, listener=listening(*said), topics=[ORDERS]))
@@ -277,8 +277,8 @@ def test_late_at_the_end_of_a_log(store: MemoryStore) -> None:
 def test_runs_that_failed(store: MemoryStore) -> None:
     """A failed verification and a clean drill, with when and what."""
     built(store)
-    one = Outcome(
-        kind=OutcomeKind.VERIFY,
+    one = JobOutcome(
+        kind=JobKind.VERIFY,
         pair="shop",
         at=now_ms(store),
         by="cron",
@@ -288,14 +288,12 @@ def test_runs_that_failed(store: MemoryStore) -> None:
         records=5,
         bytes=9,
     )
-    drill = replace(one, kind=OutcomeKind.DRILL, clean=True, findings=0, what="2 topics")
+    drill = replace(one, kind=JobKind.DRILL, clean=True, findings=0, what="2 topics")
     broken = replace(one, error="the broker went away")
-    told = drawn(
-        sight(store, listener=heard(store), topics=[ORDERS]), ran={OutcomeKind.VERIFY: one, OutcomeKind.DRILL: drill}
-    )
+    told = drawn(sight(store, listener=heard(store), topics=[ORDERS]), ran={JobKind.VERIFY: one, JobKind.DRILL: drill})
     assert {"verify not clean", "drill clean"} <= set(told.texts("h3"))
     assert "2 mismatches" in told.text
-    told = drawn(sight(store, listener=heard(store), topics=[ORDERS]), ran={OutcomeKind.VERIFY: broken})
+    told = drawn(sight(store, listener=heard(store), topics=[ORDERS]), ran={JobKind.VERIFY: broken})
     assert "failed: the broker went away" in told.text
 
 
@@ -321,7 +319,7 @@ def test_whatever_comes_from_outside_is_text(store: MemoryStore, draw: object) -
     backup.commit(records("orders", 0, range(3)))
     backup.complete()
     backup.taint(evil.name, 0, 0, reason=f"{NASTY}r")
-    backup.append(Kind.CONFIRM, head_at=now_ms(store), reason=NASTY)
+    backup.append(EntryKind.CONFIRM, head_at=now_ms(store), reason=NASTY)
     hanging = f"{evil.name}-0".split()
     details = {
         "held": " ".join(hanging),
@@ -333,14 +331,16 @@ def test_whatever_comes_from_outside_is_text(store: MemoryStore, draw: object) -
     at = now_ms(store)
     said = [
         message(instance="a", incarnation=NASTY, at=at, state=f"{NASTY}s", details=details),
-        message(Event.ACTIVATE, instance=f"{NASTY}o", at=at, target=NASTY, generation=2, reason=f"{NASTY}q"),
+        message(
+            CoordinationEvent.ACTIVATE, instance=f"{NASTY}o", at=at, target=NASTY, generation=2, reason=f"{NASTY}q"
+        ),
     ]
     seen = sight(
         store, listener=listening(*said), topics=[evil, ORDERS], ends={(evil.name, 0): (0, 9)}, missing=[f"{NASTY}m"]
     )
     pin = Pin(id="checkpoint-1", generation=1, owner=f"{NASTY}p", until=None)
-    run = Outcome(
-        kind=OutcomeKind.DRILL,
+    run = JobOutcome(
+        kind=JobKind.DRILL,
         pair="shop",
         at=at,
         by=NASTY,
@@ -351,7 +351,7 @@ def test_whatever_comes_from_outside_is_text(store: MemoryStore, draw: object) -
         bytes=0,
         error=f"{NASTY}e",
     )
-    told = shown(replace(seen, pins=[pin], root=f"s3://{NASTY}", pair=f"{NASTY}pair"), ran={OutcomeKind.DRILL: run})
+    told = shown(replace(seen, pins=[pin], root=f"s3://{NASTY}", pair=f"{NASTY}pair"), ran={JobKind.DRILL: run})
     html = draw(replace(told, freshness=(Freshness(what=NASTY, age_s=None, trouble=f"{NASTY}f"),)))  # type: ignore[operator]
     read = checked(html)
     assert len(read.all("script")) == (draw is page)

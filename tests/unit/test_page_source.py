@@ -15,9 +15,9 @@ from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from html_check import checked
 from sights import known, message, stored
 
-from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.pause import Pause
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.cli.main import run
 from tandem.controller.config import Config, load
 from tandem.controller.coordination.peer_state import PeerState
@@ -26,7 +26,7 @@ from tandem.controller.http.page.page_source import PageSource
 from tandem.controller.status.instance_view import InstanceView, pair_view
 from tandem.controller.status.overview import overview
 from tandem.controller.status.pair_view import Brokers, LogEnd
-from tandem.sink.kafka.cluster.guarded_topics import Denied, GuardedTopics
+from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
 from tandem.sink.store import ObjectStore, StoreTransientError, open_store
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_writer import now_ms
@@ -224,9 +224,9 @@ def test_what_an_instance_knows_of_its_pair(config: Config, store: ObjectStore) 
     here = replace(here, topics=GuardedTopics(topics=(orders,), restored=("orders.restored",)))
     for one in (
         message(instance="a", incarnation="before", at=at - 900_000, state="Active"),
-        message(Event.LEAVING, instance="a", incarnation="before", at=at - 800_000),
+        message(CoordinationEvent.LEAVING, instance="a", incarnation="before", at=at - 800_000),
         message(instance="b", at=at - 2000, state="Passive"),
-        message(Event.ACTIVATE, instance="operator", at=at, target="b", generation=2, reason="rotation"),
+        message(CoordinationEvent.ACTIVATE, instance="operator", at=at, target="b", generation=2, reason="rotation"),
     ):
         here.peers.note(one)
     seen = pair_view(here)
@@ -237,11 +237,11 @@ def test_what_an_instance_knows_of_its_pair(config: Config, store: ObjectStore) 
     assert mine is not None
     assert (mine.incarnation, mine.left, mine.twin_at) == ("now", False, None)
     assert [asked.target for asked in seen.pending] == ["b"]
-    guarded = Guarded(cluster_id=CLUSTER, topics={orders.topic_id: (orders.name, 2)})
+    guarded = GuardedPartitions(cluster_id=CLUSTER, topics={orders.topic_id: (orders.name, 2)})
     assert seen.brokers == Brokers(guarded=guarded, missing=("missing",), restored=("orders.restored",))
     assert any(note.startswith("restores created orders.restored: not backed up") for note in overview(seen).notes)
     assert dict(seen.damaged) == {7: "torn"}
-    denied = GuardedTopics(topics=(orders,), denied=(Denied(name="missing", why="grant it"),))
+    denied = GuardedTopics(topics=(orders,), denied=(DeniedTopic(name="missing", why="grant it"),))
     refused = pair_view(replace(here, topics=denied))
     assert refused is not None
     assert refused.brokers == Brokers(guarded=replace(guarded, denied=frozenset({"missing"}))), "it may exist"

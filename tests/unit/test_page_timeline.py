@@ -9,10 +9,10 @@ import pytest
 from build_backup import Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.chain.entries import EntryKind
 from tandem.controller.history.turns import Turn, turn_of
-from tandem.controller.http.page.timeline import Stretch, timeline
-from tandem.controller.status.overview import State
+from tandem.controller.http.page.timeline import GenerationSpan, timeline
+from tandem.controller.status.overview import GenerationState
 
 START = datetime(2026, 5, 4, 10, 0, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ def turn(
     sealed: float | None = None,
     *,
     ended: float | None = None,
-    state: State | None = State.COMPLETE,
+    state: GenerationState | None = GenerationState.COMPLETE,
     tainted: bool = False,
 ) -> Turn:
     """Hours after the start."""
@@ -55,11 +55,11 @@ def test_a_turn_is_read_active_sealed() -> None:
     assert line.height == 108
     lanes = {lane.y: number for number, lane in enumerate(line.lanes)}
     assert [(bar.stretch, lanes[bar.y], bar.x, bar.width, bar.label) for bar in line.bars] == [
-        (Stretch.READING, 0, 0, 10, ""),
-        (Stretch.ACTIVE, 0, 10, 40, "1"),
-        (Stretch.SEALED, 0, 50, 10, ""),
-        (Stretch.READING, 1, 30, 10, ""),
-        (Stretch.ACTIVE, 1, 40, 60, "2"),
+        (GenerationSpan.READING, 0, 0, 10, ""),
+        (GenerationSpan.ACTIVE, 0, 10, 40, "1"),
+        (GenerationSpan.SEALED, 0, 50, 10, ""),
+        (GenerationSpan.READING, 1, 30, 10, ""),
+        (GenerationSpan.ACTIVE, 1, 40, 60, "2"),
     ]
     assert [hand.x for hand in line.handovers] == [40]
     assert [(tick.x, tick.label) for tick in line.ticks] == [(20, "12:00"), (50, "15:00"), (80, "18:00")]
@@ -72,19 +72,19 @@ def test_a_turn_is_read_active_sealed() -> None:
 def test_what_was_given_up_what_is_kept_what_is_tainted() -> None:
     """A build that never ended, a part that stays until now, a taint in picture and words."""
     turns = [
-        turn(1, "a", 0, 1, 4, ended=5, state=State.KEPT, tainted=True),
+        turn(1, "a", 0, 1, 4, ended=5, state=GenerationState.KEPT, tainted=True),
         turn(2, "b", 1, ended=2, state=None),
         turn(3, "b", 3, 3.5),
-        turn(4, "a", 9, state=State.OPEN),
+        turn(4, "a", 9, state=GenerationState.OPEN),
     ]
     line = timeline(turns, ["a", "b"], START + timedelta(hours=10))
     assert line is not None
     first = [bar for bar in line.bars if bar.told.startswith("generation 1 ")]
     assert [(bar.stretch, bar.tainted, bar.label) for bar in first] == [
-        (Stretch.READING, False, ""),
-        (Stretch.ACTIVE, True, "1 tainted"),
-        (Stretch.SEALED, False, ""),
-        (Stretch.KEPT, False, ""),
+        (GenerationSpan.READING, False, ""),
+        (GenerationSpan.ACTIVE, True, "1 tainted"),
+        (GenerationSpan.SEALED, False, ""),
+        (GenerationSpan.KEPT, False, ""),
     ]
     assert first[-1].x + first[-1].width == pytest.approx(100)
     assert line.told[0].endswith("tainted, sealed, cleared in part")
@@ -129,7 +129,7 @@ def test_turns_come_from_chains(tmp_path: Path) -> None:
     store = MemoryStore(clock_ms=1_790_000_000_000, step_ms=1000)
     backup = Backup.claim(store, topics=[TopicSpec("orders")])
     found = turn_of(backup.writer.state)
-    assert (found.state, found.completed_at, found.ended_at) == (State.OPEN, None, None)
+    assert (found.state, found.completed_at, found.ended_at) == (GenerationState.OPEN, None, None)
     backup.commit(records("orders", 0, range(3)))
     backup.complete()
     backup.taint("orders", 0, 1)
@@ -137,9 +137,9 @@ def test_turns_come_from_chains(tmp_path: Path) -> None:
     assert turn_of(backup.writer.state).completed_at is not None
     backup.seal()
     going = backup.clearing()
-    assert turn_of(backup.writer.state).state is State.CLEARING
+    assert turn_of(backup.writer.state).state is GenerationState.CLEARING
     assert turn_of(backup.writer.state).ended_at is None
-    backup.append(Kind.CLEARED, clearing=going)
+    backup.append(EntryKind.CLEARED, clearing=going)
     found = turn_of(backup.writer.state)
     assert found.state is None
     assert found.sealed_at is not None

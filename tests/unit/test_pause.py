@@ -15,7 +15,7 @@ from test_decide_stories import HEARD, POLICY, RUNNING, SILENT, look, mine, peer
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.json_codec import unpack
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.backup_avro.documents.pause import LONGEST_MS, Pause, decode_pause, encode_pause, in_force
 from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
 from tandem.controller.cli.handover.reinit import builder
@@ -34,7 +34,7 @@ from tandem.controller.decision.decide import (
 )
 from tandem.controller.decision.observation import Activation, Observation, Role
 from tandem.controller.history.handover_progress import plan
-from tandem.controller.status.check import Limits, Severity, check
+from tandem.controller.status.check import CheckLimits, Severity, check_pair
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
 from tandem.controller.status.pair_view import PairView
@@ -135,7 +135,7 @@ def test_requests_carry_their_time() -> None:
     """The peers hands on when a request was made: that is what tells insisting from an old wish."""
     peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1")
     message = CoordinationMessage(
-        event=Event.ACTIVATE,
+        event=CoordinationEvent.ACTIVATE,
         pair=PAIR,
         instance="cli",
         incarnation="x",
@@ -252,7 +252,7 @@ def test_status_and_check_show_it(store: ObjectStore) -> None:
     found = overview(seen_paused(store, heard_s={"a": 1, "b": 1}))
     assert (found.healthy, found.pause is not None) == (True, True)
     assert found.notes[0].startswith("the pair is paused by me@here until 20")
-    report = check(found, {}, Limits())
+    report = check_pair(found, {}, CheckLimits())
     assert (report.severity, report.findings[0].message) == (
         Severity.WARNING,
         "paused by me@here for another 1h (größer)",
@@ -263,11 +263,11 @@ def test_a_paused_pair_whose_active_dies_is_critical(store: ObjectStore) -> None
     """And it is said that nobody takes over by itself."""
     completed(store)
     found = overview(seen_paused(store, heard_s={"b": 1}, later_s=3600))
-    report = check(found, {}, Limits())
+    report = check_pair(found, {}, CheckLimits())
     assert report.severity is Severity.CRITICAL
     assert report.findings[0].fault is Fault.ACTIVE_SILENT
     assert "`tandem resume`, or `tandem failover --force`" in report.findings[0].remedy
-    alone = check(overview(seen_paused(store, later_s=3600)), {}, Limits())
+    alone = check_pair(overview(seen_paused(store, later_s=3600)), {}, CheckLimits())
     assert alone.severity is Severity.CRITICAL
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.coordination.peer_state import LastHeard, PeerState
 from tandem.controller.coordination.topic import partition_of
 from tandem.controller.decision.observation import Activation, Peer, Twin
 
 
-def message(instance: str = "b", event: Event = Event.PROGRESS, life: str = "1", **how: Any) -> CoordinationMessage:
+def message(
+    instance: str = "b", event: CoordinationEvent = CoordinationEvent.PROGRESS, life: str = "1", **how: Any
+) -> CoordinationMessage:
     """A message of one incarnation."""
     fields: dict[str, Any] = {
         "event": event,
@@ -48,7 +50,7 @@ def test_old_messages_say_nothing_about_life() -> None:
 def test_a_goodbye_holds_until_the_next_life_speaks() -> None:
     """LEAVING is the last word of one incarnation."""
     it = peers()
-    it.note(message(event=Event.LEAVING), heard_mono=1.0)
+    it.note(message(event=CoordinationEvent.LEAVING), heard_mono=1.0)
     assert it.peer("b").left
     it.note(message(life="2"), heard_mono=2.0)
     assert it.peer("b") == Peer(instance="b", heard_mono=2.0)
@@ -69,7 +71,7 @@ def test_an_earlier_life_is_a_twin_until_it_said_goodbye() -> None:
     assert it.twin("a") == Twin(known=True)
     it.note(message("a", life="0"), heard_mono=3.0)
     assert it.twin("a") == Twin(known=True, heard_mono=3.0, incarnations={"a-0": 3.0})
-    it.note(message("a", Event.LEAVING, life="0"), heard_mono=4.0)
+    it.note(message("a", CoordinationEvent.LEAVING, life="0"), heard_mono=4.0)
     assert it.twin("a") == Twin(left=True)
 
 
@@ -77,17 +79,17 @@ def test_one_goodbye_is_not_everybodys() -> None:
     """Of two twins one may stay."""
     it = peers()
     it.note(message("a", life="x"), heard_mono=1.0)
-    it.note(message("a", Event.LEAVING, life="y"), heard_mono=2.0)
+    it.note(message("a", CoordinationEvent.LEAVING, life="y"), heard_mono=2.0)
     assert it.twin("a") == Twin(known=False, heard_mono=1.0, left=False, incarnations={"a-x": 1.0})
 
 
 def test_the_last_request_of_each_sender_counts() -> None:
     """Whoever sends it, an operator's too; an incomplete one is none."""
     it = peers()
-    it.note(message(event=Event.ACTIVATE, target="a", generation=2, reason="due"))
-    it.note(message(event=Event.ACTIVATE, target="a", generation=3), heard_mono=0.0)
-    it.note(message("cli", Event.ACTIVATE, target="b", generation=3, reason="by hand"), heard_mono=0.0)
-    it.note(message("x", Event.ACTIVATE, generation=3), heard_mono=0.0)
+    it.note(message(event=CoordinationEvent.ACTIVATE, target="a", generation=2, reason="due"))
+    it.note(message(event=CoordinationEvent.ACTIVATE, target="a", generation=3), heard_mono=0.0)
+    it.note(message("cli", CoordinationEvent.ACTIVATE, target="b", generation=3, reason="by hand"), heard_mono=0.0)
+    it.note(message("x", CoordinationEvent.ACTIVATE, generation=3), heard_mono=0.0)
     assert it.activations() == (
         Activation(request_id="r", target="a", generation=3, reason=""),
         Activation(request_id="r", target="b", generation=3, reason="by hand", by_person=True),
@@ -101,7 +103,7 @@ def test_the_last_message_of_a_former_process_says_nothing_of_its_successor() ->
     it = peers()
     for life in ("1", "2"):
         it.note(message(life=life, at=5), heard_mono=1.0)
-    it.note(message(event=Event.LEAVING, life="1", at=6), heard_mono=2.0)
+    it.note(message(event=CoordinationEvent.LEAVING, life="1", at=6), heard_mono=2.0)
     assert it.peer("b") == Peer(instance="b", heard_mono=2.0)
     assert it.last_heard()["b"] == LastHeard(instance="b", incarnation="b-2", at=5, heartbeat=Heartbeat())
     assert it.said_now("b") == Heartbeat()
@@ -118,7 +120,7 @@ def test_two_processes_at_once_are_seen_by_the_process_itself() -> None:
     it.note(message("a", life="0", at=3), heard_mono=2.0)
     assert it.last_heard()["a"].twin_at == 3
     assert it.as_if_said("a", Heartbeat(), 4).twin_at == 4
-    it.note(message("a", Event.LEAVING, life="0", at=5), heard_mono=3.0)
+    it.note(message("a", CoordinationEvent.LEAVING, life="0", at=5), heard_mono=3.0)
     assert it.as_if_said("a", Heartbeat(), 6).twin_at is None
 
 
@@ -126,18 +128,18 @@ def test_a_process_keeps_its_heartbeat_when_it_says_something_else() -> None:
     """Only a heartbeat replaces one; what another process said is not what this one says."""
     it = peers()
     it.note(message(state="Active"), heard_mono=1.0)
-    it.note(message(event=Event.PASSIVATE), heard_mono=2.0)
+    it.note(message(event=CoordinationEvent.PASSIVATE), heard_mono=2.0)
     assert it.said_now("b") == it.last_heard()["b"].heartbeat == Heartbeat(role="Active")
-    it.note(message(event=Event.CATCHING_UP, life="2"), heard_mono=3.0)
+    it.note(message(event=CoordinationEvent.CATCHING_UP, life="2"), heard_mono=3.0)
     assert it.said_now("b") is it.last_heard()["b"].heartbeat is None
 
 
 def test_a_request_without_a_number_or_a_target_is_none() -> None:
     """It neither counts nor takes the place of one that does."""
     it = peers()
-    it.note(message("cli", Event.ACTIVATE, target="a", generation=3))
-    it.note(message("cli", Event.ACTIVATE, target="a"))
-    it.note(message("cli", Event.ACTIVATE, generation=4))
+    it.note(message("cli", CoordinationEvent.ACTIVATE, target="a", generation=3))
+    it.note(message("cli", CoordinationEvent.ACTIVATE, target="a"))
+    it.note(message("cli", CoordinationEvent.ACTIVATE, generation=4))
     assert [one.generation for one in it.activations()] == [one.generation for one in it.requests()] == [3]
 
 

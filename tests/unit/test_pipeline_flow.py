@@ -13,18 +13,18 @@ from chains import PAIR, key, topic
 from doubles import Event, ScriptedSource, evidence, fetched
 from pipelines import QUICK, T0, Bench, through
 
-from tandem.backup_avro.chain.entries import Base, Entry, Kind
+from tandem.backup_avro.chain.entries import Base, Entry, EntryKind
 from tandem.backup_avro.chain.generation import Generation
 from tandem.sink import clock
 from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
 from tandem.sink.kafka.fetch.events import AtHead, FaultKind, FetchFault, LogBounds, TopicPartition
 from tandem.sink.pipeline import Phase, Pipeline
-from tandem.sink.read.new_partitions import Newcomer
+from tandem.sink.read.new_partitions import NewPartition
 from tandem.sink.read.tail import _HELD
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter
 from tandem.sink.store.object_store import StoreTransientError
-from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 
 
 @pytest.fixture
@@ -101,8 +101,8 @@ def test_what_held_a_drained_one_up_is_not_told_any_more(bench: Bench) -> None:
     bench.log.append(0, 1)
     pipeline = bench.start()
     bench.until(through(2))
-    pipeline._board.say((_HELD, T0), "an open transaction holds back t-0")
-    pipeline._brake.look(full=True, now=clock.now() - 100.0)
+    pipeline._context.say((_HELD, T0), "an open transaction holds back t-0")
+    pipeline._pressure.look(full=True, now=clock.now() - 100.0)
     assert "an open transaction holds back t-0" in pipeline.report().trouble
     assert pipeline.report().held == (T0,)
     pipeline.drain()
@@ -235,7 +235,7 @@ def test_an_absence_that_the_stores_clock_hides_is_a_gap(
     first.drain()
     assert first.join(5.0)
     if through_a_snapshot:
-        first.writer.append(Entry(kind=Kind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0))
+        first.writer.append(Entry(kind=EntryKind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0))
     a_day_later = clock.local_ms() + 86_400_000
     monkeypatch.setattr(clock, "local_ms", lambda: a_day_later)
     bench.again()
@@ -384,9 +384,9 @@ def test_a_leader_that_came_back_while_nobody_read_starts_the_base_again(bench: 
             policy=QUICK,
             abort=bench.abort,
         )
-        track = again._track(T0, Newcomer(topic=topic(), bounds=bounds, asked=clock.now()))
-        assert track.scan.base.floor == floor
-        assert track.scan.base.epoch == led
+        progress = again._progress(T0, NewPartition(topic=topic(), bounds=bounds, asked=clock.now()))
+        assert progress.scan.base.floor == floor
+        assert progress.scan.base.epoch == led
 
 
 def _overtaken(bench: Bench) -> Generation:
@@ -418,10 +418,10 @@ def test_a_policy_that_changes_is_heard_of(bench: Bench) -> None:
     """What counts is what the last survey said."""
     bench.start()
     bench.until(through(0))
-    [track] = bench.started[0]._board.tracks.values()
-    assert not track.expires
+    [progress] = bench.started[0]._context.progress_of.values()
+    assert not progress.expires
     bench.cluster.topics["t"] = replace(bench.cluster.topics["t"], config={"cleanup.policy": "delete"})
-    bench.until(lambda _: track.expires)
+    bench.until(lambda _: progress.expires)
 
 
 def test_the_config_of_a_restore_that_adds_to_a_topic_is_not_recorded(bench: Bench) -> None:
@@ -459,7 +459,7 @@ def test_a_log_start_beyond_the_tail_is_a_taint(bench: Bench) -> None:
     kinds = [entry.kind for entry, _ in ChainReader(bench.store, PAIR).entries(1, 1, state.seq)]
     positions = [entry.positions for entry, _ in ChainReader(bench.store, PAIR).entries(1, 1, state.seq)]
     jump = next(n for n, at in enumerate(positions) if key() in at and at[key()].offset >= 20)
-    assert kinds.index(Kind.TAINTED) < jump
+    assert kinds.index(EntryKind.TAINTED) < jump
 
 
 @pytest.mark.parametrize(
@@ -501,7 +501,7 @@ def test_a_position_inside_of_the_log_is_not_cut_off(
             topic="t", partition=0, kind=FaultKind.OUT_OF_RANGE, detail="why", at=0.0, log_start=start, log_end=end
         )
     )
-    bench.until(lambda _: any("why" in said for said in bench.started[0]._board.trouble.values()))
+    bench.until(lambda _: any("why" in said for said in bench.started[0]._context.trouble.values()))
     bench.log.append(2, 3)
     state = bench.until(through(4))
     assert not state.taints
@@ -653,9 +653,9 @@ def test_all_at_head_is_one_number(bench: Bench) -> None:
     bench.cluster.topics = {"t": replace(slow, config={"cleanup.policy": "compact", "delete.retention.ms": "1000"})}
     bench.start()
     bench.until(through(0))
-    state = bench.until(lambda state: any(moment.kind is Kind.CONFIRM for moment in state.moments))
+    state = bench.until(lambda state: any(moment.kind is EntryKind.CONFIRM for moment in state.moments))
     entries = [entry for entry, _ in ChainReader(bench.store, PAIR).entries(1, 1, state.seq)]
-    confirm = next(entry for entry in entries if entry.kind is Kind.CONFIRM)
+    confirm = next(entry for entry in entries if entry.kind is EntryKind.CONFIRM)
     assert confirm.positions == {}
     assert confirm.head_at is not None
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 from chains import Chain, key, position, topic
-from pipelines import T0, Bench, at_work, bare_board, through
+from pipelines import T0, Bench, at_work, bare_context, through
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
 from tandem.sink import clock
-from tandem.sink.kafka.cluster.guarded_topics import Denied, GuardedTopics
-from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, Track, longest_gap_s
+from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
+from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, PartitionProgress, longest_gap_s
 from tandem.sink.read.scan.accept_ranges import most_overlap_s
-from tandem.sink.read.scan.plan import BaseScan
-from tandem.sink.read.survey import Survey
-from tandem.sink.write.commit_draft import Drafter
+from tandem.sink.read.scan.plan import ScanPlan
+from tandem.sink.read.survey import ClusterSurvey
+from tandem.sink.write.commit_draft import CommitDrafter
 
 WEEK, HOUR = 604_800.0, 3600.0
 
@@ -85,11 +85,11 @@ def read_before(partitions: int) -> Generation:
     return Chain().open().commit(positions, topics=(promising(HOUR),)).state
 
 
-def drafting(state: Generation, *heads: float) -> tuple[Drafter, list[Track]]:
+def drafting(state: Generation, *heads: float) -> tuple[CommitDrafter, list[PartitionProgress]]:
     """A drafter of partitions of `t` that were at head then."""
-    board = bare_board()
+    context = bare_context()
     for number, at in enumerate(heads):
-        board.tracks[T0._replace(partition=number)] = Track(
+        context.progress_of[T0._replace(partition=number)] = PartitionProgress(
             key=key(partition=number),
             topic="t",
             offset=0,
@@ -98,15 +98,15 @@ def drafting(state: Generation, *heads: float) -> tuple[Drafter, list[Track]]:
             head_at=1000,
             head_mono=at,
             head_offset=0,
-            scan=BaseScan(state.positions[key()].base, limit_s=60.0),
+            scan=ScanPlan(state.positions[key()].base, limit_s=60.0),
             retention_s=HOUR,
         )
-    return Drafter(board, state, max_objects=4, flush_interval_s=60.0), list(board.tracks.values())
+    return CommitDrafter(context, state, max_objects=4, flush_interval_s=60.0), list(context.progress_of.values())
 
 
-def told(drafter: Drafter, *topics: Topic) -> dict[str, Topic]:
+def told(drafter: CommitDrafter, *topics: Topic) -> dict[str, Topic]:
     """What the next commit says of topics after a survey of these."""
-    drafter.survey(Survey(found=GuardedTopics(topics=topics), groups=None))
+    drafter.survey(ClusterSurvey(found=GuardedTopics(topics=topics), groups=None))
     draft = drafter.draft()
     return {} if draft is None else {topic.name: topic for topic in draft.topics}
 
@@ -133,7 +133,7 @@ def test_a_commit_may_add_a_partition_meanwhile(unread: bool, monkeypatch: pytes
     """The committer's thread takes in what was appended while the pipeline's looks through the positions."""
     state = read_before(2)
     later = clock.now() + 100
-    drafter, tracks = drafting(state, *([later] if unread else [later, later]))
+    drafter, progress_of = drafting(state, *([later] if unread else [later, later]))
 
     def commit() -> None:
         state.positions.setdefault(key(partition=7), position())
@@ -148,8 +148,8 @@ def test_a_commit_may_add_a_partition_meanwhile(unread: bool, monkeypatch: pytes
             return "t"
 
     if unread:
-        tracks[0].recorded = tracks[0].position()
-        tracks[0].head_at = 10**15
+        progress_of[0].recorded = progress_of[0].position()
+        progress_of[0].head_at = 10**15
         restated = state.restated
         monkeypatch.setattr(Generation, "restated", lambda _, of: (commit(), restated(of))[1])
     else:
@@ -160,25 +160,25 @@ def test_a_commit_may_add_a_partition_meanwhile(unread: bool, monkeypatch: pytes
 
 def test_at_head_at_the_very_moment_of_a_change_is_not_since() -> None:
     """A request that left at that moment may have been answered by the log of before."""
-    _, (track,) = drafting(read_before(1), 50.0)
-    track.scan.begin(now=50.0, at=1000)
-    assert [track.settled_since(mono) for mono in (49.0, 50.0)] == [True, False]
-    track.promise(WEEK, now=50.0)
-    track.record()
-    assert track.held_to_s == HOUR
-    track.at_head(offset=0, requested=51.0, received=51.5, at=2000)
-    assert track.held_to_s == WEEK
+    _, (progress,) = drafting(read_before(1), 50.0)
+    progress.scan.begin(now=50.0, at=1000)
+    assert [progress.settled_since(mono) for mono in (49.0, 50.0)] == [True, False]
+    progress.guarantee(WEEK, now=50.0)
+    progress.record()
+    assert progress.held_to_s == HOUR
+    progress.at_head(offset=0, requested=51.0, received=51.5, at=2000)
+    assert progress.held_to_s == WEEK
 
 
 def test_what_else_changes_and_shorter_promises_are_told_at_once() -> None:
     """And one that is taken back is none; the next one waits for heads of its own time."""
     state = read_before(1)
-    drafter, (track,) = drafting(state, clock.now() - 10)
+    drafter, (progress,) = drafting(state, clock.now() - 10)
     assert told(drafter, promising(WEEK, **{"segment.ms": "1"})) == {}
     other = promising(HOUR, **{"segment.ms": "1"})
     assert told(drafter, other) == {"t": other}
     assert told(drafter, promising(60.0)) == {"t": promising(60.0)}
-    track.head_mono = clock.now()
+    progress.head_mono = clock.now()
     assert told(drafter, promising(HOUR)) == {}, "at head before that was known"
 
 
@@ -188,43 +188,45 @@ def test_what_else_changes_and_shorter_promises_are_told_at_once() -> None:
 def test_what_came_late_waits_for_a_survey() -> None:
     """A promise may have become shorter meanwhile; what came in time is right by the shortest one that there is."""
     state = read_before(1)
-    drafter, (track,) = drafting(state, clock.now())
+    drafter, (progress,) = drafting(state, clock.now())
     longest = longest_gap_s(SHORTEST_RETENTION_S)
     found = GuardedTopics(topics=(promising(HOUR),))
-    drafter.survey(Survey(found=found, groups=None, asked=clock.now() - longest - 1))
+    drafter.survey(ClusterSurvey(found=found, groups=None, asked=clock.now() - longest - 1))
     assert not drafter.unsure()
-    track.head_mono = clock.now() - longest - 1
+    progress.head_mono = clock.now() - longest - 1
     assert not drafter.unsure(), "nothing was read since"
-    track.read(offset=1, epoch=1)
+    progress.read(offset=1, epoch=1)
     assert drafter.unsure()
-    drafter.survey(Survey(found=found, groups=None, asked=clock.now() - longest + 5))
+    drafter.survey(ClusterSurvey(found=found, groups=None, asked=clock.now() - longest + 5))
     assert not drafter.unsure()
 
 
 def test_a_topic_that_may_not_be_described_is_not_known_by_the_others() -> None:
     """What it promises was asked for long ago, though a survey has just told of the rest."""
     state = read_before(1)
-    drafter, (track,) = drafting(state, clock.now() - HOUR / 2)
+    drafter, (progress,) = drafting(state, clock.now() - HOUR / 2)
     other = replace(topic("u"), config=promising(HOUR).config)
-    drafter.survey(Survey(found=GuardedTopics(topics=(promising(HOUR), other)), groups=None, asked=clock.now() - HOUR))
-    denied = Denied(name="t", why="no right", topic=replace(promising(HOUR), config={}))
-    drafter.survey(Survey(found=GuardedTopics(topics=(other,), denied=(denied,)), groups=None))
-    track.read(offset=1, epoch=1)
+    drafter.survey(
+        ClusterSurvey(found=GuardedTopics(topics=(promising(HOUR), other)), groups=None, asked=clock.now() - HOUR)
+    )
+    denied = DeniedTopic(name="t", why="no right", topic=replace(promising(HOUR), config={}))
+    drafter.survey(ClusterSurvey(found=GuardedTopics(topics=(other,), denied=(denied,)), groups=None))
+    progress.read(offset=1, epoch=1)
     assert drafter.unsure()
-    track.frozen = True
+    progress.frozen = True
     assert not drafter.unsure(), "it is tainted anyway"
-    track.frozen, track.lost = False, "gone"
+    progress.frozen, progress.lost = False, "gone"
     assert not drafter.unsure()
 
 
 def test_nobody_waits_for_ever_for_a_topic_that_may_not_be_described(monkeypatch: pytest.MonkeyPatch) -> None:
     """After ten minutes what came late is held to the shortest promise that there is: all others are committed."""
-    drafter, (track,) = drafting(read_before(1), clock.now() - 100.0)
+    drafter, (progress,) = drafting(read_before(1), clock.now() - 100.0)
     found = GuardedTopics(topics=(promising(HOUR),))
-    drafter.survey(Survey(found=found, groups=None, asked=clock.now() - HOUR))
-    track.read(offset=1, epoch=1)
+    drafter.survey(ClusterSurvey(found=found, groups=None, asked=clock.now() - HOUR))
+    progress.read(offset=1, epoch=1)
     assert drafter.unsure()
-    assert track.taint(clock.now()) is None
+    assert progress.taint(clock.now()) is None
     later = clock.now() + 601.0
     monkeypatch.setattr("tandem.sink.write.commit_draft.clock.now", lambda: later)
     assert not drafter.unsure()
@@ -239,42 +241,42 @@ def test_nobody_waits_for_ever_for_a_topic_that_may_not_be_described(monkeypatch
 
 def test_a_base_is_held_to_the_shortest_promise_while_it_is_read() -> None:
     """Ranges that others have read long ago may come to it now, under a promise that is longer now."""
-    _, (track,) = drafting(read_before(1), clock.now())
-    assert most_overlap_s(track) == 900.0
-    track.promise(600.0, now=clock.now())
-    assert most_overlap_s(track) == 150.0
+    _, (progress,) = drafting(read_before(1), clock.now())
+    assert most_overlap_s(progress) == 900.0
+    progress.guarantee(600.0, now=clock.now())
+    assert most_overlap_s(progress) == 150.0
     for longer in (WEEK, None):
-        track.promise(longer, now=clock.now())
-        assert most_overlap_s(track) == 150.0
-    track.at_head(offset=0, requested=clock.now() + 1, received=clock.now() + 1, at=1)
-    assert (track.held_to_s, most_overlap_s(track)) == (None, 150.0)
+        progress.guarantee(longer, now=clock.now())
+        assert most_overlap_s(progress) == 150.0
+    progress.at_head(offset=0, requested=clock.now() + 1, received=clock.now() + 1, at=1)
+    assert (progress.held_to_s, most_overlap_s(progress)) == (None, 150.0)
 
 
 def test_the_chain_learns_of_a_longer_promise_once_bases_are_done() -> None:
     """And the wait begins anew if it grows again."""
-    drafter, (track,) = drafting(read_before(1), clock.now() - 10)
-    done = track.scan
-    track.scan = BaseScan(Base(start=0, end=9, leader=1), limit_s=60.0)
+    drafter, (progress,) = drafting(read_before(1), clock.now() - 10)
+    done = progress.scan
+    progress.scan = ScanPlan(Base(start=0, end=9, leader=1), limit_s=60.0)
     assert told(drafter, promising(2 * HOUR)) == {}
-    track.head_mono = clock.now()
+    progress.head_mono = clock.now()
     assert told(drafter, promising(2 * HOUR)) == {}
-    track.scan = done
+    progress.scan = done
     assert told(drafter, promising(WEEK)) == {}, "at head before that was known"
-    track.head_mono = clock.now()
+    progress.head_mono = clock.now()
     assert told(drafter, promising(WEEK)) == {"t": promising(WEEK)}
 
 
 def test_what_a_commit_has_left_out_is_told_again() -> None:
     """By what the chain knows: the topic may have been another one for a moment."""
     state = read_before(1)
-    drafter, (track,) = drafting(state, clock.now() + 100)
+    drafter, (progress,) = drafting(state, clock.now() + 100)
     shorter = promising(60.0)
     assert told(drafter, shorter) == {"t": shorter}
     drafter.untold("t")
     assert told(drafter, shorter) == {"t": shorter}
     drafter.untold("u")
     assert told(drafter, shorter) == {}
-    track.head_mono = clock.now() - 100
+    progress.head_mono = clock.now() - 100
     drafter.untold("t")
     assert told(drafter, promising(WEEK)) == {}, "a longer one waits as before"
 
@@ -285,7 +287,7 @@ def test_nothing_is_committed_of_a_gap_before_the_topic_was_asked_for(bench: Ben
     bench.log.append(0, 1)
     pipeline = bench.start()
     bench.until(through(2))
-    (track,) = pipeline._board.tracks.values()
+    (progress,) = pipeline._context.progress_of.values()
     bench.cluster.error = TimeoutError("no answer")
     bench.log.quiet = True
     bench.until(lambda _: pipeline._surveyor.trouble and pipeline._surveyor._latest is None)
@@ -293,10 +295,10 @@ def test_nothing_is_committed_of_a_gap_before_the_topic_was_asked_for(bench: Ben
     bench.until(lambda _: clock.now() > steps)
     pipeline._drafter._asked["t"] -= HOUR
     seq = bench.chain().seq
-    track.head_mono -= HOUR / 2
+    progress.head_mono -= HOUR / 2
     bench.log.append(2)
     bench.log.quiet = False
-    bench.until(lambda _: track.offset == 3)
+    bench.until(lambda _: progress.offset == 3)
     clock_s = clock.now() + 1.0
     bench.until(lambda _: clock.now() > clock_s)
     assert bench.chain().seq == seq
@@ -327,8 +329,8 @@ def first_told(config: Mapping[str, str], *others: Mapping[str, str]) -> dict[st
         Chain(number=number).open().commit({}, topics=(replace(promising(HOUR), config=dict(one)),)).state
         for number, one in enumerate(others, 1)
     ]
-    drafter = Drafter(
-        bare_board(), Chain(number=9).open().state, max_objects=4, flush_interval_s=60.0, copies=lambda: copies
+    drafter = CommitDrafter(
+        bare_context(), Chain(number=9).open().state, max_objects=4, flush_interval_s=60.0, copies=lambda: copies
     )
     return told(drafter, replace(promising(HOUR), config=dict(config)))["t"].config
 

@@ -11,19 +11,25 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
 from tandem.backup_avro.chain import json_codec, layout
-from tandem.backup_avro.chain.entries import Kind, number_setting
+from tandem.backup_avro.chain.entries import EntryKind, number_setting
 from tandem.backup_avro.chain.integers import FIRST_MOMENT, LAST_MOMENT, is_moment
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event, Position, decode, encode
+from tandem.backup_avro.documents.coordination_message import (
+    CoordinationEvent,
+    CoordinationMessage,
+    ReaderPosition,
+    decode,
+    encode,
+)
 from tandem.backup_avro.errors import DamagedError
-from tandem.controller.coordination.topic_reader import open_letter
-from tandem.controller.metrics.collector import Detail, Page
+from tandem.controller.coordination.topic_reader import open_topic_record
+from tandem.controller.metrics.collector import MetricDetail, MetricsPage
 from tandem.controller.status.overview import moment
-from tandem.sink.kafka.cluster.guarded_topics import tombstones_promised_s
+from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 
 MESSAGE = CoordinationMessage(
-    event=Event.PROGRESS,
+    event=CoordinationEvent.PROGRESS,
     pair="shop",
     instance="a",
     incarnation="i",
@@ -33,7 +39,7 @@ MESSAGE = CoordinationMessage(
     generation=99_999_999,
     chain_seq=0,
     lag_records=0,
-    positions=(Position(topic="t", partition=0, offset=0),),
+    positions=(ReaderPosition(topic="t", partition=0, offset=0),),
 )
 
 
@@ -57,8 +63,8 @@ def test_what_instances_send_is_read() -> None:
         {"generation": 100_000_000},
         {"chain_seq": -1},
         {"lag_records": -(2**63)},
-        {"positions": (Position(topic="t", partition=-1, offset=0),)},
-        {"positions": (Position(topic="t", partition=0, offset=-1),)},
+        {"positions": (ReaderPosition(topic="t", partition=-1, offset=0),)},
+        {"positions": (ReaderPosition(topic="t", partition=0, offset=-1),)},
     ],
     ids=str,
 )
@@ -67,10 +73,10 @@ def test_a_message_with_a_number_out_of_range_is_none(change: dict[str, object])
     data = encode(replace(MESSAGE, **change))  # type: ignore[arg-type]  # fields by name
     with pytest.raises(DamagedError, match="a coordination message is damaged"):
         decode(data)
-    letter = open_letter(partition=0, offset=7, at=2**62, key=b"shop/a/PROGRESS", value=data)
-    assert letter.message is None
-    assert letter.undecodable is not None
-    assert letter.at is None, "a producer writes any time"
+    topic_record = open_topic_record(partition=0, offset=7, at=2**62, key=b"shop/a/PROGRESS", value=data)
+    assert topic_record.message is None
+    assert topic_record.undecodable is not None
+    assert topic_record.at is None, "a producer writes any time"
 
 
 def test_the_last_times_there_are() -> None:
@@ -112,7 +118,7 @@ def test_a_chain_with_a_number_out_of_range_is_damaged(name: str, snapshot: bool
     backup.complete()
     backup.commit(records("t", 0, range(5, 9)))
     if snapshot:
-        backup.append(Kind.SNAPSHOT)
+        backup.append(EntryKind.SNAPSHOT)
     key = layout.entry_key(PAIR, 1, backup.writer.state.seq)
     document = json.loads(json_codec.unpack(store.objects[key], key))
     hurt = document["folded"] if snapshot else document
@@ -159,7 +165,9 @@ def test_a_pin_with_an_end_that_is_no_time_can_not_be_read() -> None:
 )
 def test_metrics_are_sent_whatever_a_client_says_that_it_reads(accept: str) -> None:
     """A version that is none was once a traceback of 8 KB for each request."""
-    page = Page(pair="p", instance="a", transcoder=lambda: "compiled", detail=Detail(), now=lambda: 1_700_000_000.0)
+    page = MetricsPage(
+        pair="p", instance="a", transcoder=lambda: "compiled", detail=MetricDetail(), now=lambda: 1_700_000_000.0
+    )
     data, kind = page.render(accept)
     assert b"tandem_ready" in data
     assert kind.startswith(("text/plain", "application/openmetrics-text"))
@@ -176,9 +184,9 @@ def test_metrics_are_sent_whatever_a_client_says_that_it_reads(accept: str) -> N
     ],
 )
 def test_a_setting_that_is_no_number_is_told_from_one_that_is_not_there(
-    text: str | None, number: int, promised_s: float
+    text: str | None, number: int, guaranteed_s: float
 ) -> None:
     """A forged chain once ended `status` with it. A topic with such a time for tombstones promises none."""
     config = {"cleanup.policy": "compact"} | ({} if text is None else {"delete.retention.ms": text})
     assert number_setting(config, "delete.retention.ms", unsaid=7, unclear=8) == number
-    assert tombstones_promised_s(config) == promised_s
+    assert tombstone_guarantee_s(config) == guaranteed_s

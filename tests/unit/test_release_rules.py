@@ -23,7 +23,7 @@ from tandem.backup_avro.selection.coverage import clearing
 from tandem.controller.decision.decide import Clear, Reason, TakeOver, decide
 from tandem.controller.decision.observation import Role
 from tandem.controller.history.releasable import Parting, parting
-from tandem.controller.status.overview import State, overview
+from tandem.controller.status.overview import GenerationState, overview
 from tandem.controller.status.pair_view import PairView
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.releases import ReleaseReader
@@ -211,7 +211,7 @@ def test_what_would_be_lost_is_said(store: MemoryStore) -> None:
     found = let_go(sight(store, topics=[ORDERS], heard_s={"a": 1, "b": 1}))
     assert (found.topic_id, found.partitions, found.through) == (OLD.topic().topic_id, None, 1)
     (loss,) = found.losses
-    assert (loss.generation, loss.instance, loss.state, loss.partitions) == (1, "a", State.SEALED, (0, 1))
+    assert (loss.generation, loss.instance, loss.state, loss.partitions) == (1, "a", GenerationState.SEALED, (0, 1))
     assert (loss.records, loss.waits_for) == (10, None)
     assert loss.bytes > 0
     assert "this is its last backup" in found.why
@@ -287,7 +287,7 @@ def test_what_it_waits_for(store: MemoryStore) -> None:
     """A reader, or a checkpoint; an owner that does not run."""
     silent = let_go(sight(store, topics=[ORDERS], heard_s={"b": 1}))
     assert silent.losses[0].waits_for == "a to run: only the owner clears a generation"
-    pins.put(store, PAIR, generation=1, owner="checkpoint nightly", until=pins.FOR_EVER, pin_id=f"{pins.LASTING}x")
+    pins.put_pin(store, PAIR, generation=1, owner="checkpoint nightly", until=pins.FOR_EVER, pin_id=f"{pins.LASTING}x")
     assert let_go(sight(store, topics=[ORDERS])).losses[0].waits_for == "checkpoint nightly"
 
 
@@ -302,6 +302,6 @@ def test_status_says_what_a_generation_waits_for(store: MemoryStore) -> None:
     """Kept: a person. Released: its owner. Held by a checkpoint: nothing."""
     seen = sight(store, topics=[ORDERS])
     assert [item.waits_for for item in overview(seen).generations] == ["a to clear it", None]
-    pin = pins.put(store, PAIR, generation=1, owner="checkpoint x", until=pins.FOR_EVER, pin_id=f"{pins.LASTING}x")
+    pin = pins.put_pin(store, PAIR, generation=1, owner="checkpoint x", until=pins.FOR_EVER, pin_id=f"{pins.LASTING}x")
     held = overview(replace(seen, pins=(pin,))).generations[0]
     assert (held.waits_for, held.held_by) == ("nothing: it is kept for checkpoint x", ("checkpoint x",))

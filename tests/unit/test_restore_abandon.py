@@ -12,14 +12,14 @@ import pytest
 
 from tandem.spark_jobs.restore import abandon
 from tandem.spark_jobs.restore.abandon import fence_all
-from tandem.spark_jobs.restore.lease.progress import PlanState, State
+from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
 from tandem.spark_jobs.restore.load import batch_producer
 from tandem.spark_jobs.restore.load.batch_producer import ProduceError
 
 _STATE = PlanState(
     plan="ab" * 32,
     run="run-1",
-    state=State.LOADING,
+    state=PlanPhase.LOADING,
     generation=1,
     basis={1: 1},
     targets={"t": "id"},

@@ -10,8 +10,8 @@ from doubles import MemoryStore
 
 from tandem.backup_avro.errors import RefusedError
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.restore.plan.expiry import Expiry
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.expiry import ExpiryForecast
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.restore.plan.plan import LOADING, RestorePlan, TargetTopic, shaped
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING
 from tandem.spark_jobs.restore.prepare import append
@@ -27,7 +27,7 @@ def plain() -> RestorePlan:
     backup = Backup.claim(store, topics=[TopicSpec("t", config={"cleanup.policy": "compact"})])
     backup.commit(records("t", 0, range(40)))
     backup.complete()
-    return plan_of(ChainReader(store, PAIR), Options())
+    return plan_of(ChainReader(store, PAIR), RestoreOptions())
 
 
 def _appended(plain: RestorePlan, target: TargetTopic = _TARGET) -> RestorePlan:
@@ -45,8 +45,8 @@ def test_appending_is_another_plan(plain: RestorePlan) -> None:
 def test_the_targets_own_config_counts(plain: RestorePlan) -> None:
     """Its retention says what expires at once, its limit how large batches are, and it is what it has afterwards."""
     (topic,) = _appended(plain).topics
-    assert topic.expiry(2_000_000_000_000) == Expiry(surely=40, at_most=40, settings=("retention.ms",))
-    assert plain.topics[0].expiry(2_000_000_000_000) == Expiry()
+    assert topic.expiry(2_000_000_000_000) == ExpiryForecast(surely=40, at_most=40, settings=("retention.ms",))
+    assert plain.topics[0].expiry(2_000_000_000_000) == ExpiryForecast()
     assert topic.batch_bytes(900_000) == 5000
     meanwhile = append.config_meanwhile(topic)
     assert (meanwhile["retention.ms"], meanwhile["min.compaction.lag.ms"]) == ("-1", str(2**63 - 1))

@@ -22,24 +22,24 @@ from tandem.backup_avro.record.current import Record, encode
 from tandem.sink.kafka.fetch.events import Fetched
 from tandem.sink.store import ObjectMissingError, OutsizedObjectError
 from tandem.sink.transcode.batch import Compression
-from tandem.sink.transcode.choice import best_bodies
+from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.sink.transcode.reverse import build_batches
 from tandem.spark_jobs.restore import job as restore
 from tandem.spark_jobs.restore import offset_pages
 from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.check.check_partition import (
     CheckTask,
-    Expected,
-    Stretch,
+    ExpectedRecords,
     TargetChangedError,
+    WrittenRange,
     map_tasks,
     refuse_if_made_anew,
     stretches,
 )
-from tandem.spark_jobs.restore.check.other_writers import Writers
-from tandem.spark_jobs.restore.offset_map import LARGEST_PAGE, Row, decode_page, encode_page, page_key
+from tandem.spark_jobs.restore.check.other_writers import OtherWriters
+from tandem.spark_jobs.restore.offset_map import LARGEST_PAGE, OffsetRow, decode_page, encode_page, page_key
 from tandem.spark_jobs.restore.offset_pages import TaskMap
-from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 
 class _Store(MemoryStore):
@@ -57,7 +57,7 @@ def _check(partition: int, pages: Mapping[int, str | None], *, shared: bool = Tr
         start=0,
         end=100,
         expected=tuple(
-            Expected(what=f"orders-{source}", records=1, hash="", first=0, last=99, page=page)
+            ExpectedRecords(what=f"orders-{source}", records=1, hash="", first=0, last=99, page=page)
             for source, page in pages.items()
         ),
         shared=shared,
@@ -74,18 +74,18 @@ def test_each_page_is_read_once_whatever_number_of_partitions_it_leads_to(source
     for source in range(sources):
         last = None
         for at in (0, 50):
-            rows = [Row(source, at, at + 9, target, at + source * 10, 10) for target in range(targets)]
+            rows = [OffsetRow(source, at, at + 9, target, at + source * 10, 10) for target in range(targets)]
             last = offset_pages.write(store, rows, last, TaskMap(pair="p", restore="r", topic_id="t", task=source))
         pages[source] = last
     store.log.clear()
     checks = [_check(target, pages) for target in range(targets)]
-    found: dict[int, list[Stretch]] = {}
+    found: dict[int, list[WrittenRange]] = {}
     for task in map_tasks(checks, store, pair="p", restore="r"):
         for number, stretch in stretches(task):
             found.setdefault(number, []).append(stretch)
     assert {number: sorted(items) for number, items in found.items()} == {
         number: sorted(
-            Stretch(at + source * 10, at + source * 10 + 10, source) for source in range(sources) for at in (0, 50)
+            WrittenRange(at + source * 10, at + source * 10 + 10, source) for source in range(sources) for at in (0, 50)
         )
         for number in range(targets)
     }
@@ -104,11 +104,11 @@ def test_what_one_task_has_written_needs_no_map() -> None:
 def test_rows_of_partitions_that_are_not_shared_are_passed_over() -> None:
     """A task has put records into a partition that others have put some into, and into one that is its own alone."""
     store: Any = _Store()
-    rows = [Row(0, 0, 9, 0, 0, 10), Row(0, 10, 19, 1, 0, 10), Row(0, 20, 29, 0, 10, 10)]
+    rows = [OffsetRow(0, 0, 9, 0, 0, 10), OffsetRow(0, 10, 19, 1, 0, 10), OffsetRow(0, 20, 29, 0, 10, 10)]
     page = offset_pages.write(store, rows, None, TaskMap(pair="p", restore="r", topic_id="t", task=0))
     checks = [_check(1, {0: page}, shared=False), _check(0, {7: None, 0: page})]
     [task] = map_tasks(checks, store, pair="p", restore="r")
-    assert sorted(stretches(task)) == [(1, Stretch(0, 10, 1)), (1, Stretch(10, 20, 1))]
+    assert sorted(stretches(task)) == [(1, WrittenRange(0, 10, 1)), (1, WrittenRange(10, 20, 1))]
 
 
 def _damaged(store: _Store, key: str) -> type[Exception]:
@@ -126,13 +126,13 @@ def test_a_map_that_cannot_be_read_is_no_mismatch(spoil: Callable[[_Store, str],
     """Its rows are unknown, whole pages of them or just older ones: what is said is that, of no partition's records."""
     store: Any = _Store()
     first = offset_pages.write(
-        store, [Row(0, 0, 9, 0, 0, 10)], None, TaskMap(pair="p", restore="r", topic_id="t", task=0)
+        store, [OffsetRow(0, 0, 9, 0, 0, 10)], None, TaskMap(pair="p", restore="r", topic_id="t", task=0)
     )
     last = offset_pages.write(
-        store, [Row(0, 10, 19, 1, 0, 10)], first, TaskMap(pair="p", restore="r", topic_id="t", task=0)
+        store, [OffsetRow(0, 10, 19, 1, 0, 10)], first, TaskMap(pair="p", restore="r", topic_id="t", task=0)
     )
     other = offset_pages.write(
-        store, [Row(1, 0, 9, 0, 10, 10)], None, TaskMap(pair="p", restore="r", topic_id="t", task=1)
+        store, [OffsetRow(1, 0, 9, 0, 10, 10)], None, TaskMap(pair="p", restore="r", topic_id="t", task=1)
     )
     checks = [replace(_check(number, {0: last, 1: other}), end=0) for number in (0, 1)]  # nothing is read back
     error = spoil(store, first)
@@ -140,7 +140,9 @@ def test_a_map_that_cannot_be_read_is_no_mismatch(spoil: Callable[[_Store, str],
     for number, item in restore._scattered([*map_tasks(checks, store, pair="p", restore="r"), *enumerate(checks)]):
         sent.setdefault(number, []).append(item)
     with pytest.raises(error, match=re.escape(first)):
-        restore._sound(found for items in sent.values() for found in restore._check_shared(Cluster(props={}), items))
+        restore._sound(
+            found for items in sent.values() for found in restore._check_shared(ClusterAddress(props={}), items)
+        )
     assert len(sent) == len(checks)
 
 
@@ -165,8 +167,8 @@ def _page(nonce: str, *, restore: str = "r") -> str:
 def test_only_pages_of_the_restores_own_are_read(elsewhere: str) -> None:
     """Whoever writes to the bucket, or to the topic of progress, may name any key there: nothing of it is fetched."""
     store: Any = _Store()
-    store.objects[elsewhere] = encode_page([Row(0, 0, 9, 0, 0, 10)], None)
-    store.objects[_page("bb")] = encode_page([Row(0, 10, 19, 0, 10, 10)], elsewhere)
+    store.objects[elsewhere] = encode_page([OffsetRow(0, 0, 9, 0, 0, 10)], None)
+    store.objects[_page("bb")] = encode_page([OffsetRow(0, 10, 19, 0, 10, 10)], elsewhere)
     for last in (elsewhere, _page("bb")):
         store.log.clear()
         with pytest.raises(DamagedError, match="is named as a page of the offset map of restore r of pair p") as caught:
@@ -181,8 +183,8 @@ def test_pages_that_go_round_in_a_circle_come_to_an_end(names: list[str]) -> Non
     store: Any = _Store()
     for number, name in enumerate(names):
         previous = _page(names[(number + 1) % len(names)])
-        store.objects[_page(name)] = encode_page([Row(0, number, number, 0, number, 1)], previous)
-    found: list[Row] = []
+        store.objects[_page(name)] = encode_page([OffsetRow(0, number, number, 0, number, 1)], previous)
+    found: list[OffsetRow] = []
     with pytest.raises(DamagedError, match=re.escape(f"{_page(names[0])}: the pages of this offset map name one")):
         found.extend(islice(offset_pages.read(store, _page(names[0]), pair="p", restore="r"), 100))
     checks = [_check(number, {0: _page(names[0]), 1: _page("dd")}) for number in (0, 1)]
@@ -200,7 +202,7 @@ def test_a_page_that_is_too_large_is_not_read() -> None:
 
 def test_the_largest_page_has_room() -> None:
     """Of the largest numbers there are, unpacked."""
-    rows = [Row(*(6 * [2**63 - 1]))] * LARGEST_PAGE
+    rows = [OffsetRow(*(6 * [2**63 - 1]))] * LARGEST_PAGE
     data = encode_page(rows, _page("f" * 16))
     assert len(unpack(data, "here")) < LISTS
     assert decode_page(data, "here") == (tuple(rows), _page("f" * 16))
@@ -227,7 +229,7 @@ def _batches(*stamps: tuple[int, int, bool, int]) -> bytes:
 
 def test_who_else_wrote_is_named() -> None:
     """By producer id, with or without transactions; a batch that comes twice, or cut short, does not count again."""
-    writers = Writers([10])
+    writers = OtherWriters([10])
     first = _batches((5, 9, False, 1), (10, 7, True, 3), (13, 8, True, 2))
     writers.add(first, start=6, until=40)
     writers.add(_batches((13, 8, True, 2), (20, 7, True, 5), (30, -1, False, 1), (31, 7, False, 1)), start=6, until=40)
@@ -295,7 +297,7 @@ def test_an_open_transaction_of_others_holds_no_check_of_an_append_up(
 ) -> None:
     """What was appended is read by its offset map; where nobody else may write, an open transaction is waited for."""
     monkeypatch.setattr(check_partition, "RawFetcher", _Log)
-    expected = Expected(what="t-0", records=2, hash="", first=1, last=2, page=None)
+    expected = ExpectedRecords(what="t-0", records=2, hash="", first=1, last=2, page=None)
     task = replace(
         _check(PARTITION, {}),
         target=TOPIC,
@@ -303,13 +305,13 @@ def test_an_open_transaction_of_others_holds_no_check_of_an_append_up(
         end=3,
         expected=(expected,),
         among_others=among_others,
-        cluster=Cluster(props={}),
+        cluster=ClusterAddress(props={}),
         stall_seconds=-1.0,
     )
-    written = [Stretch(1, 3, 0)]
+    written = [WrittenRange(1, 3, 0)]
     if not among_others:
         with pytest.raises(TimedOutError, match="open transaction"):
-            check_partition.check(task, written)
+            check_partition.check_partition(task, written)
         return
-    [found] = check_partition.check(replace(task, stall_seconds=5.0), written)
+    [found] = check_partition.check_partition(replace(task, stall_seconds=5.0), written)
     assert found.records == 2

@@ -20,13 +20,13 @@ from tandem.controller.cli.restore.options import (
     write_plan,
 )
 from tandem.sink.process import log
-from tandem.spark_jobs.restore.plan.options import Exactly, Options
+from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 
 
-def _options(**given: object) -> Options:
+def _options(**given: object) -> RestoreOptions:
     return options_of(RestoreArguments(**{"shape": NOTHING, **given}))  # type: ignore[arg-type]  # the caller names options
 
 
@@ -95,7 +95,7 @@ def test_settings_of_topics() -> None:
     assert _options(rate="50MiB/s").bytes_per_second == _options(rate="50MiB").bytes_per_second == 50 * 2**20
 
 
-def _shape(**given: object) -> Shape:
+def _shape(**given: object) -> RecordChanges:
     return shape_of(ShapeArguments(**given))  # type: ignore[arg-type]  # the caller names options
 
 
@@ -144,16 +144,16 @@ def test_plans_in_files(tmp_path: Path) -> None:
     plan = RestorePlan(
         pair="shop", generation=1, seq=3, basis={1: 3}, topics=(), incomplete=(), hash="abc", shape=NOTHING
     )
-    write_plan(file, plan, Options(generation=1))
+    write_plan(file, plan, RestoreOptions(generation=1))
     assert file.stat().st_mode & 0o777 == 0o600
     with pytest.raises(ConfigError, match="exists"):
-        write_plan(file, plan, Options())
-    found = planned(file, Options(consent=True), pair="shop")
-    assert found == Options(generation=1, exactly=Exactly(hash="abc", generation=1, basis={1: 3}))
+        write_plan(file, plan, RestoreOptions())
+    found = planned(file, RestoreOptions(consent=True), pair="shop")
+    assert found == RestoreOptions(generation=1, exactly=ExactPlan(hash="abc", generation=1, basis={1: 3}))
     with pytest.raises(ConfigError, match="--apply goes with no option"):
-        planned(file, Options(generation=1), pair="shop")
+        planned(file, RestoreOptions(generation=1), pair="shop")
     with pytest.raises(ConfigError, match="can't be read"):
-        planned(tmp_path / "other", Options(), pair="shop")
+        planned(tmp_path / "other", RestoreOptions(), pair="shop")
 
 
 def test_moments_and_bounds() -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.spark_jobs.restore.plan.duration import estimate
 
-_DRILL = Outcome(
-    kind=OutcomeKind.DRILL,
+_DRILL = JobOutcome(
+    kind=JobKind.DRILL,
     pair="orders",
     at=1,
     by="me",

@@ -9,27 +9,27 @@ from pathlib import Path
 import pytest
 from old_files import avro, put, rows, sink_key
 
-from tandem.backup_avro.documents.connector_layout import Reading
+from tandem.backup_avro.documents.connector_layout import ConnectorReading
 from tandem.backup_avro.errors import RefusedError
 from tandem.sink.kafka.errors.cluster_errors import UnknownTopicError
-from tandem.sink.store import StoreSettings
+from tandem.sink.store import StoreAccess
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.lease.progress import (
+    PlanPhase,
     PlanState,
-    Progress,
-    State,
-    Strand,
+    RestoreProgress,
+    TargetStrand,
     TaskProgress,
     decode_state,
     encode_state,
 )
 from tandem.spark_jobs.restore.plan import plan_file
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
-from tandem.spark_jobs.restore.plan.plan import LOADING, Naming, RestorePlan, TargetTopic, TopicPlan, shaped
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
+from tandem.spark_jobs.restore.plan.plan import LOADING, RestorePlan, TargetTopic, TopicNaming, TopicPlan, shaped
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING
 from tandem.spark_jobs.restore.plan.topic_settings import fitted, own_settings
-from tandem.spark_jobs.restore.prepare.prepare import Prepared, prepare
+from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, prepare_restore
 
 OWN = {"cleanup.policy": "compact,delete", "retention.ms": "86400000"}
 
@@ -39,8 +39,8 @@ def plan(tmp_path: Path) -> RestorePlan:
     """A plan of a topic with files of three partitions."""
     for number in range(3):
         put(tmp_path, sink_key("orders", number, 0), avro(rows("orders", number, range(3))))
-    address = StoreAddress(root=tmp_path.as_uri(), settings=StoreSettings(), connector=Reading())
-    return plan_of(ConnectorReader(address), Options(naming=Naming(suffix=".r")))
+    address = StoreAddress(root=tmp_path.as_uri(), settings=StoreAccess(), connector=ConnectorReading())
+    return plan_of(ConnectorReader(address), RestoreOptions(naming=TopicNaming(suffix=".r")))
 
 
 def target(partitions: int = 3, config: Mapping[str, str] = OWN, topic_id: str = "one") -> dict[str, TargetTopic]:
@@ -58,7 +58,7 @@ def state(configs: Mapping[str, Mapping[str, str]], topic_id: str = "one") -> Pl
     return PlanState(
         plan="p",
         run="r",
-        state=State.LOADING,
+        state=PlanPhase.LOADING,
         generation=0,
         basis={},
         targets={"orders.r": topic_id},
@@ -126,10 +126,12 @@ class Cluster:
         """No restore has come here yet."""
         raise UnknownTopicError(f"{list(names)}, {list(defaults)}")
 
-    def progress(self, *, settled: bool) -> Progress:
+    def progress(self, *, settled: bool) -> RestoreProgress:
         """What restores have noted."""
         del settled
-        return Progress(plans={item.plan: item for item in self.states}, tasks={item.key: item for item in self.tasks})
+        return RestoreProgress(
+            plans={item.plan: item for item in self.states}, tasks={item.key: item for item in self.tasks}
+        )
 
     def look(self, names: Iterable[str]) -> dict[str, TargetTopic]:
         """Those of the topics that exist."""
@@ -153,11 +155,11 @@ class Cluster:
         return {}
 
 
-def prepared(root: Path, cluster: Cluster) -> Prepared:
+def prepared(root: Path, cluster: Cluster) -> PreparedRestore:
     """Plan a restore of all topics below a root."""
-    address = StoreAddress(root=root.as_uri(), settings=StoreSettings(), connector=Reading())
-    options = Options(naming=Naming(suffix=".r"))
-    return prepare(ConnectorReader(address), cluster, options)  # type: ignore[arg-type]  # it does what planning needs
+    address = StoreAddress(root=root.as_uri(), settings=StoreAccess(), connector=ConnectorReading())
+    options = RestoreOptions(naming=TopicNaming(suffix=".r"))
+    return prepare_restore(ConnectorReader(address), cluster, options)  # type: ignore[arg-type]  # it does what planning needs
 
 
 def test_a_run_that_ended_before_it_made_its_topics_is_begun_anew(tmp_path: Path) -> None:
@@ -178,8 +180,8 @@ def test_a_run_that_ended_before_it_made_its_topics_is_begun_anew(tmp_path: Path
     assert configs == {"orders.r": OWN, "users.r": {"cleanup.policy": "compact"}}
 
 
-@pytest.mark.parametrize("stands", [State.LOADING, State.VERIFIED])
-def test_what_is_verified_may_have_its_retention(stands: State, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stands", [PlanPhase.LOADING, PlanPhase.VERIFIED])
+def test_what_is_verified_may_have_its_retention(stands: PlanPhase, tmp_path: Path) -> None:
     """The other topic's policy was refused, so the restore did not end: this one's first records may go meanwhile.
 
     Before that no record may be missing of what an earlier run has written.
@@ -200,7 +202,7 @@ def test_what_is_verified_may_have_its_retention(stands: State, tmp_path: Path) 
             target=topic.target,
             target_topic_id=known[topic.target],
             next_offsets={0: 3},
-            strands={0: Strand(records=3, hash="0" * 64, first=0, last=2)},
+            strands={0: TargetStrand(records=3, hash="0" * 64, first=0, last=2)},
             tombstones=0,
             null_keys=0,
             left_out=0,
@@ -212,7 +214,7 @@ def test_what_is_verified_may_have_its_retention(stands: State, tmp_path: Path) 
     cluster = Cluster(both, noted, tasks=tasks)
     assert prepared(tmp_path, cluster).resumes == noted
     both["orders.r"] = replace(both["orders.r"], starts={0: 2})
-    if stands is State.VERIFIED:
+    if stands is PlanPhase.VERIFIED:
         assert prepared(tmp_path, cluster).resumes == noted
     else:
         with pytest.raises(RefusedError, match=r"orders\.r-0 lost records that an earlier run"):
@@ -246,7 +248,7 @@ def test_the_number_of_partitions(plan: RestorePlan) -> None:
 
 def test_a_plan_in_a_file_keeps_what_the_user_said(plan: RestorePlan) -> None:
     """`--apply` sets the same config."""
-    options = Options(topic_config={"cleanup.policy": "delete"}, naming=Naming(suffix=".r"))
+    options = RestoreOptions(topic_config={"cleanup.policy": "delete"}, naming=TopicNaming(suffix=".r"))
     assert plan_file.decode(plan_file.encode(plan, options), "x", pair="connector").topic_config == {
         "cleanup.policy": "delete"
     }
@@ -259,7 +261,7 @@ def test_a_cluster_where_the_progress_would_expire(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Cluster, "config", lambda *_, **__: {"_tandem_restore_progress": {"cleanup.policy": "delete"}})
     with pytest.raises(RefusedError, match=r"_tandem_restore_progress on the target has cleanup\.policy=delete"):
         prepared(tmp_path, cluster)
-    address = StoreAddress(root=tmp_path.as_uri(), settings=StoreSettings(), connector=Reading())
-    options = Options(naming=Naming(suffix=".r"))
-    looked = prepare(ConnectorReader(address), cluster, options, only_look=True)  # type: ignore[arg-type]  # as above
+    address = StoreAddress(root=tmp_path.as_uri(), settings=StoreAccess(), connector=ConnectorReading())
+    options = RestoreOptions(naming=TopicNaming(suffix=".r"))
+    looked = prepare_restore(ConnectorReader(address), cluster, options, only_look=True)  # type: ignore[arg-type]  # as above
     assert (looked.plan.records, type(looked.refused)) == (3, RefusedError)

@@ -13,15 +13,15 @@ from build_backup import PAIR, Backup, TopicSpec
 
 from tandem.backup_avro.record.current import Record
 from tandem.backup_avro.selection.newest_state import Slice
-from tandem.sink.store import StoreSettings, open_store
+from tandem.sink.store import StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.load import load, record_stream
 from tandem.spark_jobs.restore.load.load import _Attempt, nothing_yet
-from tandem.spark_jobs.restore.load.load_task import LoadTask, Source
+from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
-from tandem.spark_jobs.restore.plan.record_changes import Shape
-from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 _MIB = 1 << 20
 _VALUE = 4000
@@ -53,14 +53,14 @@ def _task(root: Path, *, sources: int, size: int) -> LoadTask:
         restore=None,
         topic="t",
         topic_id="id-s",
-        sources=tuple(Source(partition=number, slices=(slices[number],)) for number in range(sources)),
+        sources=tuple(SourcePartition(partition=number, slices=(slices[number],)) for number in range(sources)),
         target="t",
         target_topic_id="id-t",
         transactional_id="x",
-        store=StoreAddress(root=root.as_uri(), settings=StoreSettings()),
-        cluster=Cluster(props={}),
+        store=StoreAddress(root=root.as_uri(), settings=StoreAccess()),
+        cluster=ClusterAddress(props={}),
         spread=16,
-        shape=Shape(partitioner=Partitioner.MURMUR2),
+        shape=RecordChanges(partitioner=Partitioner.MURMUR2),
         count=sources + 1,
     )
 

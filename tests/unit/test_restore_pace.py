@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tandem.backup_avro.record.current import Record, encode
-from tandem.sink.store import StoreSettings
+from tandem.sink.store import StoreAccess
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.object_reader import Body, StoreAddress
 from tandem.spark_jobs.restore.load import transaction as restore_transaction
 from tandem.spark_jobs.restore.load.load import nothing_yet
-from tandem.spark_jobs.restore.load.load_task import LoadTask, Pace, Source
-from tandem.spark_jobs.restore.load.record_stream import Chunk, Unit
+from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition
+from tandem.spark_jobs.restore.load.record_stream import RecordChunk, TransactionUnit
 from tandem.spark_jobs.restore.load.transaction import Transaction
-from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 _SIZE = 1000
 
@@ -64,7 +64,7 @@ class Broker:
         """Do nothing."""
 
 
-def _task(pace: Pace) -> LoadTask:
+def _task(pace: LoadPace) -> LoadTask:
     return LoadTask(
         plan="ab" * 32,
         run="r",
@@ -72,23 +72,23 @@ def _task(pace: Pace) -> LoadTask:
         restore=None,
         topic="t",
         topic_id="id-s",
-        sources=(Source(partition=0, slices=()),),
+        sources=(SourcePartition(partition=0, slices=()),),
         target="t",
         target_topic_id="id-t",
         transactional_id="x",
-        store=StoreAddress(root="file:///nowhere", settings=StoreSettings()),
-        cluster=Cluster(props={}),
+        store=StoreAddress(root="file:///nowhere", settings=StoreAccess()),
+        cluster=ClusterAddress(props={}),
         spread=16,
         pace=pace,
     )
 
 
-def _unit(records: int) -> Unit:
+def _unit(records: int) -> TransactionUnit:
     items = [
         Record(topic="t", partition=0, offset=n, timestamp=n, key=b"k", value=bytes(_SIZE)) for n in range(records)
     ]
     body = Body(body=b"".join(encode(item) for item in items), records=records, first=0)
-    return Unit(chunks=(Chunk(body=body, target=0),), next_offsets={0: -1})
+    return TransactionUnit(chunks=(RecordChunk(body=body, target=0),), next_offsets={0: -1})
 
 
 @pytest.mark.parametrize(("rate", "open_for"), [(10_000.0, 5.0), (100_000.0, 1.0), (None, 0.0)])
@@ -98,7 +98,7 @@ def test_a_transaction_is_not_open_for_long(
     """A hundred batches of a kilobyte; what is left to wait for the rate is waited for after the commit."""
     clock = Clock()
     monkeypatch.setattr(restore_transaction.time, "sleep", clock.sleep)
-    pace = Pace(batch_bytes=_SIZE, compression=Compression.NONE, bytes_per_second=rate, commit_seconds=5.0)
+    pace = LoadPace(batch_bytes=_SIZE, compression=Compression.NONE, bytes_per_second=rate, commit_seconds=5.0)
     task = _task(pace)
     transaction = Transaction(Broker(), task, nothing_yet(task), clock)  # type: ignore[arg-type]  # stands in for one
     transaction.add(_unit(100))

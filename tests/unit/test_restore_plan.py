@@ -16,13 +16,13 @@ from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
-from tandem.spark_jobs.restore.lease.progress import PlanState, State
+from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import plan_file
-from tandem.spark_jobs.restore.plan.options import Options, plan_again, plan_of
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
-from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan, TargetTopic
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicNaming
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.prepare.prepare import check_consent
 
 _NOW = 1_700_000_000_000
@@ -43,11 +43,11 @@ def _backup(store: ObjectStore, *topics: TopicSpec, number: int = 1, count: int 
     return backup
 
 
-def _planned(store: ObjectStore, naming: Naming | None = None, **how: object) -> RestorePlan:
+def _planned(store: ObjectStore, naming: TopicNaming | None = None, **how: object) -> RestorePlan:
     return make_plan(
         ChainReader(store, PAIR).refresh(),
         pair=PAIR,
-        naming=naming or Naming(),
+        naming=naming or TopicNaming(),
         **how,  # type: ignore[arg-type]  # the caller names arguments
     )
 
@@ -61,28 +61,30 @@ def _one(store: ObjectStore, config: Mapping[str, str]) -> restore_plan.TopicPla
 def test_names(store: ObjectStore) -> None:
     """A mapping wins over the suffix; without both a topic keeps its name."""
     _backup(store, TopicSpec("orders"), TopicSpec("prices"))
-    naming = Naming(renamed={"orders": "old-orders"}, suffix=".restored")
+    naming = TopicNaming(renamed={"orders": "old-orders"}, suffix=".restored")
     assert [topic.target for topic in _planned(store, naming).topics] == ["old-orders", "prices.restored"]
     assert [topic.target for topic in _planned(store).topics] == ["orders", "prices"]
-    assert [topic.target for topic in _planned(store, Naming(only="x"), topics=["prices"]).topics] == ["x"]
+    assert [topic.target for topic in _planned(store, TopicNaming(only="x"), topics=["prices"]).topics] == ["x"]
 
 
 @pytest.mark.parametrize(
     ("naming", "topics", "message"),
     [
-        (Naming(only="x"), None, "names one topic"),
-        (Naming(renamed={"orders": "x", "prices": "x"}), None, "both be restored into x"),
-        (Naming(renamed={"orders": "prices"}), None, "both be restored into prices"),
-        (Naming(renamed={"nowhere": "x"}), None, "nowhere.*restored are orders, prices"),
-        (Naming(patterns=(("orders", "x"), ("order", "y"))), None, "--map-pattern order=y matches no topic"),
-        (Naming(patterns=(("prices", "x"),)), ["orders"], "--map-pattern prices=x matches no topic.*are orders"),
-        (Naming(suffix="/x"), None, "no name"),
-        (Naming(renamed={"orders": "__consumer_offsets"}), None, "it belongs to Kafka itself"),
-        (Naming(renamed={"orders": "_tandem_restore_progress"}), None, "it belongs to Tandem"),
-        (Naming(), ["orders", "nowhere"], "no complete partition of nowhere"),
+        (TopicNaming(only="x"), None, "names one topic"),
+        (TopicNaming(renamed={"orders": "x", "prices": "x"}), None, "both be restored into x"),
+        (TopicNaming(renamed={"orders": "prices"}), None, "both be restored into prices"),
+        (TopicNaming(renamed={"nowhere": "x"}), None, "nowhere.*restored are orders, prices"),
+        (TopicNaming(patterns=(("orders", "x"), ("order", "y"))), None, "--map-pattern order=y matches no topic"),
+        (TopicNaming(patterns=(("prices", "x"),)), ["orders"], "--map-pattern prices=x matches no topic.*are orders"),
+        (TopicNaming(suffix="/x"), None, "no name"),
+        (TopicNaming(renamed={"orders": "__consumer_offsets"}), None, "it belongs to Kafka itself"),
+        (TopicNaming(renamed={"orders": "_tandem_restore_progress"}), None, "it belongs to Tandem"),
+        (TopicNaming(), ["orders", "nowhere"], "no complete partition of nowhere"),
     ],
 )
-def test_names_that_do_not_work(store: ObjectStore, naming: Naming, topics: list[str] | None, message: str) -> None:
+def test_names_that_do_not_work(
+    store: ObjectStore, naming: TopicNaming, topics: list[str] | None, message: str
+) -> None:
     """Collisions, unknown topics and names that Kafka or Tandem keeps are usage errors."""
     _backup(store, TopicSpec("orders"), TopicSpec("prices"))
     with pytest.raises(ConfigError, match=message):
@@ -94,7 +96,7 @@ def test_the_hash_is_that_of_what_is_written(store: ObjectStore) -> None:
     backup = _backup(store, TopicSpec("orders"), TopicSpec("prices"))
     first = _planned(store)
     assert _planned(store).hash == first.hash
-    others = [_planned(store, Naming(suffix=".x")), _planned(store, topics=["orders"])]
+    others = [_planned(store, TopicNaming(suffix=".x")), _planned(store, topics=["orders"])]
     backup.commit(records("orders", 0, range(40, 50)))
     others.append(_planned(store))
     assert len({first.hash, *(plan.hash for plan in others)}) == 4
@@ -113,7 +115,7 @@ def test_a_plan_is_made_again_from_its_basis(store: ObjectStore) -> None:
     second.seal()
     reader = ChainReader(store, PAIR)
     old = [reader.load(number, upto=seq) for number, seq in plan.basis.items()]
-    again = make_plan(old, pair=PAIR, naming=Naming(), number=plan.generation)
+    again = make_plan(old, pair=PAIR, naming=TopicNaming(), number=plan.generation)
     assert again == plan
     assert _planned(store).hash != plan.hash
 
@@ -245,13 +247,13 @@ def test_consent(store: ObjectStore) -> None:
     _one(store, {"cleanup.policy": "delete", "retention.ms": "1000"})
     plan = _planned(store)
     with pytest.raises(RefusedError, match=r"orders, retention\.ms: 40 to 40 of 40"):
-        check_consent(plan, Options(), now=_NOW + 2000)
-    check_consent(plan, Options(consent=True), now=_NOW + 2000)
-    check_consent(plan, Options(keep_load_config=True), now=_NOW + 2000)
-    check_consent(plan, Options(), now=_NOW)
+        check_consent(plan, RestoreOptions(), now=_NOW + 2000)
+    check_consent(plan, RestoreOptions(consent=True), now=_NOW + 2000)
+    check_consent(plan, RestoreOptions(keep_load_config=True), now=_NOW + 2000)
+    check_consent(plan, RestoreOptions(), now=_NOW)
 
 
-_BY_KEY = Shape(partitioner=Partitioner.MURMUR2)
+_BY_KEY = RecordChanges(partitioner=Partitioner.MURMUR2)
 
 
 def _target(**ends: int) -> TargetTopic:
@@ -312,7 +314,7 @@ def test_whatever_is_changed_makes_another_plan(store: ObjectStore, change: dict
     """So that a run that did other things is never resumed; and it is told."""
     _backup(store, TopicSpec("orders"))
     plan = _planned(store)
-    shape = Shape(**change)  # type: ignore[arg-type]  # named
+    shape = RecordChanges(**change)  # type: ignore[arg-type]  # named
     found = restore_plan.shaped(plan, shape, {})
     assert found.hash != plan.hash
     assert found.hash == restore_plan.shaped(_planned(store), shape, {}).hash
@@ -322,11 +324,11 @@ def test_whatever_is_changed_makes_another_plan(store: ObjectStore, change: dict
 def test_a_plan_in_a_file(store: ObjectStore) -> None:
     """All that was chosen comes back, and the plan that is made of it is that very one, though the backup has grown."""
     backup = _backup(store, TopicSpec("orders"))
-    options = Options(
-        naming=Naming(patterns=(("(.*)", r"\1.x"),), suffix=".r"),
+    options = RestoreOptions(
+        naming=TopicNaming(patterns=(("(.*)", r"\1.x"),), suffix=".r"),
         topics=("orders",),
         until={("orders", 0): 30},
-        shape=Shape(keys=frozenset({b"", b"\xff"}), excluded=frozenset({b"k"}), since=3, latest=True),
+        shape=RecordChanges(keys=frozenset({b"", b"\xff"}), excluded=frozenset({b"k"}), since=3, latest=True),
         bytes_per_second=7,
         replication_factor=1,
     )
@@ -359,7 +361,7 @@ def test_a_plan_in_a_file(store: ObjectStore) -> None:
 
 def test_names_by_pattern() -> None:
     """The first that the whole name matches; a name given by itself comes first, the suffix last."""
-    naming = Naming(renamed={"c.v1": "x"}, patterns=((r"(.*)\.v1", r"\1.v2"), (r"b.*", "y")), suffix=".r")
+    naming = TopicNaming(renamed={"c.v1": "x"}, patterns=((r"(.*)\.v1", r"\1.v2"), (r"b.*", "y")), suffix=".r")
     assert [naming.target(name) for name in ("a.v1", "b.v1", "b.v3", "c.v1", "d")] == [
         "a.v2",
         "b.v2",
@@ -369,7 +371,7 @@ def test_names_by_pattern() -> None:
     ]
     for wrong in (("(", "x"), (".*", r"\7")):
         with pytest.raises(ConfigError, match="--map-pattern"):
-            Naming(patterns=(wrong,)).target("a")
+            TopicNaming(patterns=(wrong,)).target("a")
 
 
 def test_the_document(store: ObjectStore) -> None:
@@ -425,7 +427,7 @@ def _written(plan: RestorePlan) -> PlanState:
     return PlanState(
         plan=plan.hash,
         run="x",
-        state=State.LOADING,
+        state=PlanPhase.LOADING,
         generation=plan.generation,
         basis=plan.basis,
         targets={},
@@ -448,7 +450,7 @@ def test_the_same_command_finds_itsplan_again(
     second.commit(records("orders", 0, range(20)))
     second.complete()
     first.seal()
-    options = Options(naming=Naming(suffix=".r"), topics=topics, generation=generation)
+    options = RestoreOptions(naming=TopicNaming(suffix=".r"), topics=topics, generation=generation)
     if topics is not None and "old" in topics and generation is not None:
         with pytest.raises(ConfigError, match="old"):
             plan_of(ChainReader(store, PAIR), options)
@@ -456,11 +458,16 @@ def test_the_same_command_finds_itsplan_again(
     plan = plan_of(ChainReader(store, PAIR), options)
     written = _written(plan)
     second.commit(records("orders", 0, range(20, 30)))
-    for again in (options, Options(naming=Naming(suffix=".r"), topics=topics)):
+    for again in (options, RestoreOptions(naming=TopicNaming(suffix=".r"), topics=topics)):
         found = plan_again(ChainReader(store, PAIR), again, written)
         assert found is not None
         assert found.hash == plan.hash
-    assert plan_again(ChainReader(store, PAIR), Options(naming=Naming(suffix=".other"), topics=topics), written) is None
+    assert (
+        plan_again(
+            ChainReader(store, PAIR), RestoreOptions(naming=TopicNaming(suffix=".other"), topics=topics), written
+        )
+        is None
+    )
 
 
 def test_a_named_generation_is_found_again_where_the_newest_state_would_be_refused(store: ObjectStore) -> None:
@@ -472,7 +479,7 @@ def test_a_named_generation_is_found_again_where_the_newest_state_would_be_refus
     second.commit(records("orders", 0, range(12)))
     second.complete()
     first.commit(records("orders", 0, range(10, 20)))
-    options = Options(naming=Naming(only="one"), generation=2)
+    options = RestoreOptions(naming=TopicNaming(only="one"), generation=2)
     with pytest.raises(ConfigError, match="2 are to be restored"):
         plan_of(ChainReader(store, PAIR), replace(options, generation=None))
     plan = plan_of(ChainReader(store, PAIR), options)
@@ -486,5 +493,5 @@ def test_a_named_generation_is_found_again_where_the_newest_state_would_be_refus
 def test_not_all_that_begins_with_underscores_is_kafkas(store: ObjectStore) -> None:
     """A guarded topic of another system goes back under its own name."""
     _backup(store, TopicSpec("orders"))
-    plan = _planned(store, naming=Naming(renamed={"orders": "__strimzi_store_topic"}))
+    plan = _planned(store, naming=TopicNaming(renamed={"orders": "__strimzi_store_topic"}))
     assert [topic.target for topic in plan.topics] == ["__strimzi_store_topic"]

@@ -15,14 +15,14 @@ from tandem.backup_avro.errors import DamagedError, ExitCode
 from tandem.controller.cli.main import run
 from tandem.spark_jobs.restore.lease import forget_restores, lease_record
 from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import PlanState, Progress, State, Strand, TaskProgress
-from tandem.spark_jobs.restore.offset_map import Row
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState, RestoreProgress, TargetStrand, TaskProgress
+from tandem.spark_jobs.restore.offset_map import OffsetRow
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 _STATE = PlanState(
     plan="abc",
     run="run-1",
-    state=State.LOADING,
+    state=PlanPhase.LOADING,
     generation=7,
     basis={6: 40, 7: 12},
     targets={"orders.restored": "id-2"},
@@ -37,17 +37,17 @@ _TASK = TaskProgress(
     target="orders.restored",
     target_topic_id="id-2",
     next_offsets={2: 2**40},
-    strands={2: Strand(records=1000, hash="00" * 32, first=0, last=1003)},
+    strands={2: TargetStrand(records=1000, hash="00" * 32, first=0, last=1003)},
     tombstones=7,
     null_keys=1,
     left_out=3,
     page="orders/restores/x/offsets/id-1+2+aa.json",
-    rows=(Row(2, 5, 2**40 - 1, 2, 4, 1000),),
+    rows=(OffsetRow(2, 5, 2**40 - 1, 2, 4, 1000),),
 )
 
 
-@pytest.mark.parametrize("state", list(State))
-def test_a_plan_comes_back(state: State) -> None:
+@pytest.mark.parametrize("state", list(PlanPhase))
+def test_a_plan_comes_back(state: PlanPhase) -> None:
     """What is written about a plan is read as it was."""
     wanted = replace(_STATE, state=state, before={"orders.restored": {"retention.ms": "5"}}, spread=16)
     assert marks.decode_state(marks.encode_state(wanted), "here") == wanted
@@ -116,14 +116,14 @@ def test_what_is_not_understood_is_refused(change: dict[str, object]) -> None:
 
 def test_the_last_word_per_key_counts() -> None:
     """Later records replace earlier ones; a null value removes."""
-    progress = Progress()
+    progress = RestoreProgress()
     progress.take("abc", marks.encode_state(_STATE))
-    progress.take("abc", marks.encode_state(replace(_STATE, state=State.FINISHED)))
+    progress.take("abc", marks.encode_state(replace(_STATE, state=PlanPhase.FINISHED)))
     for left_out in (10, 20):
         progress.take(_TASK.key, marks.encode_progress(replace(_TASK, left_out=left_out)))
     progress.take("abc/id-1/0", marks.encode_progress(replace(_TASK, task=0)))
     progress.take("abc/id-1/0", None)
-    assert progress.plans["abc"].state is State.FINISHED
+    assert progress.plans["abc"].state is PlanPhase.FINISHED
     assert [(item.left_out, item.records) for item in progress.of_plan("abc")] == [(20, 1000)]
     progress.take("abc", None)
     assert progress.plans == {}
@@ -244,7 +244,7 @@ def test_a_damaged_record_is_named_beside_the_others(capsys: pytest.CaptureFixtu
 def test_who_restores_does_not_pass_a_damaged_record_by() -> None:
     """It may be that of a restore into the same topics."""
     with pytest.raises(DamagedError, match=f"{marks.TOPIC}, key bad: "):
-        Target({"bootstrap.servers": "nowhere:1"}).progress(settled=False)
+        TargetCluster({"bootstrap.servers": "nowhere:1"}).progress(settled=False)
 
 
 class _Cleaned(_Consumer):
@@ -255,7 +255,7 @@ class _Cleaned(_Consumer):
         assert [place.partition for place in places] == [marks.PLANS_PARTITION]
         self._left = [
             _Record(0, 1, "def", marks.encode_state(_OTHER)),
-            _Record(0, 2, "abc", marks.encode_state(replace(_STATE, state=State.FINISHED))),
+            _Record(0, 2, "abc", marks.encode_state(replace(_STATE, state=PlanPhase.FINISHED))),
         ]
 
 
@@ -272,14 +272,14 @@ def test_a_word_that_was_replaced_meanwhile_is_not_missed(monkeypatch: pytest.Mo
     monkeypatch.setattr("tandem.spark_jobs.restore.lease.progress.Consumer", _Cleaned)
     monkeypatch.setattr("tandem.spark_jobs.restore.lease.progress.ClusterAdmin", Admin)
     monkeypatch.setattr("tandem.spark_jobs.restore.prepare.target_cluster.ClusterAdmin", Admin)
-    plans = Target({"bootstrap.servers": "nowhere:1"}).plans().plans
-    assert {plan: state.state for plan, state in plans.items()} == {"abc": State.FINISHED, "def": State.LOADING}
+    plans = TargetCluster({"bootstrap.servers": "nowhere:1"}).plans().plans
+    assert {plan: state.state for plan, state in plans.items()} == {"abc": PlanPhase.FINISHED, "def": PlanPhase.LOADING}
     assert ends == []
 
 
 def test_what_is_noted_is_the_last_record() -> None:
     """A later one that can be read, or that removes, ends the damage; a damaged one ends what was known."""
-    progress = Progress()
+    progress = RestoreProgress()
     for key, good in (("abc", marks.encode_state(_STATE)), (_TASK.key, marks.encode_progress(_TASK))):
         progress.note(key, good)
         progress.note(key, b"{}")
@@ -290,7 +290,7 @@ def test_what_is_noted_is_the_last_record() -> None:
         assert not progress.damaged
         progress.note(key, b"")
         progress.note(key, None)
-        assert progress == Progress()
+        assert progress == RestoreProgress()
 
 
 def _large(run: str = "run-1") -> PlanState:
@@ -304,7 +304,7 @@ def test_a_word_about_very_many_topics() -> None:
     assert len(marks.encode_state(_large())) > 1_048_588
     assert max(len(value) for _, value in records) <= 512 * 1024
     assert records[-1][0] == "abc"
-    progress = Progress()
+    progress = RestoreProgress()
     for key, value in records:
         progress.put_together()
         assert progress.plans == {}
@@ -341,7 +341,7 @@ def test_a_word_that_lacks_a_part_is_not_believed() -> None:
         ("abc", json.dumps({**named, "parts": 2**62}, sort_keys=True, separators=(",", ":")).encode()),
     ]
     for wrong in (missing, changed, many):
-        progress = Progress()
+        progress = RestoreProgress()
         for key, value in wrong:
             progress.take(key, value)
         with pytest.raises(DamagedError, match=r"key abc: what it says lies in.*kcat -P .* -p 0 "):
@@ -369,9 +369,9 @@ class Words:
         self._states = {state.plan: state for state in states}
         self.admin = self
 
-    def plans(self) -> Progress:
+    def plans(self) -> RestoreProgress:
         """All of them."""
-        return Progress(plans=dict(self._states))
+        return RestoreProgress(plans=dict(self._states))
 
     def topics(self, names: Iterable[str]) -> list[SimpleNamespace]:
         """Those that there are."""
@@ -387,16 +387,16 @@ def test_what_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restores of days ago whose topics are gone, also those that did not end; those of failed drills at once."""
     gone: list[str] = []
     tasks: list[str] = []
-    monkeypatch.setattr(lease_record, "forget", lambda _, state: gone.append(state.plan))
+    monkeypatch.setattr(lease_record, "forget_plan", lambda _, state: gone.append(state.plan))
     monkeypatch.setattr(marks, "forget_tasks", lambda *known: tasks.extend(known[-1]))
     day = 86_400_000
     states = [
-        replace(_STATE, plan="ended", state=State.FINISHED, targets={"a": "1"}),
-        replace(_STATE, plan="began", state=State.LOADING, targets={"a": "1"}),
-        replace(_STATE, plan="about to make it", state=State.BEGUN, targets={"c": ""}),
-        replace(_STATE, plan="made it, perhaps", state=State.BEGUN, targets={"b": ""}),
-        replace(_STATE, plan="there", state=State.LOADING, targets={"b": "2", "a": "1"}),
-        replace(_STATE, plan="young", state=State.LOADING, targets={"a": "1"}, at=_STATE.at + day),
+        replace(_STATE, plan="ended", state=PlanPhase.FINISHED, targets={"a": "1"}),
+        replace(_STATE, plan="began", state=PlanPhase.LOADING, targets={"a": "1"}),
+        replace(_STATE, plan="about to make it", state=PlanPhase.BEGUN, targets={"c": ""}),
+        replace(_STATE, plan="made it, perhaps", state=PlanPhase.BEGUN, targets={"b": ""}),
+        replace(_STATE, plan="there", state=PlanPhase.LOADING, targets={"b": "2", "a": "1"}),
+        replace(_STATE, plan="young", state=PlanPhase.LOADING, targets={"a": "1"}, at=_STATE.at + day),
     ]
     target = Words({"b": "2", marks.TOPIC: "3"}, *states)
     forget_restores.tidy(target, now=_STATE.at + 7 * day + 1)  # type: ignore[arg-type]  # a double

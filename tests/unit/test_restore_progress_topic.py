@@ -22,25 +22,25 @@ from tandem.sink.kafka.errors.cluster_errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from tandem.sink.store import StoreSettings
+from tandem.sink.store import StoreAccess
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease import progress_topic
-from tandem.spark_jobs.restore.lease.progress import Strand
+from tandem.spark_jobs.restore.lease.progress import TargetStrand
 from tandem.spark_jobs.restore.load import batch_producer
 from tandem.spark_jobs.restore.load.load import nothing_yet
-from tandem.spark_jobs.restore.load.load_task import LoadTask, Source
+from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
 from tandem.spark_jobs.restore.load.transaction import Transaction
-from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, Row
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, OffsetRow
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, shaped
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.prepare import prepare
-from tandem.spark_jobs.restore.prepare.prepare import Prepared
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
-from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 _USUAL = {"cleanup.policy": "compact", "max.message.bytes": "1048588", "segment.bytes": "8388608"}
 
@@ -109,12 +109,12 @@ def _backed_up() -> RestorePlan:
     backup = Backup.claim(store, topics=[TopicSpec("t", 2)])
     backup.commit(records("t", 0, range(5)) + records("t", 1, range(5)))
     backup.complete()
-    return plan_of(ChainReader(store, PAIR), Options())
+    return plan_of(ChainReader(store, PAIR), RestoreOptions())
 
 
 def _plan(count: int | None = None) -> RestorePlan:
     """Of a topic of two partitions, into one of `count`."""
-    shape = NOTHING if count is None else Shape(partitioner=Partitioner.MURMUR2)
+    shape = NOTHING if count is None else RecordChanges(partitioner=Partitioner.MURMUR2)
     return shaped(_backed_up(), shape, {}, count=count)
 
 
@@ -128,20 +128,22 @@ def _committed(plan: RestorePlan, count: int, *, number: int = 2**40) -> int:
         restore="0" * 16,
         topic="t",
         topic_id=topic.source.topic_id,
-        sources=tuple(Source(partition=number, slices=()) for number in range(topic.source.partitions)),
+        sources=tuple(SourcePartition(partition=number, slices=()) for number in range(topic.source.partitions)),
         target="t",
         target_topic_id=topic.source.topic_id,
         transactional_id="x",
         spread=16,
-        store=StoreAddress(root="memory:///", settings=StoreSettings()),
-        cluster=Cluster(props={}),
+        store=StoreAddress(root="memory:///", settings=StoreAccess()),
+        cluster=ClusterAddress(props={}),
         count=count,
     )
     before = replace(
         nothing_yet(task),
         next_offsets={0: number, 1: number},
-        strands={part: Strand(records=number, hash="ab" * 32, first=number, last=number) for part in range(count)},
-        rows=(Row(1, number, number, count, number, number, LONG_MAX),) * (PAGE_ROWS - 1),
+        strands={
+            part: TargetStrand(records=number, hash="ab" * 32, first=number, last=number) for part in range(count)
+        },
+        rows=(OffsetRow(1, number, number, count, number, number, LONG_MAX),) * (PAGE_ROWS - 1),
     )
     broker = Broker()
     Transaction(broker, task, before).commit()  # type: ignore[arg-type]  # stands in for a producer
@@ -193,12 +195,18 @@ def test_a_segment_has_room_for_it_too() -> None:
 def test_a_plan_without_room_is_refused_before_anything_is_made(error: TandemError) -> None:
     """With the figure and what makes room; looking at it changes nothing, and a dry run has the reason."""
     plan = _plan(12_000)
-    target = Target.__new__(Target)
+    target = TargetCluster.__new__(TargetCluster)
     target.props = {}
     admin = Admin(dict(_USUAL), objection=error)
     target.admin = admin  # type: ignore[assignment]  # a double
-    prepared = Prepared(
-        options=Options(), plan=plan, targets={}, found=marks.Progress(), resumes=None, displaces=(), present=0
+    prepared = PreparedRestore(
+        options=RestoreOptions(),
+        plan=plan,
+        targets={},
+        found=marks.RestoreProgress(),
+        resumes=None,
+        displaces=(),
+        present=0,
     )
     largest = progress_topic.record_bytes(plan)
     wanted = (

@@ -12,8 +12,8 @@ from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.restore import abandon
 from tandem.spark_jobs.restore.lease import other_restores
-from tandem.spark_jobs.restore.lease.progress import PlanState, Progress, State, Strand, TaskProgress
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState, RestoreProgress, TargetStrand, TaskProgress
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, own_again, shaped
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING
 
@@ -21,7 +21,7 @@ _TARGET = TargetTopic(name="t", topic_id="id-t", replication_factor=1, config={}
 _STATE = PlanState(
     plan="ab" * 32,
     run="r",
-    state=State.LOADING,
+    state=PlanPhase.LOADING,
     generation=4,
     basis={4: 3},
     targets={"t": "id-t"},
@@ -37,7 +37,7 @@ _TASK = TaskProgress(
     target="t",
     target_topic_id="id-t",
     next_offsets={0: 5},
-    strands={0: Strand(records=5, hash="", first=0, last=4)},
+    strands={0: TargetStrand(records=5, hash="", first=0, last=4)},
     tombstones=0,
     null_keys=0,
     left_out=0,
@@ -53,18 +53,20 @@ def plain() -> RestorePlan:
     backup = Backup.claim(store, topics=[TopicSpec("t")])
     backup.commit(records("t", 0, range(4)))
     backup.complete()
-    return plan_of(ChainReader(store, PAIR), Options())
+    return plan_of(ChainReader(store, PAIR), RestoreOptions())
 
 
-def _known(*states: PlanState) -> Progress:
-    return Progress(plans={state.plan: state for state in states})
+def _known(*states: PlanState) -> RestoreProgress:
+    return RestoreProgress(plans={state.plan: state for state in states})
 
 
 def test_the_newest_unfinished_one_comes_first() -> None:
     """Those that ended are none."""
     states = [replace(_STATE, plan=name, at=at) for at, name in enumerate(("a", "b", "c"))]
-    ended = [replace(_STATE, plan=state.value, state=state, at=9) for state in (State.FINISHED, State.ABANDONED)]
-    verified = replace(states[1], state=State.VERIFIED)
+    ended = [
+        replace(_STATE, plan=state.value, state=state, at=9) for state in (PlanPhase.FINISHED, PlanPhase.ABANDONED)
+    ]
+    verified = replace(states[1], state=PlanPhase.VERIFIED)
     found = _known(states[0], verified, states[2], *ended)
     assert [state.plan for state in other_restores.unfinished(found)] == ["c", "b", "a"]
 
@@ -93,17 +95,17 @@ def test_what_can_be_given_up_for_another_one(plain: RestorePlan) -> None:
 def test_what_has_put_records_there_is_not_given_up_for_one_that_goes_on() -> None:
     """Both would be in one topic."""
     there = {"t": _TARGET}
-    found = Progress(tasks={_TASK.key: _TASK})
+    found = RestoreProgress(tasks={_TASK.key: _TASK})
     with pytest.raises(RefusedError, match="another restore, abababababababab, has put records into t meanwhile"):
         other_restores.refuse_if_mixed(found, [_STATE], there)
     other_restores.refuse_if_mixed(found, [replace(_STATE, plan="another")], there)
     other_restores.refuse_if_mixed(found, [_STATE], {"t": replace(_TARGET, topic_id="another life")})
     nothing = replace(_TASK, strands={})
-    other_restores.refuse_if_mixed(Progress(tasks={nothing.key: nothing}), [_STATE], there)
+    other_restores.refuse_if_mixed(RestoreProgress(tasks={nothing.key: nothing}), [_STATE], there)
 
 
-@pytest.mark.parametrize("state", [State.LOADING, State.VERIFIED, State.FINISHED])
-def test_who_came_since_it_was_planned_is_met(state: State) -> None:
+@pytest.mark.parametrize("state", [PlanPhase.LOADING, PlanPhase.VERIFIED, PlanPhase.FINISHED])
+def test_who_came_since_it_was_planned_is_met(state: PlanPhase) -> None:
     """Whatever it has come to, even its end; and what went on since then."""
     other = replace(_STATE, state=state)
     with pytest.raises(RefusedError, match="another restore, abababababababab, into t began at the same time"):
@@ -112,7 +114,7 @@ def test_who_came_since_it_was_planned_is_met(state: State) -> None:
         other_restores.refuse_if_met(_known(replace(other, run="before")), _known(other), {"id-t"})
     other_restores.refuse_if_met(_known(other), _known(other), {"id-t"})
     other_restores.refuse_if_met(_known(), _known(other), {"id-u"})
-    other_restores.refuse_if_met(_known(), _known(replace(other, state=State.ABANDONED)), {"id-t"})
+    other_restores.refuse_if_met(_known(), _known(replace(other, state=PlanPhase.ABANDONED)), {"id-t"})
 
 
 def test_people_are_told_what_is_given_up(plain: RestorePlan) -> None:
@@ -125,7 +127,7 @@ def test_people_are_told_what_is_given_up(plain: RestorePlan) -> None:
 
 def test_a_restore_is_found_by_the_beginning_of_its_name() -> None:
     """By one that fits one only; one that ended can't be given up."""
-    other = replace(_STATE, plan="ab" * 31 + "ac", state=State.FINISHED)
+    other = replace(_STATE, plan="ab" * 31 + "ac", state=PlanPhase.FINISHED)
     found = _known(_STATE, other)
     assert abandon.find(found, _STATE.plan) == _STATE
     for name, what in (("abababab", "2 restores that begin with 'abababab'"), ("b" * 8, "no restore 'bbbbbbbb'")):

@@ -12,12 +12,12 @@ from doubles import MemoryStore
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterRequestError
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.restore.plan.plan import LOADING, RestorePlan, TargetTopic, shaped
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING
 from tandem.spark_jobs.restore.plan.topic_settings import fitted
 from tandem.spark_jobs.restore.prepare import target_settings
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 from tandem.spark_jobs.restore.prepare.timestamp_limits import LIMITS, as_known
 
 Settings = Mapping[str, str | None]
@@ -76,8 +76,8 @@ class Admin:
             raise ClusterRequestError(why, remedy="see the broker's log")
 
 
-def _target(admin: Admin) -> Target:
-    found = Target.__new__(Target)
+def _target(admin: Admin) -> TargetCluster:
+    found = TargetCluster.__new__(TargetCluster)
     found.props = {}
     found.admin = admin  # type: ignore[assignment]  # it does what is needed here
     found._limits = None
@@ -99,13 +99,13 @@ def plan() -> RestorePlan:
     backup = Backup.claim(store, topics=[TopicSpec("t", config=config)])
     backup.commit(records("t", 0, range(5)))
     backup.complete()
-    return plan_of(ChainReader(store, PAIR), Options())
+    return plan_of(ChainReader(store, PAIR), RestoreOptions())
 
 
 _EXISTING = TargetTopic(name="t", topic_id="id-t", replication_factor=1, config={}, starts={0: 0}, ends={0: 0})
 
 
-def _ask(admin: Admin, plan: RestorePlan, options: Options, *, existing: bool) -> target_settings.Refusals:
+def _ask(admin: Admin, plan: RestorePlan, options: RestoreOptions, *, existing: bool) -> target_settings.Refusals:
     targets = {"t": _EXISTING} if existing else {}
     made = fitted(plan, targets, {}, config=options.topic_config, partitions=None, repartitions=False)
     return target_settings.ask(_target(admin), made, options, targets, {} if existing else {"t": 1})
@@ -116,30 +116,35 @@ def test_what_the_user_gave_is_refused_before_anything_is_touched(plan: RestoreP
     """Topic, setting, reason and remedy are named; nothing was changed."""
     admin = Admin(_policies)
     with pytest.raises(ConfigError, match=r"topic t cleanup\.policy=compcat: no policy: compcat") as refused:
-        _ask(admin, plan, Options(topic_config={"cleanup.policy": "compcat"}), existing=existing)
+        _ask(admin, plan, RestoreOptions(topic_config={"cleanup.policy": "compcat"}), existing=existing)
     assert refused.value.remedy == "mend --topic-config"
     assert admin.config_ == {}
-    _ask(admin, plan, Options(topic_config={"cleanup.policy": "compcat"}, keep_load_config=True), existing=existing)
+    _ask(
+        admin,
+        plan,
+        RestoreOptions(topic_config={"cleanup.policy": "compcat"}, keep_load_config=True),
+        existing=existing,
+    )
 
 
 @pytest.mark.parametrize("existing", [False, True])
 def test_what_was_recorded(plan: RestorePlan, existing: bool) -> None:
     """What another make of cluster does not know is left out and named; what decides on records stops the restore."""
     admin = Admin(_policies)
-    left_out = _ask(admin, plan, Options(), existing=existing)
+    left_out = _ask(admin, plan, RestoreOptions(), existing=existing)
     assert left_out == {"t": {"nonsense": "unknown: nonsense"}}
     assert target_settings.warnings(left_out) == ["t will not get nonsense as it was recorded: unknown: nonsense"]
     never = Admin(lambda settings: "too short" if settings.get("retention.ms") == "1000" else None)
     with pytest.raises(ConfigError, match=r"retention\.ms=1000: too short \(say with --topic-config.*keep-load-config"):
-        _ask(never, plan, Options(), existing=existing)
-    assert _ask(never, plan, Options(topic_config={"retention.ms": "2000"}), existing=existing) == {}
+        _ask(never, plan, RestoreOptions(), existing=existing)
+    assert _ask(never, plan, RestoreOptions(topic_config={"retention.ms": "2000"}), existing=existing) == {}
 
 
 def test_what_is_refused_together(plan: RestorePlan) -> None:
     """Named is what spoils it; where no single setting does, all of them."""
     both = Admin(lambda s: "both" if s.get("cleanup.policy") == "compact" and s.get("retention.ms") else None)
     with pytest.raises(ConfigError, match=r"cleanup\.policy=compact: both; retention\.ms=1000: both"):
-        _ask(both, plan, Options(), existing=False)
+        _ask(both, plan, RestoreOptions(), existing=False)
     [topic] = plan.topics
     changes, _ = topic.recorded_changes(1)
     many = Admin(lambda s: "too many" if sum(value is not None for value in s.values()) > 1 else None)
@@ -151,11 +156,11 @@ def test_topics_that_are_added_to(plan: RestorePlan) -> None:
     made = shaped(plan, NOTHING, {"t": _EXISTING}, append=True)
     targets = {"t": _EXISTING}
     admin = Admin(lambda _: None, config_={"t": {"retention.ms": "7"}})
-    assert target_settings.ask(_target(admin), made, Options(append=True), targets, {}) == {}
+    assert target_settings.ask(_target(admin), made, RestoreOptions(append=True), targets, {}) == {}
     assert [settings["retention.ms"] for _, settings in admin.asked] == ["-1", "7"]
     lag = Admin(lambda s: "a policy" if s.get("min.compaction.lag.ms") else None)
     with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms=\d+: a policy"):
-        target_settings.ask(_target(lag), made, Options(append=True), targets, {})
+        target_settings.ask(_target(lag), made, RestoreOptions(append=True), targets, {})
 
 
 def test_without_its_policy_a_topic_gets_no_retention(plan: RestorePlan) -> None:
@@ -200,7 +205,7 @@ def test_only_the_limits_that_a_cluster_knows_are_set(
         target.would_create(topic, replication_factor=1)
         *_, asked = [settings for _, settings in admin.asked if settings.keys() >= {*limits, "segment.ms"}]
         assert LIMITS.keys() & asked.keys() == set(limits)
-    assert _ask(admin, plan, Options(), existing=existing) == {"t": {"nonsense": "unknown: nonsense"}}
+    assert _ask(admin, plan, RestoreOptions(), existing=existing) == {"t": {"nonsense": "unknown: nonsense"}}
     changes, _ = topic.recorded_changes(1)
     assert target.set_config("t", changes) == {"nonsense": "unknown: nonsense"}
     assert not LIMITS.keys() & admin.config_["t"].keys()
@@ -211,7 +216,7 @@ def test_topics_of_any_release_are_added_to(plan: RestorePlan, limits: tuple[str
     """What is held off meanwhile, and what they get back, is asked for in words that the cluster knows."""
     made = shaped(plan, NOTHING, {"t": _EXISTING}, append=True)
     admin = Admin(lambda _: None, limits=limits)
-    assert target_settings.ask(_target(admin), made, Options(append=True), {"t": _EXISTING}, {}) == {}
+    assert target_settings.ask(_target(admin), made, RestoreOptions(append=True), {"t": _EXISTING}, {}) == {}
     assert [LIMITS.keys() & settings.keys() for _, settings in admin.asked] == [set(limits)] * 2
 
 

@@ -13,25 +13,25 @@ from restore_plans import make_plan
 from tandem.controller.cli.output.output import OutputFormat
 from tandem.controller.cli.restore.view import show_report
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.restore.job import Report, TopicReport
-from tandem.spark_jobs.restore.lease.progress import Strand
-from tandem.spark_jobs.restore.load.load import Loaded
-from tandem.spark_jobs.restore.plan.plan import Naming
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
+from tandem.spark_jobs.restore.job import RestoreReport, TopicReport
+from tandem.spark_jobs.restore.lease.progress import TargetStrand
+from tandem.spark_jobs.restore.load.load import LoadResult
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 
 
-def _report(shape: Shape, *, written: int, left_out: int) -> Report:
+def _report(shape: RecordChanges, *, written: int, left_out: int) -> RestoreReport:
     store = MemoryStore()
     backup = Backup.claim(store, topics=[TopicSpec("orders")])
     backup.commit(records("orders", 0, range(40)))
     backup.complete()
-    plan = make_plan(ChainReader(store, PAIR).refresh(), pair=PAIR, naming=Naming())
-    done = Loaded(
+    plan = make_plan(ChainReader(store, PAIR).refresh(), pair=PAIR, naming=TopicNaming())
+    done = LoadResult(
         topic="orders",
         topic_id=plan.topics[0].source.topic_id,
         sources=(0,),
         target="orders",
-        strands={0: Strand(records=written, hash="00" * 32, first=0, last=written - 1)} if written else {},
+        strands={0: TargetStrand(records=written, hash="00" * 32, first=0, last=written - 1)} if written else {},
         tombstones=0,
         null_keys=0,
         left_out=left_out,
@@ -39,7 +39,7 @@ def _report(shape: Shape, *, written: int, left_out: int) -> Report:
         resumed=0,
         seconds=1.0,
     )
-    return Report(
+    return RestoreReport(
         id="1f",
         plan=replace(plan, shape=shape),
         topics=(TopicReport(source="orders", target="orders", partitions=(done,), config={}, notes=()),),
@@ -57,29 +57,29 @@ _ONE = frozenset({b"key-1"})
     ("shape", "written", "left_out", "said", "warnings"),
     [
         (NOTHING, 40, 0, "verified 40 records in", []),
-        (Shape(excluded=_ONE), 36, 4, "verified 36 records (left out: 4) in", []),
+        (RecordChanges(excluded=_ONE), 36, 4, "verified 36 records (left out: 4) in", []),
         (
-            Shape(excluded=_ONE),
+            RecordChanges(excluded=_ONE),
             40,
             0,
             "verified 40 records (left out: 0) in",
             ["none of the 1 excluded keys was met: no record was left out"],
         ),
-        (Shape(excluded=_ONE, as_tombstones=True), 40, 0, "verified 40 records (left out: 0) in", []),
+        (RecordChanges(excluded=_ONE, as_tombstones=True), 40, 0, "verified 40 records (left out: 0) in", []),
         (
-            Shape(keys=_ONE),
+            RecordChanges(keys=_ONE),
             0,
             40,
             "verified 0 records (left out: 40) in",
             ["none of the 1 keys was met: no record was restored"],
         ),
-        (Shape(keys=_ONE), 4, 36, "verified 4 records (left out: 36) in", []),
+        (RecordChanges(keys=_ONE), 4, 36, "verified 4 records (left out: 36) in", []),
     ],
 )
 def test_what_was_left_out_is_said(
     capsys: pytest.CaptureFixture[str],
     *,
-    shape: Shape,
+    shape: RecordChanges,
     written: int,
     left_out: int,
     said: str,

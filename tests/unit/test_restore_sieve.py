@@ -16,10 +16,10 @@ from tandem.sink.transcode.batch import Compression
 from tandem.sink.transcode.reverse import build_batches
 from tandem.spark_jobs.reading.object_reader import Body
 from tandem.spark_jobs.restore.load import record_stream
-from tandem.spark_jobs.restore.load.newest_records import PASS_RECORDS, Ascending, newest
-from tandem.spark_jobs.restore.load.record_stream import Chunk, Sieve, Unit
+from tandem.spark_jobs.restore.load.newest_records import PASS_RECORDS, AscendingOffsets, newest_offsets
+from tandem.spark_jobs.restore.load.record_stream import RecordChunk, RecordShaper, TransactionUnit
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser, murmur2
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.plan.stray_keys import out_of_order
 
 _KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"c", b"d"]))
@@ -48,11 +48,11 @@ def _bodies(records: Sequence[Record], size: int = 7) -> Iterator[Body]:
         yield Body(body=b"".join(map(encode, chunk)), records=len(chunk), first=chunk[0].offset)
 
 
-def _of(chunk: Chunk) -> list[Record]:
+def _of(chunk: RecordChunk) -> list[Record]:
     return list(decode_body(chunk.body.body, chunk.body.records))
 
 
-def _written(units: Iterable[Unit]) -> dict[int, list[Record]]:
+def _written(units: Iterable[TransactionUnit]) -> dict[int, list[Record]]:
     """What each partition of the target gets."""
     found: dict[int, list[Record]] = {}
     for unit in units:
@@ -70,7 +70,7 @@ def _written(units: Iterable[Unit]) -> dict[int, list[Record]]:
     return found
 
 
-def _oracle(records: Iterable[Record], shape: Shape) -> list[Record]:
+def _oracle(records: Iterable[Record], shape: RecordChanges) -> list[Record]:
     """The shape's rules, one after the other."""
     kept: list[Record] = []
     for item in records:
@@ -100,7 +100,7 @@ def _oracle(records: Iterable[Record], shape: Shape) -> list[Record]:
 
 
 _SHAPES = st.builds(
-    Shape,
+    RecordChanges,
     keys=st.one_of(st.none(), st.frozensets(st.sampled_from([b"", b"a", b"b"]))),
     excluded=st.frozensets(st.sampled_from([b"", b"b", b"c"])),
     as_tombstones=st.booleans(),
@@ -112,19 +112,21 @@ _SHAPES = st.builds(
 )
 
 
-def _sieve(shape: Shape, records: Sequence[Record], choose: Callable[[bytes], int] | None = None) -> Sieve:
-    sieve = Sieve(shape=shape, choose=choose, count=3)
+def _shaper(
+    shape: RecordChanges, records: Sequence[Record], choose: Callable[[bytes], int] | None = None
+) -> RecordShaper:
+    shaper = RecordShaper(shape=shape, choose=choose, count=3)
     if shape.latest:
-        keyed = lambda: Sieve(shape=shape, choose=None, count=0).keyed(0, _bodies(records))  # noqa: E731 - read again
-        sieve.winners = {0: Ascending(newest(keyed, len(records), pass_records=5))}
-    return sieve
+        keyed = lambda: RecordShaper(shape=shape, choose=None, count=0).keyed(0, _bodies(records))  # noqa: E731 - read again
+        shaper.winners = {0: AscendingOffsets(newest_offsets(keyed, len(records), pass_records=5))}
+    return shaper
 
 
 @given(_RECORDS, _SHAPES)
-def test_what_is_written_is_what_was_asked_for(records: list[Record], shape: Shape) -> None:
+def test_what_is_written_is_what_was_asked_for(records: list[Record], shape: RecordChanges) -> None:
     """Against the rules applied one after the other; whatever is counted as left out is."""
     numbered = _numbered(records, gap=3)
-    units = list(_sieve(shape, numbered).one(0, _bodies(numbered)))
+    units = list(_shaper(shape, numbered).one(0, _bodies(numbered)))
     wanted = _oracle(numbered, shape)
     assert _written(units).get(0, []) == wanted
     until = next((item.offset for item in numbered if shape.until is not None and item.timestamp > shape.until), None)
@@ -135,16 +137,16 @@ def test_what_is_written_is_what_was_asked_for(records: list[Record], shape: Sha
 
 
 @given(_RECORDS, _SHAPES, st.data())
-def test_a_load_goes_on_anywhere(records: list[Record], shape: Shape, data: st.DataObject) -> None:
+def test_a_load_goes_on_anywhere(records: list[Record], shape: RecordChanges, data: st.DataObject) -> None:
     """After any unit, a new sieve that begins at its offset writes just the rest."""
     numbered = _numbered(records)
-    units = list(_sieve(shape, numbered).one(0, _bodies(numbered)))
+    units = list(_shaper(shape, numbered).one(0, _bodies(numbered)))
     if not units:
         return
     at = data.draw(st.integers(0, len(units) - 1))
     start = units[at].next_offsets[0]
     rest = [item for item in numbered if item.offset >= start]
-    again = list(_sieve(shape, numbered).one(0, _bodies(rest, size=4)))
+    again = list(_shaper(shape, numbered).one(0, _bodies(rest, size=4)))
     assert _written([*units[: at + 1], *again]) == _written(units)
 
 
@@ -153,7 +155,7 @@ def test_keys_go_where_they_belong(records: list[Record], partitioner: Partition
     """Each in its partition, in order; records without a key somewhere."""
     numbered = _numbered(records, partition=5)
     choose = chooser(partitioner, 3)
-    written = _written(Sieve(shape=NOTHING, choose=choose, count=3).one(5, _bodies(numbered)))
+    written = _written(RecordShaper(shape=NOTHING, choose=choose, count=3).one(5, _bodies(numbered)))
     for number, items in written.items():
         assert items == [item for item in numbered if (5 % 3 if item.key is None else choose(item.key)) == number]
     assert sum(map(len, written.values())) == len(numbered)
@@ -163,7 +165,7 @@ def test_merged_units_are_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) 
     """However many records: all of a unit goes in one transaction, which brokers don't leave open for long."""
     monkeypatch.setattr(record_stream, "_UNIT_BYTES", 10_000)
     items = [Record(topic="t", partition=0, offset=n, timestamp=n, key=b"k", value=bytes(4000)) for n in range(9)]
-    units = list(Sieve(shape=NOTHING, choose=lambda _: 0, count=1).merged({0: _bodies(items)}))
+    units = list(RecordShaper(shape=NOTHING, choose=lambda _: 0, count=1).merged({0: _bodies(items)}))
     assert [len(_flat([unit])[0]) for unit in units] == [3, 3, 3]
 
 
@@ -173,12 +175,12 @@ def test_merged_partitions(parts: list[list[Record]], data: st.DataObject) -> No
     sources = {number: _numbered(items, number) for number, items in enumerate(parts)}
     choose = chooser(Partitioner.MURMUR2, 3)
 
-    def run(starts: dict[int, int]) -> list[Unit]:
+    def run(starts: dict[int, int]) -> list[TransactionUnit]:
         rest = {
             number: list(_bodies([item for item in items if item.offset >= starts.get(number, 0)]))
             for number, items in sources.items()
         }
-        return list(Sieve(shape=NOTHING, choose=choose, count=3).merged(rest, unit_records=5))
+        return list(RecordShaper(shape=NOTHING, choose=choose, count=3).merged(rest, unit_records=5))
 
     units = run({})
     written = _flat(units)
@@ -218,7 +220,7 @@ def test_merged_partitions(parts: list[list[Record]], data: st.DataObject) -> No
 @given(_RECORDS, st.one_of(st.none(), st.integers(-1, 20)))
 def test_a_partition_is_in_order_or_it_is_not(records: list[Record], until: int | None) -> None:
     """Each record has a timestamp, and none is older than any before it; beyond a chosen end nothing counts."""
-    numbered = _oracle(_numbered(records, gap=3), Shape(until=until))
+    numbered = _oracle(_numbered(records, gap=3), RecordChanges(until=until))
     stamps = [item.timestamp for item in numbered]
     ordered = -1 not in stamps and stamps == sorted(stamps)
     found = out_of_order(_bodies(_numbered(records, gap=3)), until)
@@ -233,14 +235,16 @@ def test_an_old_value_behind_a_clock_that_was_ahead_can_not_be_merged() -> None:
     ahead = Record(topic="t", partition=0, offset=0, timestamp=9000, key=b"other", value=b"")
     old = Record(topic="t", partition=0, offset=1, timestamp=1000, key=b"k", value=b"old")
     new = Record(topic="t", partition=1, offset=0, timestamp=2000, key=b"k", value=b"new")
-    merged = Sieve(shape=NOTHING, choose=lambda _: 0, count=1).merged({0: _bodies([ahead, old]), 1: _bodies([new])})
+    merged = RecordShaper(shape=NOTHING, choose=lambda _: 0, count=1).merged(
+        {0: _bodies([ahead, old]), 1: _bodies([new])}
+    )
     assert [record.value for _, record in _flat(merged)[0]] == [b"new", b"", b"old"], "why it is refused"
     assert out_of_order(_bodies([ahead, old]), None) == (1, "has the timestamp 1000, a record before it 9000")
     assert out_of_order(_bodies([replace(new, timestamp=-1)]), None) == (0, "has no timestamp")
     assert out_of_order(_bodies([replace(new, timestamp=2**62), new]), None) is not None
 
 
-def _flat(units: Iterable[Unit]) -> dict[int, list[tuple[tuple[int, int], Record]]]:
+def _flat(units: Iterable[TransactionUnit]) -> dict[int, list[tuple[tuple[int, int], Record]]]:
     found: dict[int, list[tuple[tuple[int, int], Record]]] = {}
     for unit in units:
         for chunk in unit.chunks:
@@ -287,11 +291,11 @@ def test_the_newest_of_each_key(steps: list[tuple[int, int]], pass_records: int)
     for step, key in steps:
         offset += step + 1
         keyed.append((offset, bytes([key])))
-    found = newest(lambda: iter(keyed), len(keyed), pass_records=pass_records)
+    found = newest_offsets(lambda: iter(keyed), len(keyed), pass_records=pass_records)
     assert list(found) == sorted({key: offset for offset, key in keyed}.values())
-    asked = Ascending(found)
+    asked = AscendingOffsets(found)
     assert [number for number in range(offset + 2) if number in asked] == list(found)
-    sparse = Ascending(found)
+    sparse = AscendingOffsets(found)
     assert [number for number in range(0, offset + 2, 3) if number in sparse] == [n for n in found if n % 3 == 0]
 
 
@@ -301,7 +305,7 @@ def test_the_newest_of_each_key_takes_the_memory_that_is_said(monkeypatch: pytes
     count = 100_000
     tracemalloc.start()
     try:
-        found = newest(lambda: ((number, b"%d" % number) for number in range(count)), count)
+        found = newest_offsets(lambda: ((number, b"%d" % number) for number in range(count)), count)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -28,21 +28,24 @@ PLAN, CLUSTER = "ab" * 32, "cluster-1"
 def announced(*names: str) -> MemoryStore:
     """A store in which a restore has said what it is about to create."""
     store = MemoryStore()
-    restore_targets.announce(store, PAIR, PLAN, CLUSTER, names)
+    restore_targets.announce_targets(store, PAIR, PLAN, CLUSTER, names)
     return store
 
 
 def test_what_is_about_to_be_created_is_named_before_and_known_by_its_id_after() -> None:
     """A later topic of that name is another one; other clusters have topics of their own."""
     store = announced("t.restored", "u.restored")
-    assert restore_targets.created(store, PAIR, CLUSTER) == {"t.restored": {ANY}, "u.restored": {ANY}}
-    restore_targets.identify(store, PAIR, PLAN, {"t.restored": "id-1", "of nobody": "id-2"})
-    assert restore_targets.created(store, PAIR, CLUSTER) == {"t.restored": {"id-1"}, "u.restored": {ANY}}
-    restore_targets.identify(store, PAIR, PLAN, {"t.restored": "id-3", "u.restored": "id-4"})
-    assert restore_targets.created(store, PAIR, CLUSTER) == {"t.restored": {"id-1", "id-3"}, "u.restored": {"id-4"}}
-    assert restore_targets.created(store, PAIR, "cluster-2") == {}
-    restore_targets.identify(store, PAIR, "cd" * 32, {"v": "id-5"})
-    restore_targets.announce(store, PAIR, "cd" * 32, CLUSTER, [])
+    assert restore_targets.created_topics(store, PAIR, CLUSTER) == {"t.restored": {ANY}, "u.restored": {ANY}}
+    restore_targets.identify_targets(store, PAIR, PLAN, {"t.restored": "id-1", "of nobody": "id-2"})
+    assert restore_targets.created_topics(store, PAIR, CLUSTER) == {"t.restored": {"id-1"}, "u.restored": {ANY}}
+    restore_targets.identify_targets(store, PAIR, PLAN, {"t.restored": "id-3", "u.restored": "id-4"})
+    assert restore_targets.created_topics(store, PAIR, CLUSTER) == {
+        "t.restored": {"id-1", "id-3"},
+        "u.restored": {"id-4"},
+    }
+    assert restore_targets.created_topics(store, PAIR, "cluster-2") == {}
+    restore_targets.identify_targets(store, PAIR, "cd" * 32, {"v": "id-5"})
+    restore_targets.announce_targets(store, PAIR, "cd" * 32, CLUSTER, [])
     assert len(store.objects) == 3
 
 
@@ -51,7 +54,7 @@ def test_what_can_not_be_read_says_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     store = announced("t.restored")
     store.objects[f"{layout.restore_targets_prefix(PAIR)}x.json"] = b"{}"
     with capture_logs() as logs:
-        assert restore_targets.created(store, PAIR, CLUSTER) == {"t.restored": {ANY}}
+        assert restore_targets.created_topics(store, PAIR, CLUSTER) == {"t.restored": {ANY}}
     assert "what a restore created can't be read" in logs[0]["event"]
 
     def denied(*_: object, **__: object) -> Any:
@@ -59,7 +62,7 @@ def test_what_can_not_be_read_says_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(store, "list", denied)
     with capture_logs() as logs:
-        assert restore_targets.created(store, PAIR, CLUSTER) == {}
+        assert restore_targets.created_topics(store, PAIR, CLUSTER) == {}
     assert "tandem policy s3" in logs[0]["remedy"]
     with pytest.raises(DamagedError, match="here: field topics does not hold topic ids"):
         decode_targets(
@@ -108,7 +111,9 @@ def config(**topics: Sequence[str]) -> Config:
 def guarded(admin: Admin, store: MemoryStore, **topics: Sequence[str]) -> list[str]:
     """Return what an instance guards; `tandem status` has the same."""
     made = config(**topics)
-    cluster = GuardedCluster(cast("Any", admin), made, lambda: restore_targets.created(store, PAIR, admin.cluster_id()))
+    cluster = GuardedCluster(
+        cast("Any", admin), made, lambda: restore_targets.created_topics(store, PAIR, admin.cluster_id())
+    )
     found = cluster.guarded()
     names = [topic.name for topic in found.topics]
     seen = ask_cluster(made, cast("Any", admin), admin.cluster_id(), store)
@@ -123,7 +128,7 @@ def test_what_a_restore_created_is_not_guarded_by_a_pattern() -> None:
     store = announced("orders.restored")
     admin = Admin(orders="id-1", orders_restored="id-2")
     assert guarded(admin, store, patterns=["orders.*"]) == ["orders"]
-    restore_targets.identify(store, PAIR, PLAN, {"orders.restored": "id-2"})
+    restore_targets.identify_targets(store, PAIR, PLAN, {"orders.restored": "id-2"})
     assert guarded(admin, store, patterns=["orders.*"]) == ["orders"]
     assert guarded(admin, store, patterns=["orders.*"], include=["orders.restored"]) == ["orders", "orders.restored"]
     again = Admin(orders="id-1", orders_restored="id-3")
@@ -136,7 +141,7 @@ def test_each_topic_is_judged_once() -> None:
 
     def created() -> Mapping[str, frozenset[str]]:
         asked.append(1)
-        return restore_targets.created(store, PAIR, CLUSTER)
+        return restore_targets.created_topics(store, PAIR, CLUSTER)
 
     admin = Admin(orders="id-1")
     cluster = GuardedCluster(cast("Any", admin), config(patterns=["orders.*"]), created)
@@ -144,7 +149,7 @@ def test_each_topic_is_judged_once() -> None:
         assert [topic.name for topic in cluster.guarded().topics] == ["orders"]
     assert len(asked) == 1
     admin.ids["orders_restored"] = "id-2"
-    restore_targets.announce(store, PAIR, "cd" * 32, CLUSTER, ["orders"])
+    restore_targets.announce_targets(store, PAIR, "cd" * 32, CLUSTER, ["orders"])
     with capture_logs() as logs:
         for _ in range(3):
             assert [topic.name for topic in cluster.guarded().topics] == ["orders"]

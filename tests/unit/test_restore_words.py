@@ -9,12 +9,12 @@ import pytest
 
 from tandem.spark_jobs.restore.lease import lease_record
 from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import PlanState, Progress, State
+from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState, RestoreProgress
 
 _FIRST = PlanState(
     plan="abc",
     run="run-1",
-    state=State.BEGUN,
+    state=PlanPhase.BEGUN,
     generation=1,
     basis={1: 7},
     targets={f"topic-{number:03}": "" for number in range(40)},
@@ -22,8 +22,8 @@ _FIRST = PlanState(
     merged=(),
     at=0,
 )
-_SECOND = replace(_FIRST, state=State.LOADING)
-_SMALL = replace(_FIRST, state=State.FINISHED, targets={"t": "id"})
+_SECOND = replace(_FIRST, state=PlanPhase.LOADING)
+_SMALL = replace(_FIRST, state=PlanPhase.FINISHED, targets={"t": "id"})
 
 
 class KilledError(Exception):
@@ -78,7 +78,7 @@ class Log:
         self._step()
         self.committed.add(self.begun)
 
-    def plans(self) -> Progress:
+    def plans(self) -> RestoreProgress:
         """All that can be read."""
         return _read(self.records)
 
@@ -90,8 +90,8 @@ class Log:
             yield [item for item in kept if last[item.key] is item] + self.records[closed:]
 
 
-def _read(records: list[_Written]) -> Progress:
-    progress = Progress()
+def _read(records: list[_Written]) -> RestoreProgress:
+    progress = RestoreProgress()
     for item in records:
         progress.take(item.key, item.value)
     progress.put_together()
@@ -109,9 +109,9 @@ def _in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _swap(log: Log, before: PlanState | None, word: PlanState | None) -> None:
     if word is not None:
-        lease_record.say(log, before, word)  # type: ignore[arg-type]  # a double
+        lease_record.write_phase(log, before, word)  # type: ignore[arg-type]  # a double
     elif before is not None:
-        lease_record.forget(log, before)  # type: ignore[arg-type]  # a double
+        lease_record.forget_plan(log, before)  # type: ignore[arg-type]  # a double
 
 
 @pytest.mark.parametrize("before", [None, _FIRST, _SMALL])

@@ -15,8 +15,8 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record, TimestampType, decode_body, encode
 from tandem.backup_avro.record.varint import encode_long
 from tandem.sink.transcode.batch import Compression, with_producer
-from tandem.sink.transcode.bodies import BuiltBatch
-from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.transcode.body_operations import BuiltBatch
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 from tandem.sink.transcode.reverse import build_batches
 
 compressions = st.sampled_from(Compression)

@@ -12,8 +12,8 @@ from role_actions import CREDENTIALS, KAFKA_ACTIONS, S3_ACTIONS
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.errors import ConfigError
-from tandem.controller.roles.kafka import Acl, Resource, acls, command_lines, literal_prefix, scope_of
-from tandem.controller.roles.role import COMMANDS, Role
+from tandem.controller.roles.kafka import Acl, AclResource, acls, command_lines, literal_prefix, scope_of
+from tandem.controller.roles.role import COMMANDS, CredentialRole
 from tandem.controller.roles.s3 import bucket_policy, place_of, policy
 from tandem.spark_jobs.restore.lease.progress import TOPIC
 
@@ -111,9 +111,9 @@ def test_names_are_those_of_the_code() -> None:
 def test_a_writer_says_which_one_it_is() -> None:
     """It may delete what is its own alone."""
     with pytest.raises(ConfigError, match=r"which instance.*--instance a or b"):
-        policy(PLACE, Role.WRITER)
+        policy(PLACE, CredentialRole.WRITER)
     with pytest.raises(ConfigError, match="c is no instance of the pair"):
-        policy(PLACE, Role.WRITER, instance="c")
+        policy(PLACE, CredentialRole.WRITER, instance="c")
 
 
 def test_a_folder_has_no_policies() -> None:
@@ -132,7 +132,7 @@ def test_partitions_of_arns(region: str | None, partition: str) -> None:
     assert place.arn("pins/*") == f"arn:{partition}:s3:::bucket/p/pins/*"
 
 
-def kms(role: Role, instance: str | None = None, **keys: Any) -> dict[str, list[str]]:
+def kms(role: CredentialRole, instance: str | None = None, **keys: Any) -> dict[str, list[str]]:
     """The actions on keys that a role gets, with their resources."""
     place = place_of(rows.ROOT, pair=rows.PAIR, instances=("a", "b"), **keys)
     statements = policy(place, role, instance=instance)["Statement"]
@@ -141,13 +141,13 @@ def kms(role: Role, instance: str | None = None, **keys: Any) -> dict[str, list[
 
 def test_keys_of_kms() -> None:
     """The store's key is for all that touch objects, that of records for those that touch records."""
-    assert kms(Role.VIEWER) == {}
-    assert kms(Role.VIEWER, server_key=KEY) == {"kms:Decrypt": [KEY]}
-    assert kms(Role.VIEWER, data_keys=(KEY,)) == {}
-    assert kms(Role.READER, data_keys=(KEY,)) == {"kms:Decrypt": [KEY]}
-    assert kms(Role.OPERATOR, server_key=KEY) == {"kms:Decrypt": [KEY], "kms:GenerateDataKey": [KEY]}
-    assert kms(Role.WRITER, "a", data_keys=(KEY,)) == {"kms:Decrypt": [KEY], "kms:GenerateDataKey": [KEY]}
-    assert kms(Role.WRITER, "a", server_key="alias/x") == {}
+    assert kms(CredentialRole.VIEWER) == {}
+    assert kms(CredentialRole.VIEWER, server_key=KEY) == {"kms:Decrypt": [KEY]}
+    assert kms(CredentialRole.VIEWER, data_keys=(KEY,)) == {}
+    assert kms(CredentialRole.READER, data_keys=(KEY,)) == {"kms:Decrypt": [KEY]}
+    assert kms(CredentialRole.OPERATOR, server_key=KEY) == {"kms:Decrypt": [KEY], "kms:GenerateDataKey": [KEY]}
+    assert kms(CredentialRole.WRITER, "a", data_keys=(KEY,)) == {"kms:Decrypt": [KEY], "kms:GenerateDataKey": [KEY]}
+    assert kms(CredentialRole.WRITER, "a", server_key="alias/x") == {}
 
 
 def test_the_bucket_refuses_everybody() -> None:
@@ -200,27 +200,27 @@ def test_patterns_become_prefixes() -> None:
     assert scope.groups.prefixes == ("g",)
     assert (scope.targets.literal, scope.targets.prefixes) == (("t",), ("u.",))
     everything = scope_of(topics=(), expressions=[".*"], coordination="c", groups=None)
-    found = acls(everything, Role.WRITER)
-    assert Acl(resource=Resource.TOPIC, name="*", operations=("Read", "DescribeConfigs")) in found
-    assert not [acl for acl in found if acl.resource is Resource.GROUP and acl.name == "*"]
-    assert acls(everything, Role.JANITOR) == ()
-    assert not [acl for acl in acls(everything, Role.RESTORE_GROUPS) if acl.resource is Resource.GROUP]
-    setting = Acl(resource=Resource.GROUP, name="g", operations=("Read", "Delete"), prefixed=True)
-    assert setting in acls(scope, Role.RESTORE_GROUPS)
+    found = acls(everything, CredentialRole.WRITER)
+    assert Acl(resource=AclResource.TOPIC, name="*", operations=("Read", "DescribeConfigs")) in found
+    assert not [acl for acl in found if acl.resource is AclResource.GROUP and acl.name == "*"]
+    assert acls(everything, CredentialRole.JANITOR) == ()
+    assert not [acl for acl in acls(everything, CredentialRole.RESTORE_GROUPS) if acl.resource is AclResource.GROUP]
+    setting = Acl(resource=AclResource.GROUP, name="g", operations=("Read", "Delete"), prefixed=True)
+    assert setting in acls(scope, CredentialRole.RESTORE_GROUPS)
 
 
 def test_a_drill_has_no_rights_on_what_a_pattern_guards() -> None:
     """What makes a topic scratch is the end of its name; with a prefix it could delete what is guarded."""
     scope = scope_of(topics=["t"], expressions=[r"orders\..*"], coordination="c", groups=None)
-    topics = {acl.name for acl in acls(scope, Role.DRILL) if acl.resource is Resource.TOPIC}
+    topics = {acl.name for acl in acls(scope, CredentialRole.DRILL) if acl.resource is AclResource.TOPIC}
     assert topics == {"t.drill-", TOPIC}
 
 
 def test_the_lines_of_kafka_acls() -> None:
     """Quoted for a shell."""
     wanted = (
-        Acl(resource=Resource.TOPIC, name="orders.", operations=("Read", "DescribeConfigs"), prefixed=True),
-        Acl(resource=Resource.GROUP, name="*", operations=("Describe",)),
+        Acl(resource=AclResource.TOPIC, name="orders.", operations=("Read", "DescribeConfigs"), prefixed=True),
+        Acl(resource=AclResource.GROUP, name="*", operations=("Describe",)),
     )
     begin = "kafka-acls.sh --bootstrap-server b:9093 --add --allow-principal 'User:CN=tandem a'"
     assert list(command_lines(wanted, principal="User:CN=tandem a", bootstrap="b:9093")) == [

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from tandem.backup_avro.chain.entries import Part, PartitionKey, sha256_hex
 from tandem.backup_avro.record.container import Codec, decode_header, decompress, encode_header, iter_blocks
 from tandem.backup_avro.record.current import Record, encode
-from tandem.sink.transcode.segment import Segment
-from tandem.sink.write.object_buffer import Assembly, BuiltObject, Roller
+from tandem.sink.transcode.transcoder_result import Segment
+from tandem.sink.write.object_buffer import BuiltObject, ObjectAssembly, ObjectBuffer
 
 SYNC = bytes(range(16))
 
@@ -41,9 +41,9 @@ class Names:
         return f"journal/{self.count}"
 
 
-def roller(codec: Codec = Codec.NULL, block_size: int = 200) -> Roller:
+def buffer(codec: Codec = Codec.NULL, block_size: int = 200) -> ObjectBuffer:
     """A roller with small blocks."""
-    return Roller(codec=codec, sync=SYNC, block_size=block_size)
+    return ObjectBuffer(codec=codec, sync=SYNC, block_size=block_size)
 
 
 def segment(batch: Sequence[Record]) -> Segment:
@@ -61,7 +61,7 @@ def segment(batch: Sequence[Record]) -> Segment:
     )
 
 
-def cut(it: Roller, max_objects: int) -> list[BuiltObject]:
+def cut(it: ObjectBuffer, max_objects: int) -> list[BuiltObject]:
     """Cut, and build what was cut."""
     return [assembly.build() for assembly in it.cut(Names(), max_objects=max_objects)]
 
@@ -87,7 +87,7 @@ def decoded(built: BuiltObject, part: Part) -> list[tuple[str, int, int]]:
 @pytest.mark.parametrize("codec", list(Codec))
 def test_an_object_is_an_avro_file_and_its_parts_are_where_it_says(codec: Codec) -> None:
     """Read as a whole by a foreign reader, and part by part."""
-    it = roller(codec)
+    it = buffer(codec)
     t, u = key("t", 3), key("u")
     it.add(t, 1, [segment(batch_of(t, range(5, 30)))])
     it.add(t, None, [segment(batch_of(t, range(100, 130), tombstones=[101, 102])), segment(batch_of(t, [140]))])
@@ -113,7 +113,7 @@ def test_an_object_is_an_avro_file_and_its_parts_are_where_it_says(codec: Codec)
 def test_the_rest_shares_a_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     """The partitions with most bytes get their own object; no more objects than asked for."""
     monkeypatch.setattr("tandem.sink.write.object_buffer.OWN_BYTES", 10)
-    it = roller()
+    it = buffer()
     keys = [key("t", n) for n in range(6)]
     for n, of in enumerate(keys):
         it.add(of, None, [segment(batch_of(of, range(3 * n + 1)))])
@@ -129,7 +129,7 @@ def test_the_rest_shares_a_journal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_small_shares_a_journal() -> None:
     """If there is more than may have objects of their own. Each part has the hash of its bytes."""
-    it = roller()
+    it = buffer()
     for n in range(3):
         it.add(key("t", n), None, [segment(batch_of(key("t", n), range(3)))])
     (built,) = cut(it, 2)
@@ -144,7 +144,7 @@ def test_what_is_small_shares_a_journal() -> None:
 
 def test_blocks_are_closed_when_they_are_full() -> None:
     """At the border of a segment, so that a block holds whole batches."""
-    it = roller(block_size=100)
+    it = buffer(block_size=100)
     for offset in range(10):
         it.add(key(), None, [segment(batch_of(key(), [offset]))])
     (built,) = cut(it, 2)
@@ -156,7 +156,7 @@ def test_blocks_are_closed_when_they_are_full() -> None:
 
 def test_times_of_a_part_are_its_extremes() -> None:
     """Over all segments, also where the first one's are higher."""
-    it = roller()
+    it = buffer()
     late, early = records("t", 0, [1, 2], timestamp=500), records("t", 0, [3], timestamp=7)
     it.add(key(), None, [segment(late), segment(early)])
     (built,) = cut(it, 2)
@@ -181,7 +181,7 @@ STEPS = st.lists(
 @given(STEPS, st.sampled_from(list(Codec)))
 def test_accounts_are_exact(steps: list[tuple[str, tuple[int, int | None], int]], codec: Codec) -> None:
     """Whatever is added, discarded and dropped: a cut holds the rest, each record once, and leaves nothing."""
-    it = roller(codec)
+    it = buffer(codec)
     held: dict[tuple[int, int | None], list[int]] = {}
     next_offset = dict.fromkeys(range(4), 0)
     for what, (number, scan), amount in [*steps, ("cut", (0, None), 2)]:
@@ -215,7 +215,7 @@ def test_accounts_are_exact(steps: list[tuple[str, tuple[int, int | None], int]]
 
 def test_nothing_gives_no_objects() -> None:
     """A commit without records has no objects."""
-    it = roller()
+    it = buffer()
     it.add(key(), None, [])
     assert cut(it, 2) == []
 
@@ -225,7 +225,7 @@ def test_the_level_is_that_of_the_configuration(codec: Codec, low: int, high: in
     """A higher level makes smaller objects of the same records."""
     sizes = []
     for level in (low, high):
-        it = Roller(codec=codec, sync=SYNC, block_size=1 << 20, level=level)
+        it = ObjectBuffer(codec=codec, sync=SYNC, block_size=1 << 20, level=level)
         it.add(key(), None, [segment(batch_of(key(), range(2000)))])
         (built,) = cut(it, 4)
         sizes.append(len(built.data))
@@ -256,8 +256,8 @@ class Later:
 def test_blocks_that_others_compress(when: str) -> None:
     """The same objects come out, whenever the blocks are ready and in whatever order."""
     pool = Later()
-    plain = roller(Codec.ZSTANDARD, block_size=200)
-    it = Roller(codec=Codec.ZSTANDARD, sync=SYNC, block_size=200, pool=pool)  # type: ignore[arg-type]  # submit is all
+    plain = buffer(Codec.ZSTANDARD, block_size=200)
+    it = ObjectBuffer(codec=Codec.ZSTANDARD, sync=SYNC, block_size=200, pool=pool)  # type: ignore[arg-type]  # submit is all
     for offset in range(30):
         for of in (key("t"), key("u")):
             for each in (plain, it):
@@ -270,13 +270,13 @@ def test_blocks_that_others_compress(when: str) -> None:
     cut_later = it.cut(Names(), max_objects=8)
     assert (it.bytes, it.largest) == (0, 0)
     pool.work()
-    assert [built.data for built in map(Assembly.build, cut_later)] == [built.data for built in cut(plain, 8)]
+    assert [built.data for built in map(ObjectAssembly.build, cut_later)] == [built.data for built in cut(plain, 8)]
 
 
 def test_what_is_forgotten_while_it_is_compressed() -> None:
     """A given-up attempt, a topic that went: nothing of it is counted or stored."""
     pool = Later()
-    it = Roller(codec=Codec.ZSTANDARD, sync=SYNC, block_size=100, pool=pool)  # type: ignore[arg-type]  # submit is all
+    it = ObjectBuffer(codec=Codec.ZSTANDARD, sync=SYNC, block_size=100, pool=pool)  # type: ignore[arg-type]  # submit is all
     t, u = key("t"), key("u")
     for offset in range(20):
         it.add(t, 1, [segment(batch_of(t, [offset]))])
@@ -292,7 +292,7 @@ def test_what_is_forgotten_while_it_is_compressed() -> None:
     it.add(t, 2, [segment(batch_of(t, [50]))])
     later = it.cut(Names(), max_objects=8)
     pool.work()
-    (built,) = map(Assembly.build, later)
+    (built,) = map(ObjectAssembly.build, later)
     assert [(part.first, part.last, part.scan) for part in built.item.parts] == [(50, 50, 2)]
     assert built.item.bytes == len(built.data)
 
@@ -300,11 +300,11 @@ def test_what_is_forgotten_while_it_is_compressed() -> None:
 def test_there_are_never_many_uncompressed_blocks() -> None:
     """Whoever reads faster than others compress waits for them."""
     with ThreadPoolExecutor(1) as pool:
-        it = Roller(codec=Codec.ZSTANDARD, sync=SYNC, block_size=1, pool=pool)
+        it = ObjectBuffer(codec=Codec.ZSTANDARD, sync=SYNC, block_size=1, pool=pool)
         most = 0
         for offset in range(500):
             it.add(key(), None, [segment(batch_of(key(), [offset]))])
             most = max(most, len(it._compressing))
         assert most <= 33
-        (built,) = map(Assembly.build, it.cut(Names(), max_objects=2))
+        (built,) = map(ObjectAssembly.build, it.cut(Names(), max_objects=2))
     assert built.item.records == 500

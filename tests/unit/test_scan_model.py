@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.backup_avro.chain.entries import Base
-from tandem.sink.read.scan.plan import MIN_CHUNK, BaseScan, Chunk, chunk_limit_s
+from tandem.sink.read.scan.plan import MIN_CHUNK, ScanPlan, ScanRange, range_limit_s
 
 LIMIT = 10.0
 
 
 def scan(
     end: int, *, start: int = 0, limit_s: float = LIMIT, base: Base | None = None, best_effort: bool = False
-) -> BaseScan:
+) -> ScanPlan:
     """A scan of [start, end)."""
-    return BaseScan(base or Base(start=start, end=end, leader=1), limit_s=limit_s, best_effort=best_effort)
+    return ScanPlan(base or Base(start=start, end=end, leader=1), limit_s=limit_s, best_effort=best_effort)
 
 
-def begin(it: BaseScan, now: float = 0.0) -> Chunk:
+def begin(it: ScanPlan, now: float = 0.0) -> ScanRange:
     """Begin a chunk that must be there."""
     chunk = it.begin(now=now, at=1000)
     assert chunk is not None
@@ -41,7 +41,7 @@ def test_an_empty_base_is_done_at_once() -> None:
 def test_a_small_base_is_one_chunk() -> None:
     """Read from its start on."""
     it = scan(100, start=7)
-    assert begin(it) == Chunk(low=7, high=100, attempt=1)
+    assert begin(it) == ScanRange(low=7, high=100, attempt=1)
     assert it.base.open == ((7, 100, 1),)
     assert it.remaining == 93
     assert it.finish(now=1.0)
@@ -291,7 +291,7 @@ def test_a_range_that_others_read_begins_where_they_were_stopped() -> None:
 @pytest.mark.parametrize(("retention", "limit"), [(86_400.0, 60.0), (100.0, 25.0), (1.0, 0.25)])
 def test_how_long_a_chunk_may_take(retention: float, limit: float) -> None:
     """A quarter of the time that tombstones are promised, at most a minute."""
-    assert chunk_limit_s(retention) == limit
+    assert range_limit_s(retention) == limit
 
 
 # --- the model --------------------------------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ def read_chunk(world: World, low: int, high: int, steps: Iterator[list[Event]]) 
         low = offset + 1
 
 
-def fault(it: BaseScan, kind: str) -> BaseScan:
+def fault(it: ScanPlan, kind: str) -> ScanPlan:
     """Have something go wrong at the end of a chunk."""
     if kind == "restart":
         return scan(0, base=it.base, limit_s=RETENTION / 4)

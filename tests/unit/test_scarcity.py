@@ -17,7 +17,7 @@ from tandem.backup_avro.errors import ConfigError, PermanentError
 from tandem.controller.cli import main
 from tandem.controller.cli.output.whole_file import write_whole
 from tandem.controller.process import file_descriptors
-from tandem.sink.resource_limits import scarcity
+from tandem.sink.resource_limits import resource_shortage
 from tandem.sink.store.object_store import StoreTransientError
 
 ERROR = 1
@@ -32,7 +32,7 @@ def test_the_cause_is_found_below_what_wraps_it() -> None:
         except OSError as error:
             raise StoreTransientError("could not connect") from error
     except StoreTransientError as error:
-        found = scarcity(error)
+        found = resource_shortage(error)
     assert found is not None
     assert found.message == "this process: Too many open files"
     assert "ulimit -n" in found.remedy
@@ -40,8 +40,8 @@ def test_the_cause_is_found_below_what_wraps_it() -> None:
 
 def test_a_file_is_named() -> None:
     """Where room is lacking is said, as far as it is known."""
-    named = scarcity(OSError(errno.ENOSPC, "No space left on device", "/data/plan.json"))
-    unnamed = scarcity(OSError(errno.ENOSPC, "No space left on device"))
+    named = resource_shortage(OSError(errno.ENOSPC, "No space left on device", "/data/plan.json"))
+    unnamed = resource_shortage(OSError(errno.ENOSPC, "No space left on device"))
     assert named is not None
     assert unnamed is not None
     assert (named.message, unnamed.message) == (
@@ -54,8 +54,8 @@ def test_what_is_no_scarcity_is_none() -> None:
     """Also where causes go in a circle."""
     first, second = ValueError("a"), OSError(errno.ENOENT, "no such file")
     first.__cause__, second.__cause__ = second, first
-    assert scarcity(first) is None
-    assert scarcity(MemoryError()) is not None
+    assert resource_shortage(first) is None
+    assert resource_shortage(MemoryError()) is not None
 
 
 def test_a_full_disk_behind_stdout(capfd: pytest.CaptureFixture[str]) -> None:

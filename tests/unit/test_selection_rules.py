@@ -10,7 +10,7 @@ from chains import OPENING, Chain, complete_generation, done_base, grown, key, p
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.backup_avro.chain.entries import Base, Kind, PartitionKey
+from tandem.backup_avro.chain.entries import Base, EntryKind, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.selection.newest_state import (
@@ -102,7 +102,7 @@ def test_what_can_not_be_chosen_is_refused() -> None:
 
 def test_a_restore_rests_on_the_generation_that_is_asked_for() -> None:
     """However much better another one is: that adds what it holds above, and nothing at all without `merge`."""
-    old, new = complete_generation(1, {K: 10}).append(Kind.CONFIRM, head_at=30), complete_generation(2, {K: 20})
+    old, new = complete_generation(1, {K: 10}).append(EntryKind.CONFIRM, head_at=30), complete_generation(2, {K: 20})
     found = select(states(old, new), number=1)
     assert (found.generation, found.seq) == (1, old.state.seq)
     assert (only(found).end, only(found).generations) == (20, (1, 2))
@@ -694,11 +694,11 @@ def test_a_partition_that_came_later_is_found_where_it_is() -> None:
 def test_the_last_backup_of_a_deleted_topic_can_be_selected() -> None:
     """On request, and unless a topic of that name exists again; also from a generation that is cleared otherwise."""
     chain = complete_generation(1, {K: 10})
-    chain.append(Kind.COMMIT, topics=(topic(removed=True),))
+    chain.append(EntryKind.COMMIT, topics=(topic(removed=True),))
     assert select([chain.state]).partitions == ()
     (found,) = select([chain.state], removed=True).partitions
     assert found.end == 10
-    chain.append(Kind.COMMIT, topics=(topic(topic_id="again"),))
+    chain.append(EntryKind.COMMIT, topics=(topic(topic_id="again"),))
     assert only(select([chain.state], removed=True)).key == K, "nobody has read the new one through yet"
     again = key("again")
     chain.commit({again: position(3)}, part(0, 2, of=again))
@@ -750,7 +750,7 @@ def test_only_what_the_chosen_one_began_is_named_as_incomplete() -> None:
 def test_a_life_that_nobody_read_through_takes_no_name() -> None:
     """The last life of a deleted topic came and went unread: what can be brought back is the life before it."""
     old = complete_generation(1, {K: 10})
-    old.append(Kind.COMMIT, topics=(topic(removed=True),))
+    old.append(EntryKind.COMMIT, topics=(topic(removed=True),))
     newest = complete_generation(2, {U: 5}, instance="b")
     unread = key("again")
     newest.commit(
@@ -774,7 +774,7 @@ def test_of_two_lives_of_a_name_the_one_is_read_that_nobody_saw_the_end_of(topic
     assert {item.key: item.end for item in select(states(former, newest)).partitions} == {again: 5}
     assert {item.key: item.end for item in select(states(former, newest), removed=True).partitions} == {again: 5}
     unseen = complete_generation(1, {U: 10})
-    unseen.append(Kind.COMMIT, topics=(replace(topic("u"), name="t"),))
+    unseen.append(EntryKind.COMMIT, topics=(replace(topic("u"), name="t"),))
     assert [item.key for item in select(states(unseen, newest)).partitions] == [K]
 
 
@@ -795,7 +795,7 @@ def test_partitions_are_chosen_named_or_left_out() -> None:
     found = select(states(chain), wanted=lambda item: item.name != "u")
     assert [item.key for item in found.partitions] == [K]
     assert found.incomplete == ("late-0",)
-    chain.append(Kind.COMMIT, topics=(topic(removed=True),))
+    chain.append(EntryKind.COMMIT, topics=(topic(removed=True),))
     assert [item.key for item in select(states(chain)).partitions] == [U]
 
 

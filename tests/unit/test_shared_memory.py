@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pipelines import QUICK, Bench, through
 
-from tandem.controller.instance.pipelines import Runs
+from tandem.controller.instance.pipelines import PipelineRuns
 from tandem.sink.memory_budget import MemoryBudget
 from tandem.sink.pipeline import PipelineReport
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity, claim
 from tandem.sink.store.object_store import StoreTransientError
-from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 
 BUDGET = 6000
 SLACK = 1000
@@ -32,7 +32,7 @@ class Process:
         self.bench = Bench()
         self.refusing: set[int] = set()
         self.bench.store.before = self._refuse
-        self.runs = Runs(
+        self.runs = PipelineRuns(
             store=self.bench.store,
             cluster=self.bench.cluster,  # type: ignore[arg-type]  # what is needed of it
             open_source=self.bench.log.open,

@@ -15,7 +15,7 @@ from tandem.backup_avro.chain import layout, signatures
 from tandem.backup_avro.chain.json_codec import decode_claim, decode_entry, pack
 from tandem.backup_avro.chain.signatures import SignatureError, Signer, Trust, unseal
 from tandem.backup_avro.errors import ConfigError, NewerFormatError
-from tandem.sink.store import ObjectMissingError, Put, StoreSettings, open_store
+from tandem.sink.store import ObjectMissingError, PutResult, StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.signed_store import load_signer
 
@@ -182,12 +182,12 @@ def golden(folder: Path) -> Path:
 def test_the_golden_chain_stays_readable(tmp_path: Path) -> None:
     """A small entry, a large one and a SNAPSHOT, as they were written by this release, with and without its key."""
     root = golden(tmp_path).as_uri()
-    strict = ChainReader(open_store(root, StoreSettings(trusted_keys=PUBLIC, require_signatures=True)), "airports")
+    strict = ChainReader(open_store(root, StoreAccess(trusted_keys=PUBLIC, require_signatures=True)), "airports")
     state = strict.load(7)
     assert (state.seq, state.complete) == (6, True)
     assert ChainReader(open_store(root), "airports").load(7).head_sha256 == state.head_sha256
     assert any((GOLDEN / f"{seq:020d}.json").read_bytes()[:2] == b"\x1f\x8b" for seq in range(1, 7))
-    others = StoreSettings(trusted_keys=STRANGER.public, require_signatures=True)
+    others = StoreAccess(trusted_keys=STRANGER.public, require_signatures=True)
     with pytest.raises(SignatureError, match=r"which signing.trusted does not hold"):
         ChainReader(open_store(root, others), "airports").load(7)
 
@@ -225,10 +225,10 @@ def test_a_store_signs_what_is_put_and_checks_what_is_got(tmp_path: Path) -> Non
     """Data objects and pins pass as they are; ranges of a document are those of what was put."""
     root = (tmp_path / "store").as_uri()
     (tmp_path / "store").mkdir()
-    settings = StoreSettings(signing_key_file=pem(tmp_path), trusted_keys=OWNER.public, require_signatures=True)
-    store, plain = open_store(root, settings), open_store(root, StoreSettings())
-    assert store.put_if_absent(KEY, SMALL) is Put.CREATED
-    assert store.put_if_absent(KEY, SMALL) is Put.EXISTS
+    settings = StoreAccess(signing_key_file=pem(tmp_path), trusted_keys=OWNER.public, require_signatures=True)
+    store, plain = open_store(root, settings), open_store(root, StoreAccess())
+    assert store.put_if_absent(KEY, SMALL) is PutResult.CREATED
+    assert store.put_if_absent(KEY, SMALL) is PutResult.EXISTS
     assert store.get(KEY) == plain.get(KEY) == SMALL
     assert (store.get(KEY, start=2, end=6), store.get(KEY, start=-0, end=None)) == (SMALL[2:6], SMALL)
     assert (tmp_path / "store" / KEY).read_bytes() == OWNER.seal(KEY, SMALL)
@@ -243,7 +243,7 @@ def test_a_store_signs_what_is_put_and_checks_what_is_got(tmp_path: Path) -> Non
 
 def test_who_has_no_key_writes_nothing_where_signatures_are_required(tmp_path: Path) -> None:
     """It would be damage at once. Readers need no key."""
-    store = open_store(tmp_path.as_uri(), StoreSettings(trusted_keys=OWNER.public, require_signatures=True))
+    store = open_store(tmp_path.as_uri(), StoreAccess(trusted_keys=OWNER.public, require_signatures=True))
     with pytest.raises(ConfigError, match=r"would not be signed.*signing.key_file"):
         store.put_if_absent(KEY, SMALL)
     with pytest.raises(ConfigError, match="airports/ would not be signed"):  # an instance asks when it starts
@@ -253,7 +253,7 @@ def test_who_has_no_key_writes_nothing_where_signatures_are_required(tmp_path: P
 
 def test_a_key_that_nobody_trusts_signs_nothing(tmp_path: Path) -> None:
     """A peer would take all of it for forged; said before anything is written, at the latest by the probe."""
-    store = open_store(tmp_path.as_uri(), StoreSettings(signing_key_file=pem(tmp_path), trusted_keys=STRANGER.public))
+    store = open_store(tmp_path.as_uri(), StoreAccess(signing_key_file=pem(tmp_path), trusted_keys=STRANGER.public))
     with pytest.raises(ConfigError, match=f"{OWNER.id} is not among signing.trusted"):
         store.probe("airports/")
     with pytest.raises(ConfigError, match=f"add {OWNER.public}".replace("+", r"\+")):
@@ -262,20 +262,20 @@ def test_a_key_that_nobody_trusts_signs_nothing(tmp_path: Path) -> None:
 
 def test_the_private_key_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is wrong with it is said without a word of it."""
-    found = load_signer(StoreSettings(signing_key_file=pem(tmp_path)))
+    found = load_signer(StoreAccess(signing_key_file=pem(tmp_path)))
     monkeypatch.setenv("BACKUP_KEY", OWNER.pem().decode())
-    other = load_signer(StoreSettings(signing_key_env="BACKUP_KEY"))
+    other = load_signer(StoreAccess(signing_key_env="BACKUP_KEY"))
     assert found is not None
     assert other is not None
     assert found.public == other.public == OWNER.public
     assert "PRIVATE" not in repr(found)
-    assert load_signer(StoreSettings()) is None
+    assert load_signer(StoreAccess()) is None
     (tmp_path / "wrong.pem").write_text("my secret")
     for settings, said in (
-        (StoreSettings(signing_key_file=str(tmp_path / "none.pem")), "none.pem: No such file"),
-        (StoreSettings(signing_key_file=f"{tmp_path}/\0"), "it can't be read"),
-        (StoreSettings(signing_key_file=str(tmp_path / "wrong.pem")), "wrong.pem: no Ed25519 private key in PEM"),
-        (StoreSettings(signing_key_env="NOT_THERE"), "NOT_THERE is not set"),
+        (StoreAccess(signing_key_file=str(tmp_path / "none.pem")), "none.pem: No such file"),
+        (StoreAccess(signing_key_file=f"{tmp_path}/\0"), "it can't be read"),
+        (StoreAccess(signing_key_file=str(tmp_path / "wrong.pem")), "wrong.pem: no Ed25519 private key in PEM"),
+        (StoreAccess(signing_key_env="NOT_THERE"), "NOT_THERE is not set"),
     ):
         with pytest.raises(ConfigError) as caught:
             load_signer(settings)
@@ -309,6 +309,6 @@ def test_other_kinds_of_keys_are_refused() -> None:
 def test_settings_that_make_no_sense() -> None:
     """Two keys at once, or `require` without anybody to believe."""
     with pytest.raises(ConfigError, match="both are set"):
-        StoreSettings(signing_key_file="a", signing_key_env="B")
+        StoreAccess(signing_key_file="a", signing_key_env="B")
     with pytest.raises(ConfigError, match="nobody is trusted"):
-        StoreSettings(require_signatures=True, trusted_keys=" , ")
+        StoreAccess(require_signatures=True, trusted_keys=" , ")

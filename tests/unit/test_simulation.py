@@ -165,7 +165,8 @@ def test_directed_histories() -> None:
     ("mistake", "said"),
     [
         pytest.param(
-            "from tandem.controller.instance.act import Tasks\nTasks.prove_cuts = lambda self, number: frozenset()\n",
+            "from tandem.controller.instance.act import InstanceTasks\n"
+            "InstanceTasks.prove_cuts = lambda self, number: frozenset()\n",
             "a never became Active: the cut keeps it from COMPLETE",
             id="nobody asks the brokers about an idle log that was cut",
         ),
@@ -184,16 +185,16 @@ def test_directed_histories() -> None:
             id="the machine's clock alone does",
         ),
         pytest.param(
-            "from tandem.sink.read.partition_progress import Track\n"
-            "def promise(self, retention_s, *, now):\n"
+            "from tandem.sink.read.partition_progress import PartitionProgress\n"
+            "def guarantee(self, retention_s, *, now):\n"
             "    self.retention_s = self.held_to_s = retention_s\n"
-            "Track.promise = promise\n",
+            "PartitionProgress.guarantee = guarantee\n",
             "a longer promise hides an absence, seed 1: ",
             id="what was missed is judged by what is promised now",
         ),
         pytest.param(
-            "from tandem.sink.read.scan.plan import BaseScan\n"
-            "BaseScan.led_by = lambda self, leader, epoch: leader == self.base.leader\n",
+            "from tandem.sink.read.scan.plan import ScanPlan\n"
+            "ScanPlan.led_by = lambda self, leader, epoch: leader == self.base.leader\n",
             "a leader comes back with another log, seed 1: ",
             id="a base names a broker, not its epoch",
         ),
@@ -204,8 +205,8 @@ def test_directed_histories() -> None:
             id="no other copy is asked for what brokers send nothing of",
         ),
         pytest.param(
-            "from tandem.sink.read.partition_progress import Track\n"
-            "Track._proven = property(lambda self: True, lambda self, proven: None)\n",
+            "from tandem.sink.read.partition_progress import PartitionProgress\n"
+            "PartitionProgress._proven = property(lambda self: True, lambda self, proven: None)\n",
             "an instance is suspended before it reads a base, seed 1: ",
             id="what was committed before its base was read is sound",
         ),

@@ -9,9 +9,9 @@ from chains import Chain, key, part, position
 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.newest_state import Slice
-from tandem.sink.store import StoreSettings
+from tandem.sink.store import StoreAccess
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.reading.task_objects import slim
+from tandem.spark_jobs.reading.task_objects import with_used_parts_only
 from tandem.spark_jobs.verify import compare_keys
 
 MANY = 500
@@ -41,7 +41,7 @@ def test_a_task_carries_its_own_parts() -> None:
     state = journals(1)
     for number in (0, 7, MANY - 1):
         given = slices(state, number)
-        kept = slim(given)
+        kept = with_used_parts_only(given)
         assert [(piece.part, piece.low, piece.high) for piece in kept] == [
             (piece.part, piece.low, piece.high) for piece in given
         ]
@@ -56,7 +56,9 @@ def test_the_order_stays() -> None:
     state = journals(1, count=2)
     first, second = slices(state, 3)
     mixed = [first, second, replace(first, low=1000, high=2000)]
-    assert [(piece.item.key, piece.low) for piece in slim(mixed)] == [(piece.item.key, piece.low) for piece in mixed]
+    assert [(piece.item.key, piece.low) for piece in with_used_parts_only(mixed)] == [
+        (piece.item.key, piece.low) for piece in mixed
+    ]
 
 
 def test_an_object_of_one_part_is_left_alone() -> None:
@@ -64,14 +66,14 @@ def test_an_object_of_one_part_is_left_alone() -> None:
     chain = Chain(1)
     chain.open()
     chain.commit({KEYS[0]: position(10)}, part(0, 9, of=KEYS[0]))
-    [piece] = slim(slices(chain.state, 0))
+    [piece] = with_used_parts_only(slices(chain.state, 0))
     assert piece.item in chain.state.objects.values()
 
 
 def test_comparisons_of_generations_are_slim() -> None:
     """Both sides of each partition's task."""
     tasks, _ = compare_keys._overlap(
-        journals(1), journals(2), StoreAddress(root="file:///nowhere", settings=StoreSettings())
+        journals(1), journals(2), StoreAddress(root="file:///nowhere", settings=StoreAccess())
     )
     assert len(tasks) == MANY
     assert max(len(pickle.dumps(task)) for task in tasks) < 20_000

@@ -15,12 +15,12 @@ from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.record.current import Record
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.read.partition_progress import Track
-from tandem.sink.read.reader_context import Board
-from tandem.sink.read.scan.local_ranges import BaseLane
-from tandem.sink.read.scan.plan import BaseScan
-from tandem.sink.transcode.reference import ReferenceTranscoder
-from tandem.sink.write.object_buffer import Roller
+from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.reader_context import ReaderContext
+from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.plan import ScanPlan
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
+from tandem.sink.write.object_buffer import ObjectBuffer
 
 T0 = TopicPartition("t", 0)
 END = 1000
@@ -35,15 +35,15 @@ class Slow:
         self.response_s = response_s
         monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr("tandem.sink.read.scan.local_ranges.time", SimpleNamespace(sleep=self.wait))
-        self.board = Board(
+        self.context = ReaderContext(
             store=MemoryStore(),
-            roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
+            buffer=ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
             transcoder=ReferenceTranscoder(),
             read_committed=True,
             hurry_survey=lambda: None,
         )
-        self.scan = BaseScan(Base(start=0, end=END, leader=1), limit_s=LIMIT_S)
-        self.board.tracks[T0] = Track(
+        self.scan = ScanPlan(Base(start=0, end=END, leader=1), limit_s=LIMIT_S)
+        self.context.progress_of[T0] = PartitionProgress(
             key=key(),
             topic="t",
             offset=END,
@@ -55,7 +55,9 @@ class Slow:
             scan=self.scan,
             retention_s=60.0,
         )
-        self.lane = BaseLane(self.board, ScriptedSource(ends={T0: (END, 1)}, answer=self.answer), parallel=1, rate=rate)
+        self.lane = LocalScanLane(
+            self.context, ScriptedSource(ends={T0: (END, 1)}, answer=self.answer), parallel=1, rate=rate
+        )
         self.lane.add(T0)
         self.fetched = 0
 
@@ -94,7 +96,7 @@ def test_a_chunk_that_is_always_too_slow_never_counts(monkeypatch: pytest.Monkey
     slow.run(lambda: slow.scan.slow_in_a_row >= 12)
     assert slow.scan.base.done == ()
     assert not any(slow.scan.base.counts(n) for n in range(1, slow.scan.base.attempts))
-    [trouble] = slow.board.trouble.values()
+    [trouble] = slow.context.trouble.values()
     assert "t-0" in trouble
     assert "scan.rate_limit" in trouble
     assert slow.now - 100.0 >= 12 * LIMIT_S, "each try takes its time: no busy loop"
@@ -103,7 +105,7 @@ def test_a_chunk_that_is_always_too_slow_never_counts(monkeypatch: pytest.Monkey
     assert 7 <= slow.scan.base.attempts - tried <= 40, "they become rarer: the chain keeps the number of each"
     slow.response_s = 0.01
     slow.run(lambda: slow.scan.base.complete)
-    assert slow.board.trouble == {}
+    assert slow.context.trouble == {}
     assert slow.scan.base.done == ((0, END),)
 
 

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.document_limits import problem_of_items
-from tandem.backup_avro.chain.entries import Base, Entry, GroupOffset, Horizon, JsonObject, Kind, Taint, sha256_hex
+from tandem.backup_avro.chain.entries import Base, Entry, EntryKind, GroupOffset, Horizon, JsonObject, Taint, sha256_hex
 from tandem.backup_avro.chain.generation import ChainError, Generation
 from tandem.backup_avro.chain.json_codec import canonical, decode_claim, decode_entry, dump_group, encode_entry
 from tandem.backup_avro.chain.snapshot import dump_state, items_of
@@ -41,16 +41,16 @@ def rich() -> Chain:
     base = Base(start=0, end=10, leader=1, attempts=2, open=((0, 5, 2),), done=((5, 10),), void=(1,))
     chain.commit({K: position(10, base=base), U: position(5)}, part(5, 9, scan=2), part(0, 4, of=U, start=150))
     chain.commit({K: position(12, base=DONE)}, part(10, 11))
-    chain.append(Kind.CONFIRM, head_at=40, skew=-3)
+    chain.append(EntryKind.CONFIRM, head_at=40, skew=-3)
     group = GroupOffset(key=K, offset=3, metadata="m")
-    chain.append(Kind.COMMIT, groups={"g": (group,), "empty": ()})
+    chain.append(EntryKind.COMMIT, groups={"g": (group,), "empty": ()})
     chain.complete().taint(12)
     merged = chain.object(part(5, 11), name="merged")
     old = [item.key for item in chain.state.objects.values() if item.parts[0].key == K]
-    chain.append(Kind.REWRITE, objects=(merged,), replaced=tuple(old[1:]))
+    chain.append(EntryKind.REWRITE, objects=(merged,), replaced=tuple(old[1:]))
     assert chain.state.completed_seq is not None
     swept = Horizon(seq=chain.state.completed_seq, offsets={K: 11})
-    return chain.append(Kind.REWRITE, horizon=swept, fence=True)
+    return chain.append(EntryKind.REWRITE, horizon=swept, fence=True)
 
 
 def long(objects: int) -> Chain:
@@ -71,7 +71,7 @@ def test_beginning_with_a_snapshot() -> None:
     assert (late.horizon_seq, late.horizons, late.fence) == (chain.state.completed_seq, {K: 11}, entry.seq - 1)
     assert {of: late.head_at(of) for of in (K, U)} == heads == {K: 40, U: 40}
     assert {of: late.skew(of) for of in (K, U)} == {K: -3, U: -3}
-    following = chain.entry(Kind.CONFIRM, head_at=50, snapshot=late.snapshot)
+    following = chain.entry(EntryKind.CONFIRM, head_at=50, snapshot=late.snapshot)
     chain.put(following)
     late.apply(following, sha256_hex(encode_entry(following)))
     assert late == chain.state
@@ -121,9 +121,9 @@ def test_other_entries_name_the_latest_one() -> None:
     """Whoever begins at the head has to find it."""
     chain = rich()
     with pytest.raises(ChainError, match="names 2 as the latest"):
-        chain.append(Kind.CONFIRM, snapshot=2)
+        chain.append(EntryKind.CONFIRM, snapshot=2)
     with pytest.raises(ChainError, match=r": only SNAPSHOT holds a state$"):
-        chain.append(Kind.CONFIRM, folded={})
+        chain.append(EntryKind.CONFIRM, folded={})
 
 
 @pytest.mark.parametrize("field", sorted(dump_state(rich().state)))
@@ -141,7 +141,7 @@ def test_a_damaged_state(field: str) -> None:
     with pytest.raises(DamagedError, match="is no moment"):
         rich().begun(replace(entry, folded=entry.folded | {"moments": [[1, 2, "NEVER"]]}))
     with pytest.raises(DamagedError, match="no SNAPSHOT"):
-        rich().begun(replace(entry, kind=Kind.CONFIRM))
+        rich().begun(replace(entry, kind=EntryKind.CONFIRM))
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_the_old_chain_can_be_begun_in_the_middle() -> None:
         whole.apply(entry, sha256)
         if late is not None:
             late.apply(entry, sha256)
-        if entry.kind is Kind.SNAPSHOT:
+        if entry.kind is EntryKind.SNAPSHOT:
             late = Generation.from_snapshot(whole.claim, entry, sha256, path.name)
     assert late == whole
 
@@ -257,7 +257,7 @@ def chain_of(store: MemoryStore, snapshots: tuple[int, ...], entries: int) -> Ch
     offset = 0
     while backup.writer.state.seq < entries:
         if backup.writer.state.seq + 1 in snapshots:
-            backup.writer.append(Entry(kind=Kind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0))
+            backup.writer.append(Entry(kind=EntryKind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0))
         else:
             backup.commit(records("t", 0, range(offset, offset + 2)))
             offset += 2
@@ -297,23 +297,23 @@ def test_when_one_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     writer = chain_of(store, (), 5)
     assert not writer.snapshot_due
-    confirm = Entry(kind=Kind.CONFIRM, seq=0, prev_sha256="", incarnation="", at=0, head_at=10**9)
+    confirm = Entry(kind=EntryKind.CONFIRM, seq=0, prev_sha256="", incarnation="", at=0, head_at=10**9)
     writer.append(confirm)
     assert writer.snapshot_due
-    snapshot = Entry(kind=Kind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0)
+    snapshot = Entry(kind=EntryKind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0)
     writer.append(snapshot)
     assert not writer.snapshot_due
     size = len(store.objects[layout.entry_key(PAIR, 1, 7)])
     monkeypatch.setattr("tandem.sink.store.chain.chain_writer._SNAPSHOT_BYTES", 10)
     for _ in range(3):
         janitor = ChainWriter(store, ChainReader(store, PAIR).load(1), "janitor", stop=threading.Event())
-        janitor.append(replace(snapshot, kind=Kind.REWRITE, reason="x" * size))
+        janitor.append(replace(snapshot, kind=EntryKind.REWRITE, reason="x" * size))
         assert not writer.snapshot_due
     writer.append(confirm)
     assert writer.snapshot_due
 
 
-CONFIRM = Entry(kind=Kind.CONFIRM, seq=0, prev_sha256="", incarnation="", at=0)
+CONFIRM = Entry(kind=EntryKind.CONFIRM, seq=0, prev_sha256="", incarnation="", at=0)
 
 
 def test_a_state_that_is_too_large_for_one_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,7 +421,7 @@ def test_a_janitor_between_two_tries() -> None:
             item = janitor.state.objects[taken[0]]
             janitor.append(
                 Entry(
-                    kind=Kind.REWRITE,
+                    kind=EntryKind.REWRITE,
                     seq=0,
                     prev_sha256="",
                     incarnation="",
@@ -432,6 +432,6 @@ def test_a_janitor_between_two_tries() -> None:
             )
 
     store.before = append
-    entry = writer.append(Entry(kind=Kind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0))
+    entry = writer.append(Entry(kind=EntryKind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0))
     assert entry.seq == 7
     assert ChainReader(store, PAIR).load(1) == writer.state

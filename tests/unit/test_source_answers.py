@@ -12,13 +12,13 @@ import pytest
 
 from tandem.sink.kafka.cluster import topic_ids
 from tandem.sink.kafka.errors.error_codes import ErrorCode
-from tandem.sink.kafka.fetch.assignment import Assignment, Broker, Partition, backoff
+from tandem.sink.kafka.fetch.assignment import AssignedPartition, Assignment, LeaderBroker, backoff
 from tandem.sink.kafka.fetch.empty_answers import ANSWERS, SECONDS
 from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
-from tandem.sink.kafka.fetch.leaders import CONFIRM_MISSING, DENIED_RETRY, MISSING_RETRY, take_views
-from tandem.sink.kafka.fetch.responses import UNCLEAR, Answers, due_probe
-from tandem.sink.kafka.fetch.sessions import Ask
-from tandem.sink.kafka.wire import protocol
+from tandem.sink.kafka.fetch.leaders import CONFIRM_MISSING, DENIED_RETRY, MISSING_RETRY, apply_topic_views
+from tandem.sink.kafka.fetch.responses import UNCLEAR, ResponseReader, due_probe
+from tandem.sink.kafka.fetch.sessions import PartitionRequest
+from tandem.sink.kafka.wire import requests
 
 ID = UUID(int=1)
 OTHER_ID = UUID(int=2)
@@ -55,9 +55,9 @@ def response(*parts: SimpleNamespace, session_id: int = 5, error: int = 0, throt
     )
 
 
-def view(*leaders: tuple[int, int], error: int = 0, uuid: UUID | None = ID) -> protocol.TopicView:
+def view(*leaders: tuple[int, int], error: int = 0, uuid: UUID | None = ID) -> requests.TopicView:
     """What a broker says about topic t."""
-    return protocol.TopicView(name="t", error_code=error, topic_id=uuid, partitions=dict(enumerate(leaders)))
+    return requests.TopicView(name="t", error_code=error, topic_id=uuid, partitions=dict(enumerate(leaders)))
 
 
 @dataclass
@@ -67,18 +67,18 @@ class Rig:
     read_committed: bool = True
     now: float = 100.0
     assignment: Assignment = field(default_factory=lambda: Assignment(partition_max_bytes=1000))
-    out_of_range: list[Partition] = field(default_factory=list)
+    out_of_range: list[AssignedPartition] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.answers = Answers(
+        self.answers = ResponseReader(
             self.assignment, read_committed=self.read_committed, on_out_of_range=self.out_of_range.append
         )
         for tp in (A, B, C):
             self.assignment.assign(tp, 0, -1, None)
-        take_views(self.assignment, [view((1, 3), (1, 3), (1, 3))], self.now)
-        self.broker: Broker = self.assignment.brokers[1]
+        apply_topic_views(self.assignment, [view((1, 3), (1, 3), (1, 3))], self.now)
+        self.broker: LeaderBroker = self.assignment.brokers[1]
 
-    def part(self, tp: TopicPartition = A) -> Partition:
+    def part(self, tp: TopicPartition = A) -> AssignedPartition:
         """The state of a partition."""
         return self.assignment.parts[tp]
 
@@ -305,7 +305,7 @@ def test_what_changes_meanwhile_is_asked_about_anew(way: str) -> None:
     if way == "end":
         end = 10
     elif way == "leader":
-        take_views(rig.assignment, [view((1, 4), (1, 3), (1, 3))], rig.now)
+        apply_topic_views(rig.assignment, [view((1, 4), (1, 3), (1, 3))], rig.now)
         rig.assignment.take_events()
     else:
         rig.assignment.seek(rig.part(), 1, -1)
@@ -322,12 +322,14 @@ def test_a_broker_that_serves_one_partition_at_a_time_is_read_to_the_end() -> No
     parts = [TopicPartition("t", number) for number in range(50)]
     for tp in parts[3:]:
         rig.assignment.assign(tp, 0, -1, None)
-    take_views(rig.assignment, [view(*[(1, 3)] * 50)], rig.now)
+    apply_topic_views(rig.assignment, [view(*[(1, 3)] * 50)], rig.now)
     ends = dict.fromkeys(parts, 4) | {parts[-1]: 12}  # for long nobody else has anything
     left = dict(ends)
     turn = 0
 
-    def serve(asked: Collection[TopicPartition], *, session: int, probed: dict[TopicPartition, Ask] | None) -> None:
+    def serve(
+        asked: Collection[TopicPartition], *, session: int, probed: dict[TopicPartition, PartitionRequest] | None
+    ) -> None:
         nonlocal turn
         turn += 1
         served = sorted(asked)[turn % len(asked)] if asked else None
@@ -440,7 +442,7 @@ def test_the_longest_unclear_are_asked_for_first() -> None:
     parts = [TopicPartition("t", number) for number in range(120)]
     for tp in parts[3:]:
         rig.assignment.assign(tp, 0, -1, None)
-    take_views(rig.assignment, [view(*[(1, 3)] * 120)], rig.now)
+    apply_topic_views(rig.assignment, [view(*[(1, 3)] * 120)], rig.now)
     rig.exchange(response(*(data(tp, high_watermark=2, last_stable_offset=0) for tp in parts)))
     rig.exchange(response())
     asked: set[TopicPartition] = set()
@@ -533,7 +535,7 @@ def test_the_answer_names_a_newer_leader() -> None:
     assert rig.part().end == -1  # what the old leader told says nothing about the new one
     rig.assignment.wake(rig.now + 1)
     assert rig.assignment.brokers[2].session.wanted(A) is not None
-    take_views(rig.assignment, [view((1, 3), (1, 3), (1, 3))], rig.now)  # of a broker that lags behind
+    apply_topic_views(rig.assignment, [view((1, 3), (1, 3), (1, 3))], rig.now)  # of a broker that lags behind
     assert rig.part().leader == 2
 
 
@@ -541,7 +543,7 @@ def test_a_leader_that_may_have_come_back_is_told() -> None:
     """Two epochs later another broker may have led in between; one later the same one has gone on."""
     rig = Rig()
     rig.part().end = 5
-    take_views(rig.assignment, [view((1, 4), (1, 3), (1, 3))], rig.now)
+    apply_topic_views(rig.assignment, [view((1, 4), (1, 3), (1, 3))], rig.now)
     (raised,) = rig.assignment.take_events()
     assert isinstance(raised, FetchFault)
     assert (raised.kind, raised.old_leader, raised.new_leader, raised.old_epoch, raised.new_epoch) == (
@@ -552,7 +554,7 @@ def test_a_leader_that_may_have_come_back_is_told() -> None:
         4,
     )
     assert rig.part().end == 5
-    take_views(rig.assignment, [view((1, 6), (1, 3), (1, 3))], rig.now)
+    apply_topic_views(rig.assignment, [view((1, 6), (1, 3), (1, 3))], rig.now)
     (moved,) = rig.assignment.take_events()
     assert isinstance(moved, FetchFault)
     assert (moved.kind, moved.old_leader, moved.new_leader, moved.old_epoch, moved.new_epoch) == (
@@ -569,13 +571,13 @@ def test_who_leads_is_told_wherever_it_is_read() -> None:
     """It is told once: a seek before it was handed out must not lose it, as it does what was true of another place."""
     rig = Rig()
     rig.exchange(response(data(A), data(B), data(C)))
-    take_views(rig.assignment, [view((1, 4), (2, 4), (1, 3))], rig.now)
+    apply_topic_views(rig.assignment, [view((1, 4), (2, 4), (1, 3))], rig.now)
     rig.assignment.tell(rig.part(), FaultKind.TRANSIENT, "of the old place", rig.now)
     for tp in (A, B):
         rig.assignment.seek(rig.part(tp), 7, 3)
     told = [(event.kind, event.partition) for event in rig.assignment.take_events() if isinstance(event, FetchFault)]
     assert told == [(FaultKind.EPOCH_RAISED, A.partition), (FaultKind.LEADER_MOVED, B.partition)]
-    take_views(rig.assignment, [view((1, 5), (2, 4), (1, 3))], rig.now)
+    apply_topic_views(rig.assignment, [view((1, 5), (2, 4), (1, 3))], rig.now)
     rig.assignment.assign(A, 0, -1, None)
     assert rig.assignment.take_events() == [], "an assignment of its own may be of another topic"
 
@@ -597,14 +599,14 @@ def test_a_move_before_the_first_look_is_told(known: tuple[int, int], first: tup
     rig = Rig()
     part = rig.assignment.assign(A, 0, -1, None)
     part.known_leader, part.known_epoch = known
-    take_views(rig.assignment, [view(first, (1, 3), (1, 3))], rig.now)
+    apply_topic_views(rig.assignment, [view(first, (1, 3), (1, 3))], rig.now)
     moved = [
         ((event.old_leader, event.old_epoch), (event.new_leader, event.new_epoch))
         for event in rig.assignment.take_events()
         if isinstance(event, FetchFault) and event.kind is FaultKind.LEADER_MOVED
     ]
     assert moved == ([(known, first)] if told else [])
-    take_views(rig.assignment, [view((2, 9), (1, 3), (1, 3))], rig.now)
+    apply_topic_views(rig.assignment, [view((2, 9), (1, 3), (1, 3))], rig.now)
     again = [event for event in rig.assignment.take_events() if isinstance(event, FetchFault)]
     assert [event.old_leader for event in again] == [first[0]], "from then on its own views count"
 
@@ -626,22 +628,22 @@ def test_missing_takes_two_looks() -> None:
     """One broker that has not heard of a topic is not believed; the second time, apart, it is."""
     rig = Rig()
     gone = view(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, uuid=None)
-    take_views(rig.assignment, [gone], rig.now)
-    take_views(rig.assignment, [gone], rig.now + CONFIRM_MISSING / 2)
+    apply_topic_views(rig.assignment, [gone], rig.now)
+    apply_topic_views(rig.assignment, [gone], rig.now + CONFIRM_MISSING / 2)
     assert rig.assignment.take_events() == []
-    take_views(rig.assignment, [view((1, 3), (1, 3), (1, 3))], rig.now + CONFIRM_MISSING / 2)
+    apply_topic_views(rig.assignment, [view((1, 3), (1, 3), (1, 3))], rig.now + CONFIRM_MISSING / 2)
     rig.assignment.metadata_at = 1e9
-    take_views(rig.assignment, [gone], rig.now + CONFIRM_MISSING)
+    apply_topic_views(rig.assignment, [gone], rig.now + CONFIRM_MISSING)
     assert rig.assignment.take_events() == []
     assert rig.assignment.metadata_at == pytest.approx(rig.now + 2 * CONFIRM_MISSING)
-    take_views(rig.assignment, [gone], rig.now + 2.1 * CONFIRM_MISSING)
+    apply_topic_views(rig.assignment, [gone], rig.now + 2.1 * CONFIRM_MISSING)
     events = rig.assignment.take_events()
     assert [event.kind for event in events if isinstance(event, FetchFault)] == [FaultKind.UNKNOWN_TOPIC] * 3
     rig.assignment.metadata_at = 1e9
-    take_views(rig.assignment, [gone], rig.now + 60)
+    apply_topic_views(rig.assignment, [gone], rig.now + 60)
     assert rig.assignment.take_events() == []
     assert rig.assignment.metadata_at == pytest.approx(rig.now + 60 + MISSING_RETRY)
-    take_views(rig.assignment, [view((1, 3), (1, 3), (1, 3))], rig.now + 70)
+    apply_topic_views(rig.assignment, [view((1, 3), (1, 3), (1, 3))], rig.now + 70)
     assert rig.part().readable
 
 
@@ -649,14 +651,14 @@ def test_another_topic_of_the_same_name() -> None:
     """It is never read, and the fault names it; neither is a partition that the topic does not have."""
     rig = Rig()
     for moment in (0, CONFIRM_MISSING):
-        take_views(rig.assignment, [view((1, 0), (1, 0), (1, 0), uuid=OTHER_ID)], rig.now + moment)
+        apply_topic_views(rig.assignment, [view((1, 0), (1, 0), (1, 0), uuid=OTHER_ID)], rig.now + moment)
     faults = [event for event in rig.assignment.take_events() if isinstance(event, FetchFault)]
     assert [fault.topic_id for fault in faults] == [topic_ids.as_text(OTHER_ID)] * 3
     assert len(rig.broker.session) == 0
 
     rig = Rig()
     for moment in (0, CONFIRM_MISSING):
-        take_views(rig.assignment, [view((1, 3), (1, 3))], rig.now + moment)
+        apply_topic_views(rig.assignment, [view((1, 3), (1, 3))], rig.now + moment)
     [fault] = rig.assignment.take_events()
     assert isinstance(fault, FetchFault)
     assert (fault.kind, fault.partition) == (FaultKind.UNKNOWN_TOPIC, 2)
@@ -667,7 +669,7 @@ def test_without_a_leader_it_is_looked_up_again() -> None:
     for trouble in (view((-1, 4), (1, 3), (1, 3)), view(error=5)):
         rig = Rig()
         rig.assignment.metadata_at = 1e9
-        take_views(rig.assignment, [trouble], rig.now)
+        apply_topic_views(rig.assignment, [trouble], rig.now)
         assert rig.assignment.metadata_at < rig.now + 1
         assert rig.assignment.take_events() == []
         assert rig.part().leader == 1
@@ -677,7 +679,7 @@ def test_no_leader_for_long_is_told_once() -> None:
     """A partition that stays without a leader gets one word."""
     rig = Rig()
     for second in range(10):
-        take_views(rig.assignment, [view((-1, 4), (1, 3), (1, 3))], rig.now + second)
+        apply_topic_views(rig.assignment, [view((-1, 4), (1, 3), (1, 3))], rig.now + second)
     [fault] = rig.assignment.take_events()
     assert isinstance(fault, FetchFault)
     assert (fault.kind, fault.partition) == (FaultKind.TRANSIENT, 0)

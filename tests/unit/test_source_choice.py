@@ -25,15 +25,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tandem.backup_avro.chain.entries import Kind
+from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.record.current import Record, TimestampType
 from tandem.backup_avro.selection.newest_state import select
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.datasource import plan
-from tandem.spark_jobs.datasource.options import Range, parse_options
-from tandem.spark_jobs.datasource.plan import LatestTask, ReadTask, Scope
+from tandem.spark_jobs.datasource.options import NumberRange, parse_options
+from tandem.spark_jobs.datasource.plan import FilterScope, LatestTask, ReadTask
 from tandem.spark_jobs.datasource.pushed_filters import scope_of
 from tandem.spark_jobs.datasource.source import KafkaBackup, KafkaBackupReader, PushingReader
 
@@ -238,20 +238,26 @@ def test_no_row_that_filters_want_is_pruned(tmp_path_factory: pytest.TempPathFac
 @pytest.mark.parametrize(
     ("filters", "scope"),
     [
-        ([EqualTo(("topic",), "a")], Scope(topics=frozenset({"a"}))),
-        ([In(("topic",), ("a", None, "b")), EqualNullSafe(("topic",), "b")], Scope(topics=frozenset({"b"}))),
-        ([GreaterThan(("offset",), 4), LessThanOrEqual(("offset",), 9)], Scope(offsets=Range(low=5, high=10))),
-        ([GreaterThanOrEqual(("partition",), 1), LessThan(("partition",), 3)], Scope(partitions=Range(low=1, high=3))),
-        ([GreaterThan(("timestamp",), EPOCH + timedelta(microseconds=1999))], Scope(times=Range(low=2))),
-        ([LessThan(("timestamp",), EPOCH + timedelta(microseconds=1001))], Scope(times=Range(high=2))),
-        ([GreaterThan(("timestamp",), EPOCH - timedelta(days=1))], Scope()),
-        ([GreaterThan(("timestamp",), datetime(2026, 1, 1))], Scope()),  # noqa: DTZ001 - which zone, nobody knows
-        ([EqualTo(("offset",), None), EqualTo(("offset",), 1.5), EqualTo(("topic",), 7)], Scope()),
-        ([In(("timestamp",), (EPOCH, "now"))], Scope()),
-        ([Not(EqualTo(("offset",), 3)), IsNotNull(("offset",)), EqualTo(("topic", "x"), "a")], Scope()),
+        ([EqualTo(("topic",), "a")], FilterScope(topics=frozenset({"a"}))),
+        ([In(("topic",), ("a", None, "b")), EqualNullSafe(("topic",), "b")], FilterScope(topics=frozenset({"b"}))),
+        (
+            [GreaterThan(("offset",), 4), LessThanOrEqual(("offset",), 9)],
+            FilterScope(offsets=NumberRange(low=5, high=10)),
+        ),
+        (
+            [GreaterThanOrEqual(("partition",), 1), LessThan(("partition",), 3)],
+            FilterScope(partitions=NumberRange(low=1, high=3)),
+        ),
+        ([GreaterThan(("timestamp",), EPOCH + timedelta(microseconds=1999))], FilterScope(times=NumberRange(low=2))),
+        ([LessThan(("timestamp",), EPOCH + timedelta(microseconds=1001))], FilterScope(times=NumberRange(high=2))),
+        ([GreaterThan(("timestamp",), EPOCH - timedelta(days=1))], FilterScope()),
+        ([GreaterThan(("timestamp",), datetime(2026, 1, 1))], FilterScope()),  # noqa: DTZ001 - which zone, nobody knows
+        ([EqualTo(("offset",), None), EqualTo(("offset",), 1.5), EqualTo(("topic",), 7)], FilterScope()),
+        ([In(("timestamp",), (EPOCH, "now"))], FilterScope()),
+        ([Not(EqualTo(("offset",), 3)), IsNotNull(("offset",)), EqualTo(("topic", "x"), "a")], FilterScope()),
     ],
 )
-def test_what_filters_leave(filters: list[Any], scope: Scope) -> None:
+def test_what_filters_leave(filters: list[Any], scope: FilterScope) -> None:
     """What is understood narrows, to the millisecond; anything else leaves all."""
     assert scope_of(filters) == scope
 
@@ -293,7 +299,7 @@ def test_an_earlier_state_is_read(store: ObjectStore) -> None:
     backup.commit(records("orders", 0, range(10, 15)))
     old = tuple(backup.writer.state.objects)
     merged = backup.put_object([(("orders", 0), records("orders", 0, range(15)), None)], journal=False)
-    backup.append(Kind.REWRITE, replaced=old, objects=(merged,))
+    backup.append(EntryKind.REWRITE, replaced=old, objects=(merged,))
     store.delete(old)
     assert len(rows(reader(store, commit=str(entry.seq), generation="1"))) == 10
     at = datetime.fromtimestamp(entry.at / 1000, UTC).isoformat()
@@ -325,7 +331,7 @@ def test_a_deleted_topic_is_read_if_it_is_named(store: ObjectStore) -> None:
     backup = Backup.claim(store, topics=[TopicSpec("orders"), TopicSpec("users")])
     backup.commit(records("orders", 0, range(5)) + records("users", 0, range(3)))
     backup.complete()
-    backup.append(Kind.COMMIT, topics=(replace(backup.topics["users"], removed=True),))
+    backup.append(EntryKind.COMMIT, topics=(replace(backup.topics["users"], removed=True),))
     assert {row[0] for row in rows(reader(store))} == {"orders"}
     assert {row[0] for row in rows(reader(store, topicsPattern=".*"))} == {"orders"}
     assert {row[0] for row in rows(reader(store, topics="users"))} == {"users"}

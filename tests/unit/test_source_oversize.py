@@ -8,19 +8,19 @@ from uuid import UUID
 
 import kafka.errors as kafka_errors
 import pytest
-from pipelines import bare_board
-from test_track_head import track
+from pipelines import bare_context
+from test_track_head import progress
 
 from tandem.backup_avro.chain.entries import Base
 from tandem.sink import clock
-from tandem.sink.kafka.fetch.assignment import Broker, Partition
+from tandem.sink.kafka.fetch.assignment import AssignedPartition, LeaderBroker
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
-from tandem.sink.kafka.fetch.leaders import take_views
-from tandem.sink.kafka.wire import protocol
+from tandem.sink.kafka.fetch.leaders import apply_topic_views
+from tandem.sink.kafka.wire import requests
 from tandem.sink.read.reader_context import reading
-from tandem.sink.read.scan.local_ranges import BaseLane
-from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.tail import TailLane
 
 ID = UUID(int=1)
@@ -123,7 +123,9 @@ def read(culprits: set[int], *, rounds: int = 60) -> tuple[RawFetcher, OneBroker
     for tp in TPS:
         fetcher.assign(tp, 0, topic_id=ID)
     leaders = {tp.partition: (1, 1) for tp in TPS}
-    take_views(fetcher._assignment, [protocol.TopicView(name="t", error_code=0, topic_id=ID, partitions=leaders)], 0.0)
+    apply_topic_views(
+        fetcher._assignment, [requests.TopicView(name="t", error_code=0, topic_id=ID, partitions=leaders)], 0.0
+    )
     faults = []
     for _ in range(rounds):
         node = fetcher._assignment.brokers[1]
@@ -140,7 +142,7 @@ def read(culprits: set[int], *, rounds: int = 60) -> tuple[RawFetcher, OneBroker
     return fetcher, broker, faults
 
 
-def part(fetcher: RawFetcher, number: int) -> Partition:
+def part(fetcher: RawFetcher, number: int) -> AssignedPartition:
     """The state of a partition."""
     return fetcher._assignment.parts[TPS[number]]
 
@@ -166,7 +168,7 @@ def test_one_that_is_tried_again_is_asked_first_and_rests_longer() -> None:
     before = broker.frames
     for longest in (60, 120, 240, 480, 600, 600):
         fetcher._assignment.wake(part(fetcher, 3).retry_at)
-        node: Broker = fetcher._assignment.brokers[1]
+        node: LeaderBroker = fetcher._assignment.brokers[1]
         for _ in range(2):
             fetcher._send(node, clock.now())
             broker.answer()
@@ -205,17 +207,17 @@ def fault(tp: TopicPartition) -> FetchFault:
 @pytest.mark.parametrize("tail", [True, False])
 def test_a_lane_sets_it_aside(*, tail: bool) -> None:
     """It is named with what to do, and counted; a base makes room for others."""
-    board, tp = bare_board(), TPS[0]
+    context, tp = bare_context(), TPS[0]
     source = SimpleNamespace(assign=lambda *_, **__: None, unassign=lambda _: None, seek=lambda *_: None)
-    board.tracks[tp] = followed = track(scan=BaseScan(Base(start=3, end=10, leader=1), limit_s=25.0))
+    context.progress_of[tp] = followed = progress(scan=ScanPlan(Base(start=3, end=10, leader=1), limit_s=25.0))
     if tail:
-        lane = TailLane(board, source, patience_s=1.0)  # type: ignore[arg-type]  # what is needed of it
+        lane = TailLane(context, source, patience_s=1.0)  # type: ignore[arg-type]  # what is needed of it
         lane._fault(fault(tp), tp, followed)
     else:
-        base = BaseLane(board, source, parallel=1, rate=None)  # type: ignore[arg-type]  # likewise
+        base = LocalScanLane(context, source, parallel=1, rate=None)  # type: ignore[arg-type]  # likewise
         base.add(tp)
         base._start()
         base._fault(fault(tp), tp, followed)
         assert base.failures(tp) == 1
-    assert board.damaged == {reading(tp, tail=tail): tp}
-    assert board.trouble[reading(tp, tail=tail)] == "it does not fit"
+    assert context.damaged == {reading(tp, tail=tail): tp}
+    assert context.trouble[reading(tp, tail=tail)] == "it does not fit"

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.kafka.fetch.sessions import Ask, FetchSession, Plan
+from tandem.sink.kafka.fetch.sessions import FetchPlan, FetchSession, PartitionRequest
 
 ID = UUID(int=7)
 TPS = [TopicPartition("t", number) for number in range(5)]
 
 
-def ask(tp: TopicPartition, offset: int, *, serial: int = 0, topic_id: UUID | None = ID) -> Ask:
+def ask(tp: TopicPartition, offset: int, *, serial: int = 0, topic_id: UUID | None = ID) -> PartitionRequest:
     """What a request says about `tp`."""
-    return Ask(
+    return PartitionRequest(
         partition=tp.partition,
         current_leader_epoch=3,
         fetch_offset=offset,
@@ -59,7 +59,7 @@ class Broker:
         self.session_id = 0
         self.epoch = 0
 
-    def answer(self, plan: Plan, *, limit: int = 10**9) -> Answer:
+    def answer(self, plan: FetchPlan, *, limit: int = 10**9) -> Answer:
         """Serve one request; at most `limit` records, but always one."""
         if plan.epoch == 0:
             self.session = {tp: [what.fetch_offset, -1] for tp, what in plan.send}

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.sink.kafka.fetch.answer_shares import LEAST, WHOLE_ANSWERS, AnswerSum, bytes_to_ask
-from tandem.sink.kafka.fetch.assignment import Broker
+from tandem.sink.kafka.fetch.assignment import LeaderBroker
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
-from tandem.sink.kafka.fetch.leaders import take_views
-from tandem.sink.kafka.fetch.sessions import Ask
-from tandem.sink.kafka.wire import protocol
+from tandem.sink.kafka.fetch.leaders import apply_topic_views
+from tandem.sink.kafka.fetch.sessions import PartitionRequest
+from tandem.sink.kafka.wire import requests
 
 MOST = 8 << 20
 ID = UUID(int=1)
@@ -44,8 +44,8 @@ def asked(brokers: int) -> list[int]:
         for number in range(brokers):
             fetcher.assign(TopicPartition("t", number), 0, topic_id=ID)
         leaders = dict(enumerate((number + 1, 1) for number in range(brokers)))
-        take_views(
-            fetcher._assignment, [protocol.TopicView(name="t", error_code=0, topic_id=ID, partitions=leaders)], 100.0
+        apply_topic_views(
+            fetcher._assignment, [requests.TopicView(name="t", error_code=0, topic_id=ID, partitions=leaders)], 100.0
         )
         for broker in fetcher._assignment.brokers.values():
             fetcher._send(broker, 100.0)
@@ -64,12 +64,12 @@ def test_a_hundred_brokers_are_asked_for_no_more_than_a_few(brokers: int) -> Non
         assert set(sizes) == {MOST}
 
 
-def read_from(node: int) -> Broker:
+def read_from(node: int) -> LeaderBroker:
     """A broker that leads a partition."""
-    broker = Broker(node=node)
+    broker = LeaderBroker(node=node)
     broker.session.want(
         TopicPartition("t", node),
-        Ask(
+        PartitionRequest(
             partition=node,
             current_leader_epoch=1,
             fetch_offset=0,
@@ -82,14 +82,14 @@ def read_from(node: int) -> Broker:
     return broker
 
 
-def send(broker: Broker, brokers: list[Broker]) -> int:
+def send(broker: LeaderBroker, brokers: list[LeaderBroker]) -> int:
     """Have a request leave; return what it asks for."""
     broker.asked = bytes_to_ask(broker, brokers, most=MOST)
     broker.in_flight = True
     return broker.asked
 
 
-def answer(broker: Broker, size: int) -> None:
+def answer(broker: LeaderBroker, size: int) -> None:
     """Have its answer come, as `answers` notes it."""
     broker.in_flight, broker.buffered = False, size > 0
     broker.busy, broker.asked = size * 2 >= broker.asked, size
@@ -185,7 +185,7 @@ def test_answers_that_a_build_has_no_room_for_leave_the_tail_its_share() -> None
 def test_a_tail_that_is_alone_is_asked_for_whole_answers() -> None:
     """A fetcher without a partition, as that of a base that was read, takes nothing from it."""
     answers = AnswerSum()
-    tail, base = {node: read_from(node) for node in range(4)}, {node: Broker(node=node) for node in range(4)}
+    tail, base = {node: read_from(node) for node in range(4)}, {node: LeaderBroker(node=node) for node in range(4)}
     answers.add(tail)
     answers.add(base)
     assert [answers.ask(broker, tail, most=MOST) for broker in tail.values()] == [MOST] * 4

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tandem.sink.kafka.fetch.slow_brokers import SLOW, WINDOW, Quotas, Slowness
+from tandem.sink.kafka.fetch.slow_brokers import SLOW, WINDOW, SlowBrokers, ThrottledBrokers
 
 
-def watched(slowness: Slowness, begin: float, end: float) -> list[tuple[float, int]]:
+def watched(slowness: SlowBrokers, begin: float, end: float) -> list[tuple[float, int]]:
     """(when, broker) of those that are named while somebody looks twice a second."""
     told = []
     now = begin
@@ -17,7 +17,7 @@ def watched(slowness: Slowness, begin: float, end: float) -> list[tuple[float, i
 
 def test_a_broker_is_named_while_it_lets_wait() -> None:
     """Not when its answer comes, which may be never; and once, however long it takes."""
-    slowness = Slowness()
+    slowness = SlowBrokers()
     watched(slowness, 0.0, 5.0)
     slowness.sent(1, 5.0)
     slowness.sent(2, 5.0)
@@ -27,7 +27,7 @@ def test_a_broker_is_named_while_it_lets_wait() -> None:
 
 def test_who_stays_slow_is_not_named_again() -> None:
     """Until one answer comes in time."""
-    slowness = Slowness()
+    slowness = SlowBrokers()
     slowness.sent(1, 0.0)
     assert len(watched(slowness, 0.0, 20.0)) == 1
     slowness.ended(1, 20.0)
@@ -43,7 +43,7 @@ def test_who_stays_slow_is_not_named_again() -> None:
 
 def test_time_in_which_nobody_looked_does_not_count() -> None:
     """The answer may have been there all the time."""
-    slowness = Slowness()
+    slowness = SlowBrokers()
     watched(slowness, 0.0, 1.0)
     slowness.sent(1, 1.0)
     assert watched(slowness, 100.0, 100.0 + SLOW - 0.5) == []
@@ -58,7 +58,7 @@ def test_time_in_which_nobody_looked_does_not_count() -> None:
 
 def test_a_quota_that_holds_fetches_back_is_named_once() -> None:
     """When it was five seconds in a minute; again only when a minute has gone by almost without."""
-    quotas = Quotas()
+    quotas = ThrottledBrokers()
 
     def named(begin: float, end: float, throttled_s: float) -> list[float]:
         return [float(now) for now in range(int(begin), int(end)) if quotas.answered(1, throttled_s, float(now))]
@@ -72,7 +72,7 @@ def test_a_quota_that_holds_fetches_back_is_named_once() -> None:
 
 def test_long_without_an_answer_ends_what_a_quota_did() -> None:
     """Nobody asked, so nobody was held back."""
-    quotas = Quotas()
+    quotas = ThrottledBrokers()
     assert quotas.answered(1, 5.0, 0.0)
     assert not quotas.answered(1, 5.0, WINDOW)
     assert quotas.answered(1, 5.0, 3 * WINDOW)

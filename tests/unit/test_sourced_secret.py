@@ -20,7 +20,7 @@ from tandem.controller.config import Config, load
 from tandem.controller.instance.wiring import store_settings, workers_of
 from tandem.sink.process import log, sourced_secret
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 PASSWORD, SECRET, TOKEN = "the-password-7c1f", "the-secret-key-91aa", "the-session-token-f00d"
 CONFIG = """\
@@ -46,13 +46,13 @@ def _loaded(folder: Path, environ: Mapping[str, str], kafka: str = "", store: st
     return load(path, environ)
 
 
-def _task(config: Config) -> tuple[StoreAddress, Cluster]:
+def _task(config: Config) -> tuple[StoreAddress, ClusterAddress]:
     """What each task of a restore carries."""
     address = StoreAddress(root=config.store.root, settings=store_settings(config))
-    return address, Cluster(props=dict(config.kafka.reveal()))
+    return address, ClusterAddress(props=dict(config.kafka.reveal()))
 
 
-def _revealed(task: tuple[StoreAddress, Cluster]) -> tuple[Any, ...]:
+def _revealed(task: tuple[StoreAddress, ClusterAddress]) -> tuple[Any, ...]:
     settings = task[0].settings
     return settings.secret_access_key, settings.session_token, task[1].props["sasl.password"]
 
@@ -170,7 +170,7 @@ def test_the_target_of_a_restore_is_named_likewise(tmp_path: Path) -> None:
     (tmp_path / "password").write_text(PASSWORD)
     file = tmp_path / "target.yaml"
     file.write_text(f"bootstrap.servers: h:9092\nsasl.password.file: {tmp_path}/password\nssl.key.password: {SECRET}\n")
-    cluster = Cluster(props=target_properties(None, None, file))
+    cluster = ClusterAddress(props=target_properties(None, None, file))
     with capture_logs() as lines:
         pickled = pickle.dumps(cluster)
     assert PASSWORD.encode() not in pickled

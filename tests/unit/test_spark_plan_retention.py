@@ -14,7 +14,7 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Base, Kind, Position, StoredObject
+from tandem.backup_avro.chain.entries import Base, EntryKind, Position, StoredObject
 from tandem.backup_avro.record.current import Record
 from tandem.sink.store import ObjectStore, UploadInfo, open_store
 from tandem.sink.store.chain import pins
@@ -23,7 +23,15 @@ from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.pins import Pin
 from tandem.spark_jobs.retention.janitor import Janitor
 from tandem.spark_jobs.retention.retention_plan import judge, make_plan
-from tandem.spark_jobs.retention.retention_steps import Action, Kept, Observation, Plan, Rules, Step, still
+from tandem.spark_jobs.retention.retention_steps import (
+    KeptItem,
+    RetentionAction,
+    RetentionPlan,
+    RetentionRules,
+    RetentionStep,
+    StoreObservation,
+    steps_still_due,
+)
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -44,7 +52,7 @@ def observe(
     modified: Mapping[str, int] | None = None,
     uploads: Mapping[int, tuple[UploadInfo, ...]] | None = None,
     pins: Iterable[Pin] = (),
-) -> Observation:
+) -> StoreObservation:
     """What is in the store, `after` ms from now; `modified` sets the time of objects (ms from now)."""
     reader = ChainReader(store, PAIR)
     reader.refresh()
@@ -56,7 +64,7 @@ def observe(
             replace(info, modified=moment(modified[info.key])) if modified and info.key in modified else info
             for info in found
         )
-    return Observation(
+    return StoreObservation(
         pair=PAIR,
         at=now_ms(store) + after,
         states=tuple(states),
@@ -71,19 +79,19 @@ def moment(ms: int) -> datetime:
     return datetime.now(UTC) + timedelta(milliseconds=ms)
 
 
-def plan(store: ObjectStore, rules: Rules | None = None, **seen: object) -> Plan:
+def plan(store: ObjectStore, rules: RetentionRules | None = None, **seen: object) -> RetentionPlan:
     """The plan for what is in the store."""
-    return make_plan(observe(store, **seen), rules or Rules())  # type: ignore[arg-type]  # named by the caller
+    return make_plan(observe(store, **seen), rules or RetentionRules())  # type: ignore[arg-type]  # named by the caller
 
 
-def steps(found: Plan) -> dict[tuple[Action, int | None], Step]:
+def steps(found: RetentionPlan) -> dict[tuple[RetentionAction, int | None], RetentionStep]:
     """The steps by action and generation; each pair occurs once in these tests."""
     by_place = {(step.action, step.generation): step for step in found.steps}
     assert len(by_place) == len(found.steps)
     return by_place
 
 
-def why(found: Plan, what: str) -> str:
+def why(found: RetentionPlan, what: str) -> str:
     """Why something stays."""
     (kept,) = [kept for kept in found.kept if kept.what == what]
     return kept.reason
@@ -111,35 +119,37 @@ def keys(backup: Backup) -> list[str]:
 def test_only_objects_whole_past_the_limit_go(store: ObjectStore) -> None:
     """The newest record of an object decides."""
     backup = logged(store, timestamps=(-3, -2, 0, 0))
-    step = steps(plan(store))[Action.EXPIRE, 1]
+    step = steps(plan(store))[RetentionAction.EXPIRE, 1]
     assert step.keys == tuple(keys(backup)[:2])
     assert step.topics == ("logs",)
     assert step.bytes == sum(item.bytes for item in list(backup.writer.state.objects.values())[:2])
 
 
-@pytest.mark.parametrize("rules", [Rules(), Rules(older_than=2 * HOUR)])
-def test_time_goes_on_only_while_somebody_reads(store: ObjectStore, rules: Rules) -> None:
+@pytest.mark.parametrize("rules", [RetentionRules(), RetentionRules(older_than=2 * HOUR)])
+def test_time_goes_on_only_while_somebody_reads(store: ObjectStore, rules: RetentionRules) -> None:
     """Where the cluster is lost the last backup of a topic is not worn away, however long the job goes on."""
     backup = logged(store, timestamps=(-9, 0, 0, 0))
-    assert steps(plan(store, rules))[Action.EXPIRE, 1].keys == tuple(keys(backup)[:1])
-    assert steps(plan(store, rules, after=1000 * HOUR))[Action.EXPIRE, 1].keys == tuple(keys(backup)[:1])
+    assert steps(plan(store, rules))[RetentionAction.EXPIRE, 1].keys == tuple(keys(backup)[:1])
+    assert steps(plan(store, rules, after=1000 * HOUR))[RetentionAction.EXPIRE, 1].keys == tuple(keys(backup)[:1])
 
 
 def test_the_newest_object_of_a_partition_stays(store: ObjectStore) -> None:
     """Even when all are past the limit."""
     backup = logged(store, timestamps=(-9, -8, -7))
-    assert steps(plan(store))[Action.EXPIRE, 1].keys == tuple(keys(backup)[:2])
+    assert steps(plan(store))[RetentionAction.EXPIRE, 1].keys == tuple(keys(backup)[:2])
     alone = Backup.claim(store, topics=[LOGS], number=2, instance="b")
     alone.commit(records("logs", 0, range(5), timestamp=0))
     alone.complete()
-    assert (Action.EXPIRE, 2) not in steps(plan(store))
+    assert (RetentionAction.EXPIRE, 2) not in steps(plan(store))
 
 
 def test_older_than_replaces_the_recorded_retention(store: ObjectStore) -> None:
     """In both directions, and where none is recorded."""
     backup = logged(store, timestamps=(-30, -20, -10, 0))
-    assert steps(plan(store, Rules(older_than=25 * HOUR)))[Action.EXPIRE, 1].keys == tuple(keys(backup)[:1])
-    assert (Action.EXPIRE, 1) not in steps(plan(store, Rules(older_than=40 * HOUR)))
+    assert steps(plan(store, RetentionRules(older_than=25 * HOUR)))[RetentionAction.EXPIRE, 1].keys == tuple(
+        keys(backup)[:1]
+    )
+    assert (RetentionAction.EXPIRE, 1) not in steps(plan(store, RetentionRules(older_than=40 * HOUR)))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +184,7 @@ def test_records_without_a_time_are_never_past_it(store: ObjectStore) -> None:
 def test_a_deleted_topic_keeps_its_last_backup(store: ObjectStore) -> None:
     """Nobody can read it from Kafka any more."""
     backup = logged(store, timestamps=(-9, -8, -7))
-    backup.append(Kind.COMMIT, topics=(replace(backup.topics["logs"], removed=True),))
+    backup.append(EntryKind.COMMIT, topics=(replace(backup.topics["logs"], removed=True),))
     found = plan(store)
     assert found.steps == ()
     assert "their last backup: logs" in why(found, "topics")
@@ -193,7 +203,7 @@ def test_a_journal_goes_only_if_every_partition_in_it_may(store: ObjectStore) ->
     backup.commit([*log("logs", 20), *log("audit", 20)], journal=True)
     backup.commit(log("logs", 30))
     backup.complete()
-    step = steps(plan(store))[Action.EXPIRE, 1]
+    step = steps(plan(store))[RetentionAction.EXPIRE, 1]
     assert step.keys == tuple(keys(backup)[:1])
     assert step.topics == ("audit", "logs")
 
@@ -208,7 +218,7 @@ def test_generations_that_take_no_rewrite_keep_what_is_expired(store: ObjectStor
     building = Backup.claim(store, topics=[LOGS], number=2, instance="b")
     for first in (0, 10):
         building.commit(records("logs", 0, range(first, first + 5), timestamp=0))
-    assert (Action.EXPIRE, 2) not in steps(plan(store))
+    assert (RetentionAction.EXPIRE, 2) not in steps(plan(store))
 
 
 # --- what a rewrite replaced
@@ -218,18 +228,18 @@ def rewritten(store: ObjectStore) -> tuple[Backup, str]:
     """A complete generation whose first object was replaced."""
     backup = logged(store)
     old = keys(backup)[0]
-    backup.append(Kind.REWRITE, replaced=(old,))
+    backup.append(EntryKind.REWRITE, replaced=(old,))
     return backup, old
 
 
 def test_replaced_objects_go_after_the_grace_time(store: ObjectStore) -> None:
     """Not at it, but past it, by the store's clock."""
     _, old = rewritten(store)
-    early = plan(store, Rules(grace=HOUR, older_than=90 * DAY))
+    early = plan(store, RetentionRules(grace=HOUR, older_than=90 * DAY))
     assert early.steps == ()
     assert "grace time" in why(early, "replaced objects")
-    late = plan(store, Rules(grace=HOUR, older_than=90 * DAY), after=HOUR + 1000)
-    assert steps(late)[Action.REPLACED, 1].keys == (old,)
+    late = plan(store, RetentionRules(grace=HOUR, older_than=90 * DAY), after=HOUR + 1000)
+    assert steps(late)[RetentionAction.REPLACED, 1].keys == (old,)
 
 
 @pytest.mark.parametrize(
@@ -241,8 +251,8 @@ def test_a_pin_keeps_what_was_replaced(
     """A reader planned with it; an unreadable pin may be anybody's; another generation's pin does not matter."""
     rewritten(store)
     pin = Pin(id="p", generation=generation, owner="restore", until=None if until is None else now_ms(store) + until)
-    found = plan(store, Rules(grace=HOUR, older_than=90 * DAY), after=DAY, pins=[pin])
-    assert ((Action.REPLACED, 1) in steps(found)) is goes
+    found = plan(store, RetentionRules(grace=HOUR, older_than=90 * DAY), after=DAY, pins=[pin])
+    assert ((RetentionAction.REPLACED, 1) in steps(found)) is goes
     if not goes:
         assert "pinned by restore" in why(found, "replaced objects")
 
@@ -251,9 +261,9 @@ def test_pins_that_ended_are_removed_and_hold_nothing(store: ObjectStore) -> Non
     """Their owners died; what they held goes in the same plan."""
     rewritten(store)
     pin = Pin(id="p", generation=1, owner="restore", until=now_ms(store) + HOUR)
-    found = steps(plan(store, Rules(grace=HOUR, older_than=90 * DAY), after=DAY, pins=[pin]))
-    assert found[Action.PINS, None].pins == (pin,)
-    assert (Action.REPLACED, 1) in found
+    found = steps(plan(store, RetentionRules(grace=HOUR, older_than=90 * DAY), after=DAY, pins=[pin]))
+    assert found[RetentionAction.PINS, None].pins == (pin,)
+    assert (RetentionAction.REPLACED, 1) in found
 
 
 # --- what is in no chain
@@ -278,8 +288,8 @@ def test_orphans_of_a_sealed_generation_go(store: ObjectStore) -> None:
     item = orphan(backup)
     backup.seal()
     found = steps(plan(store))
-    assert list(found) == [(Action.ORPHANS, 1)]
-    assert found[Action.ORPHANS, 1].keys == (item.key,)
+    assert list(found) == [(RetentionAction.ORPHANS, 1)]
+    assert found[RetentionAction.ORPHANS, 1].keys == (item.key,)
 
 
 @pytest.mark.parametrize("modified", [-400 * DAY, 0, 400 * DAY])
@@ -292,8 +302,8 @@ def test_orphans_of_a_superseded_incarnation_go(store: ObjectStore, modified: in
     backup.restart()
     theirs, mine = (named(backup, mark) for mark in (layout.mark_of(former), layout.mark_of(backup.writer.incarnation)))
     found = plan(store, modified=dict.fromkeys((nameless, theirs, mine), modified))
-    assert steps(found)[Action.ORPHANS, 1].keys == (theirs,)
-    assert "lost the chain" in steps(found)[Action.ORPHANS, 1].reason
+    assert steps(found)[RetentionAction.ORPHANS, 1].keys == (theirs,)
+    assert "lost the chain" in steps(found)[RetentionAction.ORPHANS, 1].reason
     assert sorted(kept.reason for kept in found.kept if kept.what == "objects in no chain") == [
         "their names don't say whose they are, so their writer may still commit them",
         "their writer may still commit them",
@@ -326,11 +336,11 @@ def test_uploads_follow_the_rules_of_orphans(store: ObjectStore) -> None:
     assert found.steps == ()
     assert "may still commit" in why(found, "unfinished uploads")
     backup.restart()
-    assert steps(plan(store, uploads={1: (upload,)}))[Action.UPLOADS, 1].uploads == (upload,)
+    assert steps(plan(store, uploads={1: (upload,)}))[RetentionAction.UPLOADS, 1].uploads == (upload,)
     unknown = replace(upload, key=f"{PAIR}/a/generation=00000001/x")
     assert plan(store, uploads={1: (unknown,)}).steps == ()
     backup.seal()
-    assert steps(plan(store, uploads={1: (unknown,)}))[Action.UPLOADS, 1].uploads == (unknown,)
+    assert steps(plan(store, uploads={1: (unknown,)}))[RetentionAction.UPLOADS, 1].uploads == (unknown,)
 
 
 def base_of_a_job(*, done: bool) -> Base:
@@ -367,7 +377,7 @@ def being_read(store: ObjectStore, *, done: Iterable[int] = (), number: int = 1)
         )
         for partition in (0, 1)
     }
-    backup.append(Kind.COMMIT, topics=tuple(backup.topics.values()), positions=positions)
+    backup.append(EntryKind.COMMIT, topics=tuple(backup.topics.values()), positions=positions)
     return backup
 
 
@@ -407,7 +417,7 @@ def test_what_a_catch_up_job_left_goes_once_the_generation_takes_no_more(store: 
     backup.complete()
     left = job_stored(backup)
     backup.seal()
-    assert set(steps(plan(store))[Action.ORPHANS, 1].keys) == set(left)
+    assert set(steps(plan(store))[RetentionAction.ORPHANS, 1].keys) == set(left)
 
 
 # --- generations that nobody needs
@@ -432,7 +442,7 @@ def test_a_generation_given_up_by_its_owner_is_cleared(store: ObjectStore) -> No
     """Its instance has a newer one, and a newer one is complete."""
     given_up = building(store, 1, "a")
     complete(store, 2, "a")
-    step = steps(plan(store))[Action.CLEAR, 1]
+    step = steps(plan(store))[RetentionAction.CLEAR, 1]
     assert step.keys == tuple(keys(given_up))
     assert "a has gone on to generation 2" in step.reason
 
@@ -452,7 +462,7 @@ def test_a_builder_that_may_live_is_left_alone_until_it_was_silent_for_long(stor
     building(store, 1, "a")
     complete(store, 2, "b")
     assert plan(store, after=6 * DAY).steps == ()
-    assert "no entry since" in steps(plan(store, after=8 * DAY))[Action.CLEAR, 1].reason
+    assert "no entry since" in steps(plan(store, after=8 * DAY))[RetentionAction.CLEAR, 1].reason
 
 
 def test_the_newest_generation_is_never_abandoned(store: ObjectStore) -> None:
@@ -482,7 +492,9 @@ def test_a_clearing_is_left_to_its_owner_and_taken_over_from_a_janitor(store: Ob
     assert "its owner, a, clears it" in why(found, "generation being cleared")
     seen = observe(store)
     first = replace(seen.states[0], clearing_by="janitor-x")
-    assert (Action.CLEAR, 1) in steps(make_plan(replace(seen, states=(first, *seen.states[1:])), Rules()))
+    assert (RetentionAction.CLEAR, 1) in steps(
+        make_plan(replace(seen, states=(first, *seen.states[1:])), RetentionRules())
+    )
 
 
 def test_only_its_owner_clears_what_was_complete(store: ObjectStore) -> None:
@@ -504,9 +516,9 @@ def test_leftovers_of_a_cleared_generation_go_but_not_what_stays(store: ObjectSt
     backup.seal()
     late = orphan(backup)
     going = backup.clearing(stays={backup.key("orders", 1): "released by nobody"})
-    backup.append(Kind.CLEARED, clearing=going)
+    backup.append(EntryKind.CLEARED, clearing=going)
     (kept,) = backup.writer.state.objects
-    step = steps(plan(store))[Action.LEFTOVERS, 1]
+    step = steps(plan(store))[RetentionAction.LEFTOVERS, 1]
     assert late.key in step.keys
     assert kept not in step.keys
     assert len(step.keys) == 2
@@ -520,12 +532,12 @@ def test_a_step_is_carried_out_only_as_far_as_a_new_plan_agrees(store: ObjectSto
     logged(store, timestamps=(-9, -8, -7, -6))
     before = plan(store)
     (step,) = before.steps
-    assert still(step, before.steps) == step
-    assert still(step, ()) is None
+    assert steps_still_due(step, before.steps) == step
+    assert steps_still_due(step, ()) is None
     fewer = replace(step, objects=step.objects[1:])
-    assert still(step, [fewer]) == fewer
+    assert steps_still_due(step, [fewer]) == fewer
     other = replace(step, generation=2)
-    assert still(step, [other]) is None
+    assert steps_still_due(step, [other]) is None
 
 
 def test_steps_come_in_the_order_of_their_actions(store: ObjectStore) -> None:
@@ -535,9 +547,13 @@ def test_steps_come_in_the_order_of_their_actions(store: ObjectStore) -> None:
     for first in (0, 10, 20):
         backup.commit(records("logs", 0, range(first, first + 5), timestamp=0))
     backup.complete()
-    backup.append(Kind.REWRITE, replaced=(keys(backup)[0],))
-    found = plan(store, Rules(grace=0), after=1000)
-    assert [step.action for step in found.steps] == [Action.EXPIRE, Action.REPLACED, Action.CLEAR]
+    backup.append(EntryKind.REWRITE, replaced=(keys(backup)[0],))
+    found = plan(store, RetentionRules(grace=0), after=1000)
+    assert [step.action for step in found.steps] == [
+        RetentionAction.EXPIRE,
+        RetentionAction.REPLACED,
+        RetentionAction.CLEAR,
+    ]
     assert found.bytes == sum(step.bytes for step in found.steps)
 
 
@@ -547,9 +563,9 @@ def test_what_nobody_can_explain_is_named_and_stays(store: ObjectStore) -> None:
     seen = replace(
         observe(store, pins=[Pin(id="odd", generation=None, owner="unknown", until=None)]), strange=("shop/a/what/",)
     )
-    found = make_plan(seen, Rules())
+    found = make_plan(seen, RetentionRules())
     assert found.steps == ()
-    reasons = {kept.what: kept.reason for kept in found.kept if isinstance(kept, Kept)}
+    reasons = {kept.what: kept.reason for kept in found.kept if isinstance(kept, KeptItem)}
     assert "shop/a/what/" in reasons["folder"]
     assert "odd" in reasons["pin"]
 
@@ -562,8 +578,8 @@ def test_listed_objects_that_the_chain_holds_never_go(store: ObjectStore) -> Non
     complete(store, 3, "a")
     seen = observe(store, after=400 * DAY)
     held = {key for state in seen.states if state.complete for key in state.objects}
-    for step in make_plan(seen, Rules(grace=0)).steps:
-        assert step.action is Action.EXPIRE or not held & set(step.keys)
+    for step in make_plan(seen, RetentionRules(grace=0)).steps:
+        assert step.action is RetentionAction.EXPIRE or not held & set(step.keys)
 
 
 def logged_two(store: ObjectStore) -> Backup:
@@ -573,7 +589,7 @@ def logged_two(store: ObjectStore) -> Backup:
         backup.commit(records("logs", 0, range(first, first + 5), timestamp=0))
     backup.complete()
     orphan(backup)
-    backup.append(Kind.REWRITE, replaced=(keys(backup)[0],))
+    backup.append(EntryKind.REWRITE, replaced=(keys(backup)[0],))
     return backup
 
 
@@ -586,20 +602,20 @@ def test_the_oldest_objects_beyond_the_size_go(store: ObjectStore) -> None:
     backup = logged(store, spec, timestamps=(-1, -3, -2, 0))
     parts = {item.key: item.parts[0] for item in backup.writer.state.objects.values()}
     names, sizes = list(parts), [part.end - part.start for part in parts.values()]
-    (step,) = plan(store, Rules(max_bytes=sum(sizes[2:]))).steps
+    (step,) = plan(store, RetentionRules(max_bytes=sum(sizes[2:]))).steps
     assert step.keys == tuple(names[:2])
     assert "beyond" in step.reason
-    (step,) = plan(store, Rules(max_bytes=sum(sizes[2:]) - 1)).steps
+    (step,) = plan(store, RetentionRules(max_bytes=sum(sizes[2:]) - 1)).steps
     assert step.keys == tuple(names[:3])
-    (step,) = plan(store, Rules(max_bytes=0)).steps
+    (step,) = plan(store, RetentionRules(max_bytes=0)).steps
     assert step.keys == tuple(names[:3])
-    assert plan(store, Rules(max_bytes=sum(sizes))).steps == ()
+    assert plan(store, RetentionRules(max_bytes=sum(sizes))).steps == ()
 
 
 def test_bytes_do_not_count_for_compacted_topics(store: ObjectStore) -> None:
     """Nor for one that is deleted both ways."""
     logged(store, TopicSpec("logs", config={"cleanup.policy": "compact,delete"}))
-    assert plan(store, Rules(max_bytes=0)).steps == ()
+    assert plan(store, RetentionRules(max_bytes=0)).steps == ()
 
 
 def test_what_a_janitor_left_behind_goes_unless_one_is_at_work(store: ObjectStore) -> None:
@@ -611,13 +627,13 @@ def test_what_a_janitor_left_behind_goes_unless_one_is_at_work(store: ObjectStor
     store.put_if_absent(key, b"x")
     uploads = {1: (UploadInfo(key=key, upload_id="u", initiated=moment(-HOUR)),)}
     found = steps(plan(store, uploads=uploads))
-    assert found[Action.ORPHANS, 1].keys == (key,)
-    assert (Action.UPLOADS, 1) not in found
-    assert (Action.UPLOADS, 1) in steps(plan(store, uploads=uploads, after=DAY))
+    assert found[RetentionAction.ORPHANS, 1].keys == (key,)
+    assert (RetentionAction.UPLOADS, 1) not in found
+    assert (RetentionAction.UPLOADS, 1) in steps(plan(store, uploads=uploads, after=DAY))
     pin = Pin(id="p", generation=1, owner="retention", until=now_ms(store) + HOUR)
-    assert (Action.ORPHANS, 1) not in steps(plan(store, pins=[pin]))
+    assert (RetentionAction.ORPHANS, 1) not in steps(plan(store, pins=[pin]))
     other = replace(pin, owner="restore")
-    assert (Action.ORPHANS, 1) in steps(plan(store, pins=[other]))
+    assert (RetentionAction.ORPHANS, 1) in steps(plan(store, pins=[other]))
 
 
 # --- steps that are looked at once more
@@ -638,13 +654,13 @@ def _worlds(store: ObjectStore) -> Iterator[tuple[str, Callable[[], None]]]:
         backup.commit([*records("logs", 0, [first + 9], timestamp=0), *records("orders", 0, [first])], journal=True)
     backup.complete()
     orphan(backup)
-    backup.append(Kind.REWRITE, replaced=(keys(backup)[0],))
+    backup.append(EntryKind.REWRITE, replaced=(keys(backup)[0],))
     third = complete(store, 3, "a")
     yield "nothing", lambda: None
     yield "more is committed", lambda: _ignore(backup.commit(records("logs", 0, range(40, 45), timestamp=0)))
-    yield "some is gone", lambda: _ignore(backup.append(Kind.REWRITE, replaced=(keys(backup)[1], keys(backup)[5])))
+    yield "some is gone", lambda: _ignore(backup.append(EntryKind.REWRITE, replaced=(keys(backup)[1], keys(backup)[5])))
     compacted = replace(backup.topics["logs"], config={"cleanup.policy": "compact"})
-    yield "a topic is compacted", lambda: _ignore(backup.append(Kind.COMMIT, topics=(compacted,)))
+    yield "a topic is compacted", lambda: _ignore(backup.append(EntryKind.COMMIT, topics=(compacted,)))
     yield "sealed", lambda: _ignore(backup.seal())
     yield "another is sealed", lambda: _ignore(third.seal())
 
@@ -653,11 +669,16 @@ def _ignore(_: object) -> None:
     """For its effect."""
 
 
-@pytest.mark.parametrize("rules", [Rules(grace=0), Rules(max_bytes=1000), Rules(grace=0, older_than=DAY, max_bytes=1)])
+@pytest.mark.parametrize(
+    "rules",
+    [RetentionRules(grace=0), RetentionRules(max_bytes=1000), RetentionRules(grace=0, older_than=DAY, max_bytes=1)],
+)
 @pytest.mark.parametrize("pinned", [None, 1, 2])
-def test_a_step_for_itself_is_judged_as_in_a_whole_plan(store: ObjectStore, rules: Rules, pinned: int | None) -> None:
+def test_a_step_for_itself_is_judged_as_in_a_whole_plan(
+    store: ObjectStore, rules: RetentionRules, pinned: int | None
+) -> None:
     """Whatever happened since, and although only what bears on it is looked at."""
-    asked: set[Action] = set()
+    asked: set[RetentionAction] = set()
     left: set[bool] = set()
     ended = Pin(id="ended", generation=3, owner="verify", until=now_ms(store) - DAY)
     for what, happens in _worlds(store):
@@ -671,12 +692,12 @@ def test_a_step_for_itself_is_judged_as_in_a_whole_plan(store: ObjectStore, rule
         now = replace(seen, states=later.states, at=later.at, pins=(*pins, ended))
         again = make_plan(now, rules).steps
         for step in steps_then:
-            expected = still(step, again)
+            expected = steps_still_due(step, again)
             assert judge(step, now, rules) == expected, (what, step)
             asked.add(step.action)
             left.add(expected == step)
     assert left == {True, False}
-    assert asked >= {Action.EXPIRE, Action.ORPHANS, Action.CLEAR, Action.PINS}
+    assert asked >= {RetentionAction.EXPIRE, RetentionAction.ORPHANS, RetentionAction.CLEAR, RetentionAction.PINS}
 
 
 class _Clock:
@@ -699,10 +720,10 @@ def test_a_pin_that_is_renewed_while_pins_are_listed_has_not_ended() -> None:
     """What counts is the time before they were listed."""
     address: Any = _Clock()
     spark: Any = None
-    janitor = Janitor(spark, address, "orders", Rules())
+    janitor = Janitor(spark, address, "orders", RetentionRules())
     before = address.store.clock_ms
-    pins.put(address.store, "orders", generation=1, owner="restore", until=before + HOUR)
-    seen = janitor._look(Observation(pair="orders", at=0, states=()))
+    pins.put_pin(address.store, "orders", generation=1, owner="restore", until=before + HOUR)
+    seen = janitor._look(StoreObservation(pair="orders", at=0, states=()))
     assert len(seen.pins) == 1
     assert before < seen.at < before + 1_000
     assert address.store.clock_ms > before + 1_000

@@ -15,13 +15,13 @@ from strategies import logs
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.record.current import NOT_UTF8, Record, TimestampType, encode
 from tandem.backup_avro.selection.newest_state import select
-from tandem.sink.store import ObjectStore, StoreSettings, open_store
+from tandem.sink.store import ObjectStore, StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.datasource.options import Range, parse_options, referenced, store_options
+from tandem.spark_jobs.datasource.options import NumberRange, parse_options, referenced, store_options
 from tandem.spark_jobs.datasource.plan import ReadTask, plan_tasks
 from tandem.spark_jobs.reading.arrow import ARROW_SCHEMA, batches
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader, StoreAddress
-from tandem.spark_jobs.state.wanted_state import Wish
+from tandem.spark_jobs.state.wanted_state import StateRequest
 
 SECRET = "hush-hush-hush"
 
@@ -48,9 +48,9 @@ def test_options_are_read_whatever_their_case() -> None:
         }
     )
     assert options.topics == {"orders", "Users"}
-    assert (options.pair, options.wish.generation) == ("shop", 7)
+    assert (options.pair, options.state_request.generation) == ("shop", 7)
     assert options.address.root == "s3://bucket/Prefix"
-    assert options.address.settings == StoreSettings(
+    assert options.address.settings == StoreAccess(
         endpoint_url="http://127.0.0.1:1", addressing_style="path", attempts=2, read_timeout=1.5, put_crc32c=True
     )
 
@@ -73,20 +73,20 @@ def test_what_to_read_is_read_from_text() -> None:
             "minPartitions": "1",
         }
     )
-    assert options.wish == Wish(at=1777888800000)
+    assert options.state_request == StateRequest(at=1777888800000)
     assert options.partitions == options.end.each.keys() == {("a.b-c", 0), ("a.b-c", 12)}
     assert (options.start.of(("x", 1)), options.end.of(("a.b-c", 12)), options.end.of(("x", 1))) == (7, 0, None)
-    assert options.times == Range(low=1777888800000, high=1777888801000)
+    assert options.times == NumberRange(low=1777888800000, high=1777888801000)
     assert (options.latest_per_key, options.tombstones, options.include_source) == (True, False, True)
     assert options.min_partitions == 1
-    assert parse_options({"path": "x", "pair": "p", "commit": "4", "generation": "2"}).wish == Wish(
+    assert parse_options({"path": "x", "pair": "p", "commit": "4", "generation": "2"}).state_request == StateRequest(
         commit=4, generation=2
     )
 
 
 @given(
     st.builds(
-        StoreSettings,
+        StoreAccess,
         endpoint_url=st.sampled_from([None, "http://127.0.0.1:1"]),
         addressing_style=st.sampled_from(["auto", "path"]),
         put_crc32c=st.booleans(),
@@ -95,7 +95,7 @@ def test_what_to_read_is_read_from_text() -> None:
         attempts=st.integers(1, 9),
     )
 )
-def test_settings_of_a_store_survive_as_options(settings: StoreSettings) -> None:
+def test_settings_of_a_store_survive_as_options(settings: StoreAccess) -> None:
     """What a command knows of its store is what the data source gets."""
     options = store_options(settings)
     assert parse_options({"root": "x", "pair": "p", **options}).address.settings == settings
@@ -184,7 +184,7 @@ def planned(store: ObjectStore, task_bytes: int) -> list[ReadTask]:
 
 def read(store: ObjectStore, tasks: list[ReadTask]) -> list[tuple[str, int, int]]:
     """Where every record of the tasks lies in its log, in the order of reading."""
-    address = StoreAddress(root=store.url, settings=StoreSettings())
+    address = StoreAddress(root=store.url, settings=StoreAccess())
     found = []
     for task in tasks:
         reader = ObjectReader(address.open())

@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import logs
 
-from tandem.backup_avro.chain.entries import Base, Kind, Part, Position, StoredObject, sha256_hex
+from tandem.backup_avro.chain.entries import Base, EntryKind, Part, Position, StoredObject, sha256_hex
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record, encode
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.reading.object_figures import Seen
+from tandem.spark_jobs.reading.object_figures import ObjectFigures
 from tandem.spark_jobs.verify.verify_plan import (
-    Fault,
-    Finding,
     ObjectCheck,
     Sampling,
+    VerifyFault,
+    VerifyFinding,
     check_length,
     check_listed,
     check_object,
@@ -57,7 +57,7 @@ def load(store: ObjectStore) -> Generation:
     return ChainReader(store, PAIR).load(1)
 
 
-def faults(found: list[Finding] | tuple[Finding, ...]) -> list[Fault]:
+def faults(found: list[VerifyFinding] | tuple[VerifyFinding, ...]) -> list[VerifyFault]:
     """Only what kind they are."""
     return [finding.fault for finding in found]
 
@@ -95,21 +95,25 @@ def with_part(**changes: object) -> Callable[[StoredObject], StoredObject]:
 @pytest.mark.parametrize(
     ("change", "fault", "message"),
     [
-        (with_part(records=8), Fault.COUNTS, "records 9 instead of 8"),
-        (with_part(tombstones=1), Fault.COUNTS, "tombstones 0 instead of 1"),
-        (with_part(first=1), Fault.COUNTS, "first 0 instead of 1"),
-        (with_part(last=9), Fault.COUNTS, "last 8 instead of 9"),
-        (with_part(min_timestamp=5), Fault.COUNTS, "min_timestamp"),
-        (with_part(max_timestamp=5), Fault.COUNTS, "max_timestamp"),
-        (with_part(start=1), Fault.CONTAINER, "orders-1"),
-        (with_part(end=1 << 20), Fault.CONTAINER, "orders-1"),
-        (with_part(sha256="0" * 64), Fault.CHECKSUM, "orders-1: its bytes are not what the chain says of this part"),
-        (lambda item: replace(item, bytes=item.bytes + 1), Fault.CHECKSUM, "bytes, the chain says"),
-        (lambda item: replace(item, sha256="0" * 64), Fault.CHECKSUM, "the chain says 0000"),
+        (with_part(records=8), VerifyFault.COUNTS, "records 9 instead of 8"),
+        (with_part(tombstones=1), VerifyFault.COUNTS, "tombstones 0 instead of 1"),
+        (with_part(first=1), VerifyFault.COUNTS, "first 0 instead of 1"),
+        (with_part(last=9), VerifyFault.COUNTS, "last 8 instead of 9"),
+        (with_part(min_timestamp=5), VerifyFault.COUNTS, "min_timestamp"),
+        (with_part(max_timestamp=5), VerifyFault.COUNTS, "max_timestamp"),
+        (with_part(start=1), VerifyFault.CONTAINER, "orders-1"),
+        (with_part(end=1 << 20), VerifyFault.CONTAINER, "orders-1"),
+        (
+            with_part(sha256="0" * 64),
+            VerifyFault.CHECKSUM,
+            "orders-1: its bytes are not what the chain says of this part",
+        ),
+        (lambda item: replace(item, bytes=item.bytes + 1), VerifyFault.CHECKSUM, "bytes, the chain says"),
+        (lambda item: replace(item, sha256="0" * 64), VerifyFault.CHECKSUM, "the chain says 0000"),
     ],
 )
 def test_what_the_chain_says_is_compared(
-    store: ObjectStore, backup: Backup, change: Callable[[StoredObject], StoredObject], fault: Fault, message: str
+    store: ObjectStore, backup: Backup, change: Callable[[StoredObject], StoredObject], fault: VerifyFault, message: str
 ) -> None:
     """A chain that says something else than the object holds is one finding, which names the object."""
     check, data = check_of(store, change)
@@ -118,7 +122,7 @@ def test_what_the_chain_says_is_compared(
     assert message in finding.message
 
 
-def planted(backup: Backup, item: StoredObject) -> tuple[Finding, ...]:
+def planted(backup: Backup, item: StoredObject) -> tuple[VerifyFinding, ...]:
     """What is found in an object that was put as it is."""
     state = backup.writer.state
     assert state.opening is not None
@@ -133,15 +137,17 @@ def test_offsets_out_of_order_are_found(backup: Backup) -> None:
     down = backup.put_object([(("orders", 1), log, None)], journal=False)
     log = records("orders", 1, [10, 10])
     again = backup.put_object([(("orders", 1), log, None)], journal=False)
-    assert [(f.fault, f.message) for f in planted(backup, down)] == [(Fault.ORDER, "orders-1: offset 11 follows 12")]
-    assert faults(planted(backup, again)) == [Fault.ORDER]
+    assert [(f.fault, f.message) for f in planted(backup, down)] == [
+        (VerifyFault.ORDER, "orders-1: offset 11 follows 12")
+    ]
+    assert faults(planted(backup, again)) == [VerifyFault.ORDER]
 
 
 @settings(max_examples=200)
 @given(st.lists(st.lists(logs(max_size=4), min_size=1, max_size=3), max_size=3), st.integers(0, 400), st.booleans())
 def test_a_body_at_once_is_all_its_records(parts: list[list[list[Record]]], cut: int, foreign: bool) -> None:
     """The quick look at a body and the one at each record come to the same, damage in the middle included."""
-    quick, slow = Seen(), Seen()
+    quick, slow = ObjectFigures(), ObjectFigures()
     for number, part in enumerate(parts):
         records = [record for log in part for record in log]
         body = b"".join(map(encode, records))
@@ -165,7 +171,10 @@ def test_records_of_another_partition_are_found(backup: Backup, topic: str, part
     log = [*records("orders", 1, [10]), *records(topic, partition, [11])]
     item = backup.put_object([(("orders", 1), log, None)], journal=False)
     (finding,) = planted(backup, item)
-    assert (finding.fault, finding.message) == (Fault.FOREIGN, f"orders-1: it holds records of {topic}-{partition}")
+    assert (finding.fault, finding.message) == (
+        VerifyFault.FOREIGN,
+        f"orders-1: it holds records of {topic}-{partition}",
+    )
 
 
 @pytest.mark.usefixtures("backup")
@@ -174,7 +183,7 @@ def test_a_file_with_another_sync_marker_is_found(store: ObjectStore) -> None:
     check, data = check_of(store, lambda item: item)
     check = replace(check, opening=replace(check.opening, sync="00" * 16))
     (finding,) = check_object(check, data).findings
-    assert finding.fault is Fault.CONTAINER
+    assert finding.fault is VerifyFault.CONTAINER
     assert "sync marker" in finding.message
 
 
@@ -187,7 +196,7 @@ def test_a_damaged_block_with_a_right_checksum_is_found(store: ObjectStore) -> N
     broken[part.start + 6 : part.start + 12] = b"\xff" * 6
     item = replace(check.item, sha256=sha256_hex(broken))
     result = check_object(replace(check, item=item), bytes(broken))
-    assert faults(result.findings) == [Fault.CONTAINER]
+    assert faults(result.findings) == [VerifyFault.CONTAINER]
     assert result.records == check.item.parts[1].records
 
 
@@ -204,11 +213,11 @@ def test_parts_outside_of_what_was_read_are_found(store: ObjectStore) -> None:
     state = load(store)
     base = next(position.base for position in state.positions.values() if position.base.end == 20)
     assert check_state(state) == []
-    assert faults(check_state(changed(state, offset=29))) == [Fault.OUTSIDE]
+    assert faults(check_state(changed(state, offset=29))) == [VerifyFault.OUTSIDE]
     opened: Base = replace(base, done=(), done_at=None, open=((0, 20, 1),))
     assert check_state(changed(state, base=opened)) == []
-    assert faults(check_state(changed(state, base=replace(opened, open=((0, 20, 2),))))) == [Fault.OUTSIDE]
-    assert faults(check_state(changed(state, base=replace(opened, open=())))) == [Fault.OUTSIDE]
+    assert faults(check_state(changed(state, base=replace(opened, open=((0, 20, 2),))))) == [VerifyFault.OUTSIDE]
+    assert faults(check_state(changed(state, base=replace(opened, open=())))) == [VerifyFault.OUTSIDE]
     assert check_state(changed(state, base=replace(opened, open=(), void=(1,)))) == []
 
 
@@ -218,17 +227,17 @@ def test_a_base_with_a_hole_is_found(store: ObjectStore) -> None:
     state = load(store)
     base = next(position.base for position in state.positions.values() if position.base.end == 20)
     found = check_state(changed(state, base=replace(base, done=((0, 7), (8, 20)))))
-    assert Fault.COVERAGE in faults(found)
+    assert VerifyFault.COVERAGE in faults(found)
     assert any(finding.where == "orders-0" for finding in found)
 
 
 def test_an_offset_held_twice_is_found(store: ObjectStore, backup: Backup) -> None:
     """Only where both parts count: what a void attempt stored is no second copy."""
     twin = backup.put_object([(("orders", 0), records("orders", 0, range(15, 18)), 2)], journal=False)
-    backup.append(Kind.REWRITE, objects=(twin,))
+    backup.append(EntryKind.REWRITE, objects=(twin,))
     state = load(store)
     (finding,) = check_state(state)
-    assert (finding.fault, finding.where) == (Fault.TWICE, twin.key)
+    assert (finding.fault, finding.where) == (VerifyFault.TWICE, twin.key)
     assert "offsets 15 to 17 overlap" in finding.message
     key = backup.key("orders", 0)
     position = state.positions[key]
@@ -240,7 +249,7 @@ def test_what_is_not_in_the_chain_is_counted(store: ObjectStore, backup: Backup)
     """Orphans and replaced objects are figures, not findings."""
     orphan = backup.put_object([(("users", 0), records("users", 0, [99]), None)], journal=False)
     old = next(iter(backup.writer.state.objects))
-    backup.append(Kind.REWRITE, replaced=(old,))
+    backup.append(EntryKind.REWRITE, replaced=(old,))
     state = load(store)
     sizes = {info.key: info.size for info in store.list(f"{PAIR}/a/")}
     summary, findings = summarize(state, [], sizes, [])
@@ -293,7 +302,7 @@ def test_what_is_not_read_is_at_least_listed(store: ObjectStore, backup: Backup)
     del sizes[first]
     sizes[second] += 1
     found = [finding for check in checks for finding in check_listed(check, sizes)]
-    assert [(f.fault, f.where) for f in found] == [(Fault.MISSING, first), (Fault.CHECKSUM, second)]
+    assert [(f.fault, f.where) for f in found] == [(VerifyFault.MISSING, first), (VerifyFault.CHECKSUM, second)]
     assert third not in {f.where for f in found}
     assert backup.number == 1
 
@@ -302,5 +311,5 @@ def test_a_chain_that_was_longer_before_is_named(store: ObjectStore, backup: Bac
     """Nothing in the store tells that the newest entry was deleted: only who read it before."""
     state = load(store)
     assert check_length(state, {}) == check_length(state, {1: state.seq, 2: 99}) == []
-    assert faults(check_length(state, {1: state.seq + 1})) == [Fault.CHAIN]
+    assert faults(check_length(state, {1: state.seq + 1})) == [VerifyFault.CHAIN]
     assert backup.number == 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from chains import Chain, complete_generation, guarded, key, position, topic
 
-from tandem.backup_avro.chain.entries import Base, Clearing, Kind, Taint
+from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind, Taint
 from tandem.backup_avro.chain.generation import Generation
 from tandem.controller.decision.decide import AskPeer, ClaimNext, Reason, decide
 from tandem.controller.decision.observation import Activation, Observation, Peer, PipelineState, Policy, Role
@@ -29,10 +29,10 @@ def spoilt(number: int, *, instance: str = "a", gone: bool = True, at: int = 0) 
     """A build whose base was tainted, let go of or not."""
     chain = Chain(number=number, instance=instance, incarnation=f"{instance}-1").open()
     chain.commit({K: position(10, base=Base(start=0, end=10, leader=1))})
-    chain.append(Kind.TAINTED, taints=(Taint(key=K, offset=0, reason="the log was cut", epoch=0),))
+    chain.append(EntryKind.TAINTED, taints=(Taint(key=K, offset=0, reason="the log was cut", epoch=0),))
     if gone:
         everything = Clearing(goes=(K,), stays={})
-        for kind in (Kind.CLEARING, Kind.CLEARED):
+        for kind in (EntryKind.CLEARING, EntryKind.CLEARED):
             chain.append(kind, clearing=everything)
     state = chain.state.outline() if gone else chain.state
     return replace(state, claim=replace(state.claim, at=at))
@@ -49,7 +49,7 @@ def test_what_ended_spoilt_is_counted_from_the_newest_on() -> None:
     unopened = Chain(number=4, instance="a", incarnation="a-1").state
     assert str(spoilt_builds((sound, unopened))) == "1 generations in a row were tainted or never complete"
     tainted = complete_generation(2, {K: 10})
-    tainted.append(Kind.TAINTED, taints=(Taint(key=K, offset=10, reason="a gap", epoch=0),))
+    tainted.append(EntryKind.TAINTED, taints=(Taint(key=K, offset=10, reason="a gap", epoch=0),))
     assert spoilt_builds((sound, tainted.state)).count == 1
 
 
@@ -99,7 +99,7 @@ def test_nobody_claims_or_asks_while_it_rests() -> None:
     assert look(found, at=110_000) == ((), Reason.RESTING)
     assert look(found, at=110_000, by_person=False) == ((), Reason.RESTING)
     active = complete_generation(1, {K: 10})
-    active.append(Kind.TAINTED, taints=(Taint(key=K, offset=10, reason="a gap", epoch=0),))
+    active.append(EntryKind.TAINTED, taints=(Taint(key=K, offset=10, reason="a gap", epoch=0),))
     assert look(found, active.state, at=110_000) == ((), Reason.RESTING)
     asked = ClaimNext(generation=4, reason=Reason.ASKED, detail="why")
     assert look(found, active.state, at=110_000, by_person=True) == ((asked,), Reason.ASKED)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from chains import Chain, complete_generation, done_base, key, part, position
 
-from tandem.backup_avro.chain.entries import Base, Kind, Taint
+from tandem.backup_avro.chain.entries import Base, EntryKind, Taint
 from tandem.backup_avro.chain.snapshot import dump_state
 from tandem.backup_avro.errors import DamagedError, TandemError
 from tandem.backup_avro.selection.newest_state import bounded, select
@@ -49,7 +49,7 @@ def test_one_number_may_say_it_of_many() -> None:
     waiting = position(40, base=_DONE, head_at=25)
     chain.commit({K: waiting, U: replace(waiting, offset=50)}, part(0, 29, scan=1), part(30, 39))
     assert chain.state.through == {}
-    chain.append(Kind.CONFIRM, head_at=26)
+    chain.append(EntryKind.CONFIRM, head_at=26)
     assert chain.state.through == {K: 40, U: 50}
 
 
@@ -98,7 +98,7 @@ def test_a_snapshot_that_no_chain_adds_up_to(wrong: object) -> None:
     """Read through further than it was read, or what is not there."""
     chain = _slow()
     entry = chain.entry(
-        Kind.SNAPSHOT, snapshot=chain.state.seq + 1, folded=dump_state(chain.state) | {"through": wrong}
+        EntryKind.SNAPSHOT, snapshot=chain.state.seq + 1, folded=dump_state(chain.state) | {"through": wrong}
     )
     with pytest.raises(DamagedError, match="where it does not stand yet"):
         chain.begun(entry)

@@ -15,14 +15,14 @@ from tandem.backup_avro.chain.entries import GroupOffset, Part, PartitionKey, St
 from tandem.backup_avro.chain.json_codec import PACKED_FROM, unpack
 from tandem.backup_avro.documents import checkpoint, outcome
 from tandem.backup_avro.documents.pause import Pause, decode_pause, encode_pause
-from tandem.backup_avro.documents.range_offer import Offer, decode_offer, encode_offer
+from tandem.backup_avro.documents.range_offer import RangeOffer, decode_offer, encode_offer
 from tandem.backup_avro.documents.release import Release, decode_release, encode_release
 from tandem.backup_avro.documents.restore_targets import RestoreTargets, decode_targets, encode_targets
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.store.chain import pins
 from tandem.spark_jobs.restore import offset_map, restore_record
 from tandem.spark_jobs.restore.groups import group_plan, restore_groups
-from tandem.spark_jobs.restore.lease.progress import Strand
+from tandem.spark_jobs.restore.lease.progress import TargetStrand
 
 K = key()
 NONCE = "ab" * 16
@@ -32,19 +32,19 @@ PART = Part(
 OBJECT = StoredObject(
     key="shop/a/generation=00000001/topics/t/x.avro", journal=False, bytes=100, sha256="ab", parts=(PART,)
 )
-REQUEST = checkpoint.Request(
+REQUEST = checkpoint.CheckpointRequest(
     id="nightly", nonce=NONCE, pair=PAIR, cluster_id="c", at=0, deadline=9, keep_until=None, by="me", reason="",
     topics={"t": "orders"}, cut={K: 1234}, witnesses=(1,),
 )  # fmt: skip
-OFFER = Offer(
+OFFER = RangeOffer(
     generation=1, key=K, floor=1, leader=1, low=60, high=100, started_at=1, ended_at=2, took_ms=1, objects=(OBJECT,),
     run="job",
 )  # fmt: skip
 RELEASE = Release(
     number=1, pair=PAIR, topic="orders", topic_id="t", partitions=(1, 3), through=5, at=0, by="me", reason="r"
 )
-RESULT = outcome.Outcome(
-    kind=outcome.OutcomeKind.DRILL, pair=PAIR, at=0, by="me", clean=True, what="all", findings=0, records=7, bytes=9,
+RESULT = outcome.JobOutcome(
+    kind=outcome.JobKind.DRILL, pair=PAIR, at=0, by="me", clean=True, what="all", findings=0, records=7, bytes=9,
     generations={7: 42}, phases={"load": 1.5},
 )  # fmt: skip
 RESTORED = restore_record.RestoreRecord(
@@ -54,7 +54,7 @@ RESTORED = restore_record.RestoreRecord(
             name="orders", topic_id="t", partitions=1, target="orders", target_topic_id="u", ends={0: 10},
             tasks=(
                 restore_record.TaskRecord(
-                    sources=(0,), strands={0: Strand(records=9, hash="ab", first=0, last=8)}, page="p"
+                    sources=(0,), strands={0: TargetStrand(records=9, hash="ab", first=0, last=8)}, page="p"
                 ),
             ),
         ),
@@ -76,7 +76,7 @@ def pin_of(data: bytes) -> pins.Pin:
 def pin_bytes() -> bytes:
     """What is stored for a pin."""
     store = MemoryStore()
-    pins.put(store, PAIR, generation=7, owner="restore", until=1_800_000_000_000, pin_id="x")
+    pins.put_pin(store, PAIR, generation=7, owner="restore", until=1_800_000_000_000, pin_id="x")
     (data,) = store.objects.values()
     return data
 
@@ -90,14 +90,16 @@ KINDS: dict[str, tuple[bytes, Read]] = {
     ),
     "checkpoint request": (checkpoint.encode_request(REQUEST), lambda data: checkpoint.decode_request(data, "here")),
     "checkpoint outcome": (
-        checkpoint.encode_outcome(checkpoint.Outcome(id="nightly", nonce=NONCE, at=0, by="me", generation=7, seq=42)),
+        checkpoint.encode_outcome(
+            checkpoint.CheckpointOutcome(id="nightly", nonce=NONCE, at=0, by="me", generation=7, seq=42)
+        ),
         lambda data: checkpoint.decode_outcome(data, "here"),
     ),
     "result": (outcome.encode_outcome(RESULT), lambda data: outcome.decode_outcome(data, "here")),
     "pin": (pin_bytes(), pin_of),
     "restore record": (restore_record.encode(RESTORED), lambda data: restore_record.decode(data, "here")),
     "offset page": (
-        offset_map.encode_page([offset_map.Row(0, 0, 9, 0, 100, 10)], "before"),
+        offset_map.encode_page([offset_map.OffsetRow(0, 0, 9, 0, 100, 10)], "before"),
         lambda data: offset_map.decode_page(data, "here"),
     ),
     "restore targets": (
@@ -105,7 +107,7 @@ KINDS: dict[str, tuple[bytes, Read]] = {
         lambda data: decode_targets(data, "here"),
     ),
     "group note": (
-        group_plan.encode_snapshot([group_plan.Before(group="g", topic="t", partition=0, offset=4)], 0),
+        group_plan.encode_snapshot([group_plan.OffsetBefore(group="g", topic="t", partition=0, offset=4)], 0),
         lambda data: group_plan.decode_snapshot(data, "here", {"t"}),
     ),
 }
@@ -151,7 +153,7 @@ def test_a_pin_in_place_of_another_one_keeps_everything() -> None:
     """Its bytes are right; the generation that the other one kept must not go for it. The first pins had no id."""
     store = MemoryStore()
     for name, generation in (("one", 7), ("other", 8)):
-        pins.put(store, PAIR, generation=generation, owner="x", until=9, pin_id=name)
+        pins.put_pin(store, PAIR, generation=generation, owner="x", until=9, pin_id=name)
     one, other = store.objects
     store.objects[one] = store.objects[other]
     assert [pin.generation for pin in pins.list_pins(store, PAIR)] == [None, 8]
@@ -170,7 +172,7 @@ def test_a_record_of_another_restore_is_damage() -> None:
 def test_a_pin_that_was_put_without_a_sum_is_the_same_one() -> None:
     """Who put it goes on holding it."""
     store = MemoryStore()
-    pins.put(store, PAIR, generation=7, owner="x", until=9, pin_id="one")
+    pins.put_pin(store, PAIR, generation=7, owner="x", until=9, pin_id="one")
     (name,) = store.objects
     store.objects[name] = unpack(store.objects[name], name)
-    assert pins.put(store, PAIR, generation=7, owner="x", until=9, pin_id="one").generation == 7
+    assert pins.put_pin(store, PAIR, generation=7, owner="x", until=9, pin_id="one").generation == 7

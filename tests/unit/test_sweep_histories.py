@@ -17,7 +17,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.envelope import is_encrypted
 from tandem.backup_avro.selection.moments import PastState, past_state
-from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.key_ring import KeyRing
 from tandem.spark_jobs.retention import sweep, sweep_partition, sweep_plan
 from tandem.spark_jobs.retention.sweep_plan import SweepTask
@@ -39,7 +39,7 @@ def test_what_can_be_restored_is_the_same(ops: list[Op]) -> None:
 @given(HISTORIES)
 def test_what_can_be_restored_of_encrypted_objects_is_the_same(ops: list[Op]) -> None:
     """One of the two copies is encrypted, merged and swept; the other one is not."""
-    store = play(ops, KeyRing(EncryptionSettings(key_env="K"), environment={"K": KEY_TEXT})).swept.store
+    store = play(ops, KeyRing(KeySettings(key_env="K"), environment={"K": KEY_TEXT})).swept.store
     assert all(is_encrypted(data) for key, data in store.objects.items() if key.endswith(".avro"))
 
 
@@ -75,7 +75,7 @@ def _all_chosen(self: Any, task: SweepTask) -> frozenset[str]:
     return _CHOOSE(self, task)
 
 
-_CHOOSE = sweep_partition._Found.choose
+_CHOOSE = sweep_partition._Superseded.choose
 
 
 def _oldest_first(newest_first: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,7 +105,7 @@ _MISTAKES: dict[str, tuple[list[Op], list[tuple[object, str, object]]]] = {
     ),
     "a tombstone goes before what it deletes": (
         [*_BEGIN, *_SHARED, *_DELETED],
-        [(sweep_partition._Found, "choose", _all_chosen)],
+        [(sweep_partition._Superseded, "choose", _all_chosen)],
     ),
     "what was taken for orphans is committed after all": (
         [*_BEGIN, *_AGAIN, (*_NOW, (("tidy",),))],

@@ -19,9 +19,9 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import (
     Base,
     Entry,
+    EntryKind,
     GroupOffset,
     Horizon,
-    Kind,
     PartitionKey,
     Taint,
     sha256_hex,
@@ -29,7 +29,14 @@ from tandem.backup_avro.chain.entries import (
 )
 from tandem.backup_avro.chain.generation import ChainError, Generation
 from tandem.backup_avro.chain.json_codec import decode_claim, decode_entry, encode_entry
-from tandem.backup_avro.documents.checkpoint import Checkpoint, Outcome, Request, Standing, judge, unrestorable
+from tandem.backup_avro.documents.checkpoint import (
+    Checkpoint,
+    CheckpointOutcome,
+    CheckpointRequest,
+    CutStanding,
+    judge_cut,
+    why_unrestorable,
+)
 from tandem.backup_avro.errors import DamagedError, RefusedError
 from tandem.backup_avro.record.current import encode
 from tandem.backup_avro.selection.moments import horizon_at, moment_at, moment_of, window_from
@@ -38,11 +45,11 @@ from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter
 from tandem.spark_jobs.reading.object_reader import ObjectReader
-from tandem.spark_jobs.restore.plan.options import Options, plan_of
+from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.retention import sweep_partition as sweep_records
 from tandem.spark_jobs.retention.sweep import Sweeper, SweepOutcome, sweep_all
 from tandem.spark_jobs.retention.sweep_partition import Swept, _Tombstones, sweep_partition
-from tandem.spark_jobs.retention.sweep_plan import Left, SweepRules, SweepTask, open_cuts, plan_sweep
+from tandem.spark_jobs.retention.sweep_plan import NotSwept, SweepRules, SweepTask, open_cuts, plan_sweep
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "chain-swept"
 K, U = key(), key("u")
@@ -60,7 +67,7 @@ def swept(upto: int = 30, *, seq: int | None = None) -> Chain:
     chosen = chain.state.moments[-2].seq if seq is None else seq
     new = chain.object(part(5, 9), name="swept")
     return chain.append(
-        Kind.REWRITE,
+        EntryKind.REWRITE,
         incarnation="janitor-1",
         replaced=(old[0],),
         objects=(new,),
@@ -74,7 +81,7 @@ def swept(upto: int = 30, *, seq: int | None = None) -> Chain:
 
 def by_janitor(chain: Chain, **content: Any) -> Chain:
     """A janitor appends a REWRITE."""
-    return chain.append(Kind.REWRITE, incarnation="janitor-1", **content)
+    return chain.append(EntryKind.REWRITE, incarnation="janitor-1", **content)
 
 
 REFUSED: dict[str, tuple[Callable[[Chain], Chain], str]] = {
@@ -118,11 +125,11 @@ REFUSED: dict[str, tuple[Callable[[Chain], Chain], str]] = {
         "holds what lies beyond the horizon",
     ),
     "a sweep that is no REWRITE": (
-        lambda c: c.append(Kind.CONFIRM, horizon=Horizon(seq=5, offsets={})),
+        lambda c: c.append(EntryKind.CONFIRM, horizon=Horizon(seq=5, offsets={})),
         ": only REWRITE sweeps, or fences janitors off$",
     ),
     "a fence that is no REWRITE": (
-        lambda c: c.append(Kind.CONFIRM, fence=True),
+        lambda c: c.append(EntryKind.CONFIRM, fence=True),
         ": only REWRITE sweeps, or fences janitors off$",
     ),
     "objects stored before a fence": (
@@ -138,7 +145,7 @@ REFUSED: dict[str, tuple[Callable[[Chain], Chain], str]] = {
         "which comes later",
     ),
     "a merge after SEALED": (
-        lambda c: c.seal().append(Kind.REWRITE, horizon=Horizon(seq=5, offsets={})),
+        lambda c: c.seal().append(EntryKind.REWRITE, horizon=Horizon(seq=5, offsets={})),
         "nothing but CLEARING and CLEARED",
     ),
     "a janitor's plain REWRITE after SEALED": (lambda c: by_janitor(c.seal()), "nothing but CLEARING and CLEARED"),
@@ -271,23 +278,23 @@ def test_a_checkpoint_is_not_completed_below_the_horizon() -> None:
     """And one that is not kept any more is not offered."""
     state = swept().state
     made = request({K: 29})
-    found = judge(made, state, None)
-    assert found.standing is Standing.PASSED
+    found = judge_cut(made, state, None)
+    assert found.standing is CutStanding.PASSED
     assert "retention has swept generation 1 beyond the cut (t-0)" in found.detail
-    assert judge(request({K: 30}), state, None).standing is Standing.REACHED
-    outcome = Outcome(id="c", nonce=made.nonce, at=0, by="me", generation=1, seq=3)
+    assert judge_cut(request({K: 30}), state, None).standing is CutStanding.REACHED
+    outcome = CheckpointOutcome(id="c", nonce=made.nonce, at=0, by="me", generation=1, seq=3)
     kept = Checkpoint(request=made, outcome=outcome)
-    assert unrestorable(kept, {1: state}, 10) is None
+    assert why_unrestorable(kept, {1: state}, 10) is None
     over = Checkpoint(request=replace(made, keep_until=5), outcome=outcome)
-    assert unrestorable(over, {1: state}, 4) is None
+    assert why_unrestorable(over, {1: state}, 4) is None
     for now in (5, 10):
-        assert "retention has swept generation 1 since" in (unrestorable(over, {1: state}, now) or "")
-    assert unrestorable(replace(over, request=replace(made, keep_until=5, cut={K: 30})), {1: state}, 10) is None
+        assert "retention has swept generation 1 since" in (why_unrestorable(over, {1: state}, now) or "")
+    assert why_unrestorable(replace(over, request=replace(made, keep_until=5, cut={K: 30})), {1: state}, 10) is None
 
 
-def request(cut: dict[PartitionKey, int]) -> Request:
+def request(cut: dict[PartitionKey, int]) -> CheckpointRequest:
     """A request that generation 1 witnessed."""
-    return Request(
+    return CheckpointRequest(
         id="c",
         nonce="a" * 32,
         pair=CHAIN_PAIR,
@@ -332,7 +339,7 @@ def tasks(
     rules: SweepRules = ALL,
     upto: int = 50,
     past: Generation | None = None,
-) -> tuple[list[SweepTask], list[Left]]:
+) -> tuple[list[SweepTask], list[NotSwept]]:
     """What would be swept of a generation."""
     state = backup.writer.state
     return plan_sweep(state, {T: upto}, past=past or state, others=others, cuts=cuts or {}, rules=rules)
@@ -363,7 +370,7 @@ def test_why_partitions_are_left_alone(store: MemoryStore) -> None:
     state.positions[T] = replace(position, base=replace(position.base, end=20))
     assert "open checkpoint" in tasks(backup, cuts={T: 15})[1][0].reason
     backup.taint("t", 0, 50)
-    assert tasks(backup)[1] == [Left(generation=1, reason="tainted", topics=("t",))]
+    assert tasks(backup)[1] == [NotSwept(generation=1, reason="tainted", topics=("t",))]
     state.topics[T.topic_id] = replace(SPEC.topic(), removed=True)
     assert "their last backup" in tasks(backup)[1][0].reason
     state.topics[T.topic_id] = replace(SPEC.topic(), config={"cleanup.policy": "delete"})
@@ -580,7 +587,7 @@ def test_what_was_merged_meanwhile_is_dropped(store: MemoryStore) -> None:
     backup = busy(store)
     first = next(iter(backup.writer.state.objects))
     stored = len(store.objects)
-    (outcome,) = go(sweeper(store, lambda: backup.append(Kind.REWRITE, replaced=(first,)) and None))
+    (outcome,) = go(sweeper(store, lambda: backup.append(EntryKind.REWRITE, replaced=(first,)) and None))
     assert "merged meanwhile" in (outcome.note or "")
     assert len(store.objects) == stored + 1
     assert ChainReader(store, PAIR).load(1).horizon_seq == 0
@@ -592,7 +599,7 @@ def test_what_was_deleted_before_the_pin_is_not_read(store: MemoryStore) -> None
     it = sweeper(store)
     plan = it.plan()
     first = next(iter(backup.writer.state.objects))
-    backup.append(Kind.REWRITE, replaced=(first,))
+    backup.append(EntryKind.REWRITE, replaced=(first,))
     store.delete([first])
     (outcome,) = it.carry_out(plan, write=True)
     assert (outcome.note, outcome.swept.records) == (None, 10)
@@ -610,7 +617,7 @@ def test_a_conflict_with_a_commit_is_no_conflict(store: MemoryStore) -> None:
     def meanwhile(operation: str, name: str) -> None:
         if operation == "put" and "generations/00000001/" in name and not done:
             done.append(1)
-            backup.append(Kind.REWRITE, replaced=(merged,))
+            backup.append(EntryKind.REWRITE, replaced=(merged,))
 
     it = sweeper(store)
     plan = it.plan()
@@ -632,7 +639,7 @@ def test_what_was_tainted_meanwhile_is_dropped(store: MemoryStore) -> None:
     def meanwhile(operation: str, name: str) -> None:
         if operation == "put" and "generations/00000001/" in name and not done:
             done.append(1)
-            backup.append(Kind.TAINTED, taints=(Taint(key=cut, offset=25, reason="the log was cut", cut_at=15),))
+            backup.append(EntryKind.TAINTED, taints=(Taint(key=cut, offset=25, reason="the log was cut", cut_at=15),))
 
     it = sweeper(store)
     plan = it.plan()
@@ -653,7 +660,7 @@ def test_a_sweep_that_was_fenced_off_gives_up(store: MemoryStore) -> None:
     backup.commit(records("t", 0, [80], keys=10))
     state = ChainReader(store, PAIR).load(1)
     other = ChainWriter(store, state, "janitor-2", stop=threading.Event())
-    fence = Entry(kind=Kind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0, fence=True)
+    fence = Entry(kind=EntryKind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0, fence=True)
     (outcome,) = go(sweeper(store, lambda: other.append(fence) and None))
     assert "declared to be orphans" in (outcome.note or "")
     assert not [name for name in store.objects if layout.by_janitor(name)]
@@ -711,7 +718,7 @@ def test_an_open_checkpoint_stops_the_sweep_at_its_cut(store: MemoryStore) -> No
     """What it asks for is still there when it is completed."""
     busy(store)
     made = replace(request({T: 25}), pair=PAIR)
-    checkpoints.ask(store, made)
+    checkpoints.put_request(store, made)
     (sweep,) = sweeper(store).plan().sweeps
     assert [task.horizon for task in sweep.tasks] == [25]
 
@@ -723,8 +730,8 @@ def test_a_restore_as_of_a_moment_before_the_horizon_is_refused(store: MemorySto
     state = ChainReader(store, PAIR).load(1)
     before, last = backup.writer.state.moments[-2:]
     with pytest.raises(RefusedError, match="nothing in the store can be restored as of"):
-        plan_of(ChainReader(store, PAIR), Options(at=before.at))
+        plan_of(ChainReader(store, PAIR), RestoreOptions(at=before.at))
     with pytest.raises(RefusedError, match="before the horizon"):
-        plan_of(ChainReader(store, PAIR), Options(commit=before.seq, generation=1))
+        plan_of(ChainReader(store, PAIR), RestoreOptions(commit=before.seq, generation=1))
     assert state.horizon_seq == last.seq
-    assert plan_of(ChainReader(store, PAIR), Options(at=last.at)).topics[0].partitions[0].end == 50
+    assert plan_of(ChainReader(store, PAIR), RestoreOptions(at=last.at)).topics[0].partitions[0].end == 50

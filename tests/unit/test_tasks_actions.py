@@ -14,27 +14,27 @@ from chains import OPENING, guarded
 from doubles import MemoryStore, StandInCluster, no_source
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Clearing, Horizon, Kind, PartitionKey, Taint
+from tandem.backup_avro.chain.entries import Clearing, EntryKind, Horizon, PartitionKey, Taint
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.release import Release, encode_release
 from tandem.backup_avro.errors import TandemError, TransientError
 from tandem.backup_avro.selection.coverage import clearing
-from tandem.controller.instance.act import Tasks
+from tandem.controller.instance.act import InstanceTasks
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity
-from tandem.sink.write.confirm import CoverLostError, Loss
+from tandem.sink.write.confirm import CoverLostError, ObjectLoss
 
 SPEC = TopicSpec("t")
 
 
 def tasks_of(
     backup: Backup, store: MemoryStore, *, stop: threading.Event, read_back: bool = False
-) -> tuple[Tasks, list[Event]]:
+) -> tuple[InstanceTasks, list[CoordinationEvent]]:
     """The actions of whoever writes `backup`, and what they publish."""
-    messages: list[Event] = []
-    tasks = Tasks(
+    messages: list[CoordinationEvent] = []
+    tasks = InstanceTasks(
         store=store,
         cluster=StandInCluster(topics={"t": SPEC.topic()}),  # type: ignore[arg-type]  # all that is asked of it
         open_source=no_source,
@@ -74,7 +74,7 @@ def test_a_clearing_that_was_stopped_is_not_published_as_done() -> None:
     store.before = lambda *_: None
     tasks.clear(1, wanted)
     assert one.writer.state.gone
-    assert messages == [Event.CLEARED]
+    assert messages == [CoordinationEvent.CLEARED]
     assert tasks.writers == {}, "nobody writes to it any more: it need not be remembered"
 
 
@@ -102,7 +102,7 @@ def test_looking_whether_all_is_covered_reads_only_what_is_new() -> None:
     assert messages == [], "what the other one committed meanwhile counts"
     two.commit(records("t", 0, range(300, 301)))
     assert reads() < 10
-    assert messages == [Event.COMPLETE, Event.PASSIVATE]
+    assert messages == [CoordinationEvent.COMPLETE, CoordinationEvent.PASSIVATE]
     assert [g.complete for g in ChainReader(store, PAIR).refresh()] == [True, True]
 
 
@@ -141,7 +141,7 @@ def test_a_generation_is_sealed_as_the_chain_has_it_now() -> None:
     two.commit(records("t", 0, range(15, 20)))
     tasks.seal(1, 2)
     assert ChainReader(store, PAIR).load(1).sealed
-    assert messages == [Event.PASSIVATED]
+    assert messages == [CoordinationEvent.PASSIVATED]
 
 
 class Turn:
@@ -217,7 +217,7 @@ def test_a_partition_that_a_broker_does_not_know_yet_is_proven_too(monkeypatch: 
     monkeypatch.setattr(tasks, "_prover", SimpleNamespace(cut_off=cut_off, rewritten=rewritten))
     tasks.seal(1, 2)
     assert asked == [(1, 2, [0, 1])] * 2
-    assert messages == [Event.PASSIVATED]
+    assert messages == [CoordinationEvent.PASSIVATED]
 
 
 def test_nobody_clears_on_the_word_of_a_chain_alone() -> None:
@@ -242,7 +242,7 @@ def test_what_was_pinned_is_confirmed_once_more_before_it_is_deleted() -> None:
     turn.tasks.seal(1, 2)
     wanted = turn.wanted()
     until = turn.store.clock_ms + 60_000
-    pins.put(turn.store, PAIR, generation=1, owner="restore", until=until)
+    pins.put_pin(turn.store, PAIR, generation=1, owner="restore", until=until)
     with pytest.raises(TandemError, match="in use by restore"):
         turn.tasks.clear(1, wanted)
     turn.store.log.clear()
@@ -280,7 +280,7 @@ def test_a_clearing_that_has_begun_waits_for_what_can_be_read() -> None:
     turn = Turn()
     turn.tasks.seal(1, 2)
     wanted = turn.wanted()
-    turn.one.append(Kind.CLEARING, clearing=wanted)
+    turn.one.append(EntryKind.CLEARING, clearing=wanted)
     entry = layout.entry_key(PAIR, 2, 3)
     sound = turn.store.objects[entry]
     turn.store.objects[entry] = sound[:9] + bytes([sound[9] ^ 1]) + sound[10:]
@@ -305,7 +305,7 @@ def test_what_a_person_let_go_of_waits_for_no_chain() -> None:
         newer = Backup.claim(store, topics=[SPEC], number=number, instance=instance)
         newer.commit(records("t", 0, range(10)))
         newer.complete()
-    one.append(Kind.SEALED, topics=(replace(one.topics["gone"], removed=True),))
+    one.append(EntryKind.SEALED, topics=(replace(one.topics["gone"], removed=True),))
     store.objects[layout.entry_key(PAIR, 2, 2)] += b"x"
     release = Release(
         number=1,
@@ -337,7 +337,7 @@ def test_what_is_lost_below_a_horizon_leaves_nothing_sound() -> None:
     one.commit(records("t", 0, range(10, 20)))
     first, swept, tail = one.writer.state.objects
     key, seq = one.key("t", 0), one.writer.state.moments[-1].seq
-    one.append(Kind.REWRITE, replaced=(first,), horizon=Horizon(seq=seq, offsets={key: 10}), reason="swept")
+    one.append(EntryKind.REWRITE, replaced=(first,), horizon=Horizon(seq=seq, offsets={key: 10}), reason="swept")
     tasks, _ = tasks_of(one, store, stop=threading.Event())
     del store.objects[tail]
     assert [taint.offset for taint in tasks.lost_taints(1)] == [10]
@@ -376,13 +376,13 @@ def test_what_holds_other_bytes_is_lost_as_long_as_the_chain_names_it() -> None:
     tasks, _ = tasks_of(one, store, stop=threading.Event())
     base, tail = one.writer.state.objects.values()
     assert tasks.lost_taints(1) == ()
-    (taint,) = tasks.lost_taints(1, [Loss(tail, "holds nonsense")])
+    (taint,) = tasks.lost_taints(1, [ObjectLoss(tail, "holds nonsense")])
     assert (taint.offset, taint.reason) == (5, f"{tail.key} holds nonsense")
     again = replace(tail, key=f"{tail.key}.again")
     store.objects[again.key] = store.objects[tail.key]
-    one.append(Kind.REWRITE, objects=(again,), replaced=(tail.key,))
-    assert tasks.lost_taints(1, [Loss(tail, "holds nonsense")]) == ()
-    assert len(tasks.lost_taints(1, [Loss(base, "is gone"), Loss(tail, "holds nonsense")])) == 1
+    one.append(EntryKind.REWRITE, objects=(again,), replaced=(tail.key,))
+    assert tasks.lost_taints(1, [ObjectLoss(tail, "holds nonsense")]) == ()
+    assert len(tasks.lost_taints(1, [ObjectLoss(base, "is gone"), ObjectLoss(tail, "holds nonsense")])) == 1
 
 
 def test_an_ordinary_turn_lists_the_covering_objects_once_for_each_step() -> None:
@@ -414,7 +414,9 @@ def test_what_is_lost_is_said_by_who_holds_it() -> None:
     state = ChainReader(turn.store, PAIR).load(2)
     assert state.taints == {key: taint}
     assert state.seq == turn.two.writer.state.seq
-    assert [entry.kind for entry, _ in ChainReader(turn.store, PAIR).entries(2, 1, state.seq)].count(Kind.TAINTED) == 1
+    assert [entry.kind for entry, _ in ChainReader(turn.store, PAIR).entries(2, 1, state.seq)].count(
+        EntryKind.TAINTED
+    ) == 1
     assert theirs.lost_taints(2) == (), "it is said already"
 
 
@@ -425,7 +427,7 @@ def test_a_cover_that_vanishes_while_it_is_looked_at_is_looked_for_again() -> No
 
     def vanish(operation: str, name: str) -> None:
         if (operation, name) == ("list", layout.data_prefix(PAIR, "b", 2)):
-            turn.two.append(Kind.TAKEOVER, incarnation="b-2")
+            turn.two.append(EntryKind.TAKEOVER, incarnation="b-2")
             entry = layout.entry_key(PAIR, 2, turn.two.writer.state.seq)
             turn.store.objects[entry] = b"not an entry"
 
@@ -454,7 +456,7 @@ def test_what_was_read_back_ahead_is_not_read_while_commits_wait(monkeypatch: py
     assert reads(lambda: tasks.read_back(1)) == before
     one.commit(records("t", 0, range(30, 33)))
     assert reads(lambda: tasks.complete(one.writer)) == set(one.writer.state.objects) - before
-    assert Event.COMPLETE in messages
+    assert CoordinationEvent.COMPLETE in messages
     assert tasks._done_reading == {}, "it need not be remembered"
 
 

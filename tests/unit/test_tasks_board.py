@@ -11,7 +11,7 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from chains import Chain, part
 from doubles import MemoryStore
 
-from tandem.backup_avro.chain.entries import Entry, Kind
+from tandem.backup_avro.chain.entries import Entry, EntryKind
 from tandem.backup_avro.errors import PermanentError, RefusedError, TransientError
 from tandem.controller.instance import act as tasks_module
 from tandem.controller.instance.act import InUseError, TaskBoard
@@ -19,14 +19,14 @@ from tandem.controller.instance.store_watch import StoreWatch
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, ClaimLostError, HolderLostError
 from tandem.sink.store.object_store import StoreTransientError
-from tandem.sink.write.confirm import CoverLostError, Loss
+from tandem.sink.write.confirm import CoverLostError, ObjectLoss
 
 SLOT = ("Seal", 1)
-LOSS = Loss(Chain().object(part(0, 9)), "is missing")
+LOSS = ObjectLoss(Chain().object(part(0, 9)), "is missing")
 
 
 @pytest.fixture
-def board() -> Iterator[TaskBoard]:
+def context() -> Iterator[TaskBoard]:
     """A board."""
     it = TaskBoard(workers=2)
     yield it
@@ -50,17 +50,17 @@ def fail(error: Exception) -> Callable[[], None]:
     return work
 
 
-def test_a_task_counts_until_the_chains_were_read_after_it(board: TaskBoard) -> None:
+def test_a_task_counts_until_the_chains_were_read_after_it(context: TaskBoard) -> None:
     """A decision on an older picture would repeat it."""
     done = threading.Event()
     before = time.monotonic()
-    board.submit(SLOT, done.set)
+    context.submit(SLOT, done.set)
     assert done.wait(5)
-    until(lambda: board.under_way(before) == {SLOT})
-    until(lambda: board.under_way(time.monotonic()) == frozenset())
+    until(lambda: context.under_way(before) == {SLOT})
+    until(lambda: context.under_way(time.monotonic()) == frozenset())
 
 
-def test_a_slot_runs_one_task(board: TaskBoard) -> None:
+def test_a_slot_runs_one_task(context: TaskBoard) -> None:
     """Whoever submits it again meanwhile."""
     hold = threading.Event()
     count: list[int] = []
@@ -70,31 +70,31 @@ def test_a_slot_runs_one_task(board: TaskBoard) -> None:
         hold.wait(5)
 
     for _ in range(3):
-        board.submit(SLOT, work)
+        context.submit(SLOT, work)
     until(lambda: count)
     hold.set()
-    until(lambda: not board.under_way(time.monotonic()))
+    until(lambda: not context.under_way(time.monotonic()))
     assert len(count) == 1
 
 
-def test_a_failure_rests(board: TaskBoard) -> None:
+def test_a_failure_rests(context: TaskBoard) -> None:
     """It stays marked, and is not begun again at once."""
-    board.submit(SLOT, fail(TransientError("no")))
+    context.submit(SLOT, fail(TransientError("no")))
     time.sleep(0.05)
-    board.under_way(time.monotonic())
-    assert board.under_way(time.monotonic() + 1) == {SLOT}
+    context.under_way(time.monotonic())
+    assert context.under_way(time.monotonic() + 1) == {SLOT}
     ran = threading.Event()
-    board.submit(SLOT, ran.set)
+    context.submit(SLOT, ran.set)
     assert not ran.wait(0.05)
 
 
-def test_what_rests_is_not_under_way_once_the_chains_were_read(board: TaskBoard) -> None:
+def test_what_rests_is_not_under_way_once_the_chains_were_read(context: TaskBoard) -> None:
     """Until then nobody knows what it left: an append may have come through though its answer did not."""
     before = time.monotonic()
-    board.submit(SLOT, fail(TransientError("no")))
-    until(lambda: board.under_way(before) and board._running[SLOT].done_mono is not None)
-    assert (board.under_way(before), board.resting()) == ({SLOT}, frozenset())
-    assert (board.under_way(time.monotonic()), board.resting()) == ({SLOT}, {SLOT})
+    context.submit(SLOT, fail(TransientError("no")))
+    until(lambda: context.under_way(before) and context._running[SLOT].done_mono is not None)
+    assert (context.under_way(before), context.resting()) == ({SLOT}, frozenset())
+    assert (context.under_way(time.monotonic()), context.resting()) == ({SLOT}, {SLOT})
 
 
 @pytest.mark.parametrize(
@@ -106,36 +106,36 @@ def test_what_rests_is_not_under_way_once_the_chains_were_read(board: TaskBoard)
     ],
 )
 def test_what_fails_again_and_again_is_told(
-    error: Exception, told: bool, board: TaskBoard, monkeypatch: pytest.MonkeyPatch
+    error: Exception, told: bool, context: TaskBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as it is wanted, and unless it is told elsewhere, or is nobody's fault."""
     monkeypatch.setattr(tasks_module, "_LONGEST_REST_S", 0.0)
     says = []
     for _ in range(3):
-        says.append(board.failing())
-        board.submit(SLOT, fail(error))
-        until(lambda: not board.under_way(time.monotonic()))
+        says.append(context.failing())
+        context.submit(SLOT, fail(error))
+        until(lambda: not context.under_way(time.monotonic()))
     assert says == [()] * 3
-    assert board.failing() == (
+    assert context.failing() == (
         ("Seal of generation 1 fails: no right to list (print the policy anew)",) if told else ()
     )
     monkeypatch.setattr(tasks_module, "_WANTED_WITHIN_S", 0.0)
-    assert board.failing() == (), "nobody tries it any more"
+    assert context.failing() == (), "nobody tries it any more"
     monkeypatch.undo()
-    board.submit(SLOT, lambda: None)
-    until(lambda: not board.under_way(time.monotonic()))
-    assert board.failing() == ()
+    context.submit(SLOT, lambda: None)
+    until(lambda: not context.under_way(time.monotonic()))
+    assert context.failing() == ()
 
 
 @pytest.mark.parametrize(
     ("error", "fenced", "refused"),
     [(HolderLostError("x"), True, False), (RefusedError("x"), False, True), (ClaimLostError("x"), False, False)],
 )
-def test_what_an_error_means(board: TaskBoard, error: Exception, fenced: bool, refused: bool) -> None:
+def test_what_an_error_means(context: TaskBoard, error: Exception, fenced: bool, refused: bool) -> None:
     """A lost chain and a refusal end the instance; a lost claim is nobody's fault."""
-    board.submit(SLOT, fail(error))
-    until(lambda: not board.under_way(time.monotonic()))
-    assert (board.fenced is error, board.refused is error) == (fenced, refused)
+    context.submit(SLOT, fail(error))
+    until(lambda: not context.under_way(time.monotonic()))
+    assert (context.fenced is error, context.refused is error) == (fenced, refused)
 
 
 def test_what_a_janitor_appends_is_no_sign_of_life() -> None:
@@ -148,7 +148,9 @@ def test_what_a_janitor_appends_is_no_sign_of_life() -> None:
     try:
         until(lambda: watch.view is not None)
         cleaner = ChainWriter(store, ChainReader(store, PAIR).load(1), "janitor-1", stop=threading.Event())
-        swept = cleaner.append(Entry(kind=Kind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0, replaced=(first,)))
+        swept = cleaner.append(
+            Entry(kind=EntryKind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0, replaced=(first,))
+        )
         until(lambda: watch.view is not None and watch.view.generations[0].seq == swept.seq)
         assert watch.view is not None
         assert watch.view.grew_mono == {}
@@ -178,7 +180,7 @@ def test_a_view_follows_the_chains_and_stands_still() -> None:
         once = watch.view
         assert once is not None
         assert once.grew_before_mono == {}
-        backup.append(Kind.REWRITE, reason="more")
+        backup.append(EntryKind.REWRITE, reason="more")
         until(lambda: watch.view is not None and "a" in watch.view.grew_before_mono)
         assert watch.view is not None
         assert watch.view.grew_before_mono == once.grew_mono

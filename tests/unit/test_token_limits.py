@@ -181,7 +181,7 @@ def test_a_trickle_is_cut_off(begin: bytes, piece: bytes) -> None:
         sending(begin, trickle(piece)) as url,
         pytest.raises(ClusterUnreachableError, match=r"does not answer: it takes more than 0.5 s") as caught,
     ):
-        token_endpoint.fetch(settings(url), longest_s=LONGEST_S)
+        token_endpoint.request_token(settings(url), longest_s=LONGEST_S)
     assert time.monotonic() - began < 15
     assert url in str(caught.value)
     assert caught.value.remedy
@@ -195,7 +195,7 @@ def test_a_proxy_that_trickles_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> No
     with sending(b"HTTP/1.1 200 OK\r\n", trickle(b"A: b\r\n")) as url:
         monkeypatch.setenv("https_proxy", url.removesuffix("/token"))
         with pytest.raises(ClusterUnreachableError, match=r"takes more than 0.5 s"):
-            token_endpoint.fetch(settings(WHERE), longest_s=LONGEST_S)
+            token_endpoint.request_token(settings(WHERE), longest_s=LONGEST_S)
     assert time.monotonic() - began < 15
 
 
@@ -217,10 +217,10 @@ def test_the_limits_hold_in_tls_too(by_proxy: bool, tmp_path: Path, monkeypatch:
         for then, sound in (((body,), True), (trickle(b" "), False)):
             client = replace(settings(stack.enter_context(sending(head, then, tls=tls))), ca_pem=authority.pem)
             if sound:
-                assert token_endpoint.fetch(client, longest_s=5.0).lifetime_s == 60
+                assert token_endpoint.request_token(client, longest_s=5.0).lifetime_s == 60
             else:
                 with pytest.raises(ClusterUnreachableError, match=r"takes more than 0.5 s"):
-                    token_endpoint.fetch(client, longest_s=LONGEST_S)
+                    token_endpoint.request_token(client, longest_s=LONGEST_S)
 
 
 @pytest.mark.parametrize("proxy", ["me:hush@127.0.0.1:1", "ftp://me:hush@127.0.0.1:1", "http://me:hush@[1"])
@@ -230,7 +230,7 @@ def test_a_proxy_that_is_none(proxy: str, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("https_proxy", proxy)
     with pytest.raises(ConfigError, match="proxy that the environment names for https://") as caught:
-        token_endpoint.fetch(settings(WHERE))
+        token_endpoint.request_token(settings(WHERE))
     assert "hush" not in str(caught.value)
 
 
@@ -241,7 +241,7 @@ def test_an_answer_without_end_is_cut_off() -> None:
         sending(head, itertools.repeat(bytes(1 << 20), 1_000), pause_s=0.0) as url,
         pytest.raises(ClusterUnreachableError, match=r"it sends more than 2097152 bytes"),
     ):
-        token_endpoint.fetch(settings(url))
+        token_endpoint.request_token(settings(url))
 
 
 def test_no_server_says_how_long_to_wait() -> None:
@@ -249,14 +249,14 @@ def test_no_server_says_how_long_to_wait() -> None:
     busy = b"HTTP/1.1 503 No\r\nRetry-After: 30\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     began = time.monotonic()
     with sending(busy, iter(())) as url, pytest.raises(ClusterUnreachableError, match="answers 503"):
-        token_endpoint.fetch(settings(url))
+        token_endpoint.request_token(settings(url))
     assert time.monotonic() - began < 20
 
 
 def test_a_sound_answer_comes_through() -> None:
     """Well within the limits."""
     with TokenProvider(client_id="tandem", client_secret=SECRET, lifetime_s=77) as provider:
-        assert token_endpoint.fetch(settings(provider.url), longest_s=5.0).lifetime_s == 77
+        assert token_endpoint.request_token(settings(provider.url), longest_s=5.0).lifetime_s == 77
 
 
 def test_no_attempt_begins_after_the_end() -> None:
@@ -266,4 +266,4 @@ def test_no_attempt_begins_after_the_end() -> None:
         sending(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", iter(())) as url,
         pytest.raises(ClusterUnreachableError, match="takes more than 20 s"),
     ):
-        token_endpoint.fetch(settings(url), now=lambda: next(times))
+        token_endpoint.request_token(settings(url), now=lambda: next(times))

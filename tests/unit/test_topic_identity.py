@@ -21,8 +21,8 @@ from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
 from tandem.sink.kafka.errors.cluster_errors import ClusterAnswerError, ClusterDeniedError, UnidentifiedTopicError
 from tandem.sink.kafka.fetch.assignment import Assignment
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.kafka.fetch.leaders import take_views
-from tandem.sink.kafka.wire import protocol
+from tandem.sink.kafka.fetch.leaders import apply_topic_views
+from tandem.sink.kafka.wire import requests
 
 ZERO = "AAAAAAAAAAAAAAAAAAAAAA"
 ONE, TWO = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
@@ -129,7 +129,7 @@ def test_metadata_that_names_a_partition_twice_is_an_error() -> None:
     parts = [SimpleNamespace(partition_index=0, leader_id=leader, leader_epoch=4) for leader in (1, 2)]
     topic = SimpleNamespace(name="a", error_code=0, topic_id=UUID(int=1), partitions=parts)
     with pytest.raises(ClusterAnswerError, match="partition 0 of topic a"):
-        protocol.topic_views(SimpleNamespace(API_VERSION=12, topics=[topic]))
+        requests.topic_views(SimpleNamespace(API_VERSION=12, topics=[topic]))
 
 
 def test_the_zero_uuid_is_no_id_anywhere() -> None:
@@ -138,7 +138,7 @@ def test_the_zero_uuid_is_no_id_anywhere() -> None:
     with pytest.raises(PermanentError, match="no topic id"):
         topic_ids.as_uuid(ZERO)
     topic = SimpleNamespace(name="a", error_code=0, topic_id=UUID(int=0), partitions=[])
-    assert protocol.topic_views(SimpleNamespace(API_VERSION=12, topics=[topic]))[0].topic_id is None
+    assert requests.topic_views(SimpleNamespace(API_VERSION=12, topics=[topic]))[0].topic_id is None
 
 
 def test_records_of_one_id_are_not_given_to_two_topics() -> None:
@@ -151,9 +151,9 @@ def test_records_of_one_id_are_not_given_to_two_topics() -> None:
     assert TopicPartition("b", 0) not in assignment.parts
     assignment.assign(TopicPartition("b", 0), 0, -1, None)
     with pytest.raises(ClusterAnswerError, match="topics a and b"):
-        take_views(
+        apply_topic_views(
             assignment,
-            [protocol.TopicView(name="b", error_code=0, topic_id=UUID(int=1), partitions={0: (1, 1)})],
+            [requests.TopicView(name="b", error_code=0, topic_id=UUID(int=1), partitions={0: (1, 1)})],
             now=1.0,
         )
     assignment.unassign(TopicPartition("a", 0))

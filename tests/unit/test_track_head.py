@@ -10,17 +10,17 @@ import pytest
 from chains import key
 
 from tandem.backup_avro.chain.entries import Base, Position, Taint
-from tandem.sink.kafka.cluster.guarded_topics import TopicFilter, tombstones_promised_s
-from tandem.sink.read.partition_progress import Track
-from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.kafka.cluster.guarded_topics import TopicFilter, tombstone_guarantee_s
+from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.scan.plan import ScanPlan
 
 
-def unread() -> BaseScan:
+def unread() -> ScanPlan:
     """A base of which nothing is read yet."""
-    return BaseScan(Base(start=3, end=10, leader=1), limit_s=25.0)
+    return ScanPlan(Base(start=3, end=10, leader=1), limit_s=25.0)
 
 
-def track(**how: Any) -> Track:
+def progress(**how: Any) -> PartitionProgress:
     """Read through and at head at 0 s, offset 10, tombstones promised for 100 s."""
     fields: dict[str, Any] = {
         "key": key(),
@@ -31,13 +31,13 @@ def track(**how: Any) -> Track:
         "head_at": 1000,
         "head_mono": 0.0,
         "head_offset": 10,
-        "scan": BaseScan(Base(start=3, end=10, leader=1, done=((3, 10),), done_at=500), limit_s=25.0),
+        "scan": ScanPlan(Base(start=3, end=10, leader=1, done=((3, 10),), done_at=500), limit_s=25.0),
         "retention_s": 100.0,
     }
-    return Track(**(fields | how))
+    return PartitionProgress(**(fields | how))
 
 
-def head(it: Track, mono: float, *, offset: int | None = None) -> None:
+def head(it: PartitionProgress, mono: float, *, offset: int | None = None) -> None:
     """Evidence that left at `mono` and took a second."""
     where = it.offset if offset is None else offset
     it.at_head(offset=where, requested=mono, received=mono + 1, at=1000 + round(mono * 1000))
@@ -45,7 +45,7 @@ def head(it: Track, mono: float, *, offset: int | None = None) -> None:
 
 def test_evidence_counts_where_the_tail_stands() -> None:
     """Not for another offset, not from before what is known, and time never goes back."""
-    it = track()
+    it = progress()
     head(it, 5.0, offset=11)
     assert it.head_at == 1000
     head(it, 5.0)
@@ -56,7 +56,7 @@ def test_evidence_counts_where_the_tail_stands() -> None:
 
 def test_idle_is_not_a_gap() -> None:
     """Nothing was read, so no tombstone can have been missed, however long it was."""
-    it = track()
+    it = progress()
     it.record()
     head(it, 5000.0)
     assert it.taint(9000.0) is None
@@ -65,7 +65,7 @@ def test_idle_is_not_a_gap() -> None:
 def test_records_read_too_long_after_the_head_are_a_taint() -> None:
     """From one moment at head to having read up to the next: beyond 0.8 of the promise."""
     for late, tainted in ((79.0, False), (79.1, True)):
-        it = track()
+        it = progress()
         it.record()
         it.read(offset=20, epoch=1)
         head(it, late)
@@ -74,7 +74,7 @@ def test_records_read_too_long_after_the_head_are_a_taint() -> None:
 
 def test_an_open_gap_counts_too() -> None:
     """Records are committed while the end is not in sight yet."""
-    it = track()
+    it = progress()
     it.record()
     it.read(offset=20, epoch=2)
     assert it.taint(80.0) is None
@@ -85,7 +85,7 @@ def test_an_open_gap_counts_too() -> None:
 
 def test_a_taint_begins_where_the_last_commit_ended() -> None:
     """What was committed in time stays sound."""
-    it = track()
+    it = progress()
     it.record()
     it.read(offset=15, epoch=1)
     assert it.taint(70.0) is None
@@ -98,7 +98,7 @@ def test_a_taint_begins_where_the_last_commit_ended() -> None:
 
 def test_gaps_are_measured_from_one_moment_at_head_to_the_next() -> None:
     """Not from when the clock began, and idle time before them does not count, before or after a commit."""
-    it = track(head_mono=500.0)
+    it = progress(head_mono=500.0)
     it.record()
     it.read(offset=20, epoch=1)
     assert it.taint(580.0) is None
@@ -118,7 +118,7 @@ def test_gaps_are_measured_from_one_moment_at_head_to_the_next() -> None:
 
 def test_a_taint_says_where_why_and_in_which_history() -> None:
     """The place and epoch are those of the last commit, not of what was read since."""
-    it = track()
+    it = progress()
     it.record()
     it.read(offset=20, epoch=2)
     late = "read 81 s after it was last at head; tombstones are promised for 100 s"
@@ -132,14 +132,14 @@ def test_a_taint_says_where_why_and_in_which_history() -> None:
 
 def test_before_the_first_commit_nothing_is_sound() -> None:
     """Nobody has said yet how far anything reaches. The epoch is that in which the tail started."""
-    it = track()
+    it = progress()
     it.read(offset=20, epoch=2)
     head(it, 1.0)
     it.lost = "gone"
     assert it.taint(0.0) == Taint(key=key(), offset=3, reason="gone", epoch=1)
 
 
-def finish_base(it: Track, *, at: int) -> None:
+def finish_base(it: PartitionProgress, *, at: int) -> None:
     """Read all of the base by `at`."""
     it.scan.begin(now=0.0, at=0)
     it.scan.finish(now=0.0)
@@ -157,7 +157,7 @@ def finish_base(it: Track, *, at: int) -> None:
 )
 def test_nothing_is_sound_of_what_was_not_read_through(base_done_at: int | None, sound: int, lost: str | None) -> None:
     """The base lacks what is superseded until it is done, above where the commit ended, too."""
-    it = track(scan=unread())
+    it = progress(scan=unread())
     it.read(offset=15, epoch=1)
     head(it, 0.1)
     if base_done_at is not None:
@@ -178,7 +178,7 @@ def test_nothing_is_sound_of_what_was_not_read_through(base_done_at: int | None,
 
 def test_what_was_committed_is_sound_once_it_is_read_through_as_it_is() -> None:
     """At head after the base, with nothing read since: no commit need name the position again."""
-    it = track(scan=unread())
+    it = progress(scan=unread())
     it.record()
     finish_base(it, at=2000)
     head(it, 5.0)
@@ -190,9 +190,9 @@ def test_what_was_committed_is_sound_once_it_is_read_through_as_it_is() -> None:
 
 def test_a_position_of_an_earlier_life_is_as_sound_as_it_was() -> None:
     """Read through as the chain knows it, which a number for all partitions may say, or not."""
-    position = track().position()
+    position = progress().position()
     for head_at, sound in ((400, 3), (1000, 10)):
-        it = track(recorded=replace(position, head_at=400), head_at=head_at)
+        it = progress(recorded=replace(position, head_at=400), head_at=head_at)
         it.read(offset=20, epoch=1)
         found = it.taint(90.0)
         assert found is not None
@@ -201,7 +201,7 @@ def test_a_position_of_an_earlier_life_is_as_sound_as_it_was() -> None:
 
 def test_a_gap_before_the_first_commit_is_a_taint_though_the_tail_was_at_head_since() -> None:
     """Away right after the claim, and then read up to the end before anything was committed."""
-    it = track()
+    it = progress()
     it.read(offset=20, epoch=1)
     head(it, 90.0)
     found = it.taint(91.5)
@@ -211,7 +211,7 @@ def test_a_gap_before_the_first_commit_is_a_taint_though_the_tail_was_at_head_si
 
 def test_what_a_commit_records() -> None:
     """Everything another process needs to go on, and to judge what was read."""
-    it = track(log_start=3)
+    it = progress(log_start=3)
     it.read(offset=20, epoch=2)
     head(it, 4.0)
     expected = Position(offset=20, epoch=2, head_at=5000, log_start=3, base=it.scan.base)
@@ -220,11 +220,11 @@ def test_what_a_commit_records() -> None:
 
 def test_short_promises_are_kept_at_best_effort() -> None:
     """Below a minute nobody could prove anything: a minute counts. A topic that only deletes promises nothing."""
-    it = track(retention_s=2.0)
+    it = progress(retention_s=2.0)
     it.read(offset=20, epoch=1)
     assert it.taint(47.0) is None
     assert it.taint(49.0) is not None
-    never = track(retention_s=None)
+    never = progress(retention_s=None)
     never.read(offset=20, epoch=1)
     assert (never.taint(10_000.0), never.gap_limit_s) == (None, None)
 
@@ -232,10 +232,10 @@ def test_short_promises_are_kept_at_best_effort() -> None:
 @pytest.mark.parametrize("longer", [1000.0, None])
 def test_a_longer_promise_does_not_hold_for_what_was_missed_before(longer: float | None) -> None:
     """A tombstone's time is fixed when it is first cleaned: what is missed from the next head on has the new one."""
-    it = track()
+    it = progress()
     it.record()
     it.read(offset=20, epoch=1)
-    it.promise(longer, now=50.0)
+    it.guarantee(longer, now=50.0)
     assert it.retention_s == longer
     assert (it.gap_limit_s, it.margin_s(60.0)) == (80.0, 20.0)
     late = it.taint(81.0)
@@ -253,9 +253,9 @@ def test_a_longer_promise_does_not_hold_for_what_was_missed_before(longer: float
 
 def test_an_idle_partition_takes_a_longer_promise_too() -> None:
     """It is at head again and again, though no commit names it."""
-    it = track()
+    it = progress()
     it.record()
-    it.promise(1000.0, now=50.0)
+    it.guarantee(1000.0, now=50.0)
     head(it, 51.0)
     it.read(offset=20, epoch=1)
     assert it.taint(500.0) is None
@@ -264,11 +264,11 @@ def test_an_idle_partition_takes_a_longer_promise_too() -> None:
 
 def test_a_shorter_promise_holds_at_once() -> None:
     """And of several the shortest."""
-    it = track()
+    it = progress()
     it.record()
     it.read(offset=20, epoch=1)
     for now, retention_s in ((10.0, 70.0), (20.0, 1000.0), (30.0, None), (40.0, 90.0)):
-        it.promise(retention_s, now=now)
+        it.guarantee(retention_s, now=now)
     assert it.gap_limit_s == 56.0
     head(it, 45.0)
     assert it.gap_limit_s == 56.0, "what was read before that is not judged yet"
@@ -278,7 +278,7 @@ def test_a_shorter_promise_holds_at_once() -> None:
 
 def test_lost_records_are_a_taint_whatever_the_time() -> None:
     """And are said once."""
-    it = track(retention_s=None)
+    it = progress(retention_s=None)
     it.record()
     it.lost = "gone"
     found = it.taint(0.0)
@@ -291,7 +291,7 @@ def test_lost_records_are_a_taint_whatever_the_time() -> None:
 
 def test_what_changed_since_the_last_commit() -> None:
     """Offset, log start and base; being at head aside."""
-    it = track()
+    it = progress()
     assert it.changed()
     it.record()
     assert not it.changed()
@@ -299,7 +299,7 @@ def test_what_changed_since_the_last_commit() -> None:
     assert not it.changed()
     it.log_start = 3
     assert it.changed()
-    it = track(scan=unread())
+    it = progress(scan=unread())
     it.record()
     it.scan.begin(now=0.0, at=0)
     assert it.changed()
@@ -307,7 +307,7 @@ def test_what_changed_since_the_last_commit() -> None:
 
 def test_read_through_and_lag() -> None:
     """At head after the base was done."""
-    it = track(high_watermark=14, scan=unread())
+    it = progress(high_watermark=14, scan=unread())
     assert it.lag == 4
     assert not it.read_through
     finish_base(it, at=2000)
@@ -335,7 +335,7 @@ def test_read_through_and_lag() -> None:
 )
 def test_how_long_tombstones_are_promised(config: dict[str, str], seconds: float | None) -> None:
     """By the topic's own configuration."""
-    assert tombstones_promised_s(config) == seconds
+    assert tombstone_guarantee_s(config) == seconds
 
 
 def test_what_a_filter_matches() -> None:

@@ -34,8 +34,8 @@ from test_record import PARSED, as_dict
 
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record, TimestampType, decode_body, encode
-from tandem.sink.transcode.reference import ReferenceTranscoder
-from tandem.sink.transcode.segment import Segment, Transcoded, Transcoder
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
+from tandem.sink.transcode.transcoder_result import Segment, Transcoded, Transcoder
 
 TRANSCODER: Transcoder = ReferenceTranscoder()
 codecs = st.sampled_from(sorted(CODECS))

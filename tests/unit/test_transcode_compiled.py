@@ -35,10 +35,10 @@ from structlog.testing import capture_logs
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record, TimestampType, encode
 from tandem.sink.transcode import _twin
-from tandem.sink.transcode.choice import best_transcoder
 from tandem.sink.transcode.compiled import PIECE_BYTES, CompiledTranscoder
-from tandem.sink.transcode.reference import ReferenceTranscoder
-from tandem.sink.transcode.segment import Segment
+from tandem.sink.transcode.implementation_choice import best_transcoder
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
+from tandem.sink.transcode.transcoder_result import Segment
 
 REFERENCE, COMPILED = ReferenceTranscoder(), CompiledTranscoder()
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.3.1"

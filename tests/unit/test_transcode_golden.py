@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tandem.backup_avro.record.current import Record, TimestampType, decode_body
-from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 
 FOLDER = Path(__file__).parent.parent / "golden" / "kafka-4.3.1"
 TOPICS = sorted(path.stem for path in FOLDER.glob("*.log"))

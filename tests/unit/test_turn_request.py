@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tandem.backup_avro.chain.signatures import SignatureError, Signer, Trust
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.backup_avro.documents.turn_request import DETAIL, check_request, sign_request
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import log_refused
@@ -17,7 +17,7 @@ SIGNER = Signer.generate()
 STRICT = Trust.of([SIGNER.public], require=True)
 LENIENT = Trust.of([SIGNER.public], require=False)
 ASKED = CoordinationMessage(
-    event=Event.ACTIVATE,
+    event=CoordinationEvent.ACTIVATE,
     pair="shop",
     instance="cli",
     incarnation="x",
@@ -67,7 +67,7 @@ def test_where_signatures_are_required_nothing_else_counts(token: str | None) ->
     message = ASKED if token is None else replace(ASKED, details={DETAIL: token})
     assert not counts(message, STRICT)
     assert not counts(sign_request(ASKED, Signer.generate()), STRICT)
-    assert counts(replace(message, event=Event.PROGRESS), STRICT), "it is no request for a turn"
+    assert counts(replace(message, event=CoordinationEvent.PROGRESS), STRICT), "it is no request for a turn"
 
 
 def test_an_instance_remembers_signed_requests_alone() -> None:

@@ -13,7 +13,7 @@ from doubles import MemoryStore
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Base, Claim
 from tandem.backup_avro.chain.json_codec import encode_claim
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.decision.decide import (
     AskPeer,
@@ -126,7 +126,7 @@ def test_requests_of_persons_and_instances_are_told_apart() -> None:
     peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1")
     for sender in ("a", "b", "cli"):
         message = CoordinationMessage(
-            event=Event.ACTIVATE,
+            event=CoordinationEvent.ACTIVATE,
             pair=PAIR,
             instance=sender,
             incarnation=f"{sender}-9",
@@ -290,7 +290,7 @@ def test_who_is_heard_is_told_by_incarnation() -> None:
     """Those that left, and those only known from before, are not among them."""
     peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1")
 
-    def say(incarnation: str, event: Event, now: float, *, live: bool = True) -> None:
+    def say(incarnation: str, event: CoordinationEvent, now: float, *, live: bool = True) -> None:
         message = CoordinationMessage(
             event=event,
             pair=PAIR,
@@ -302,10 +302,10 @@ def test_who_is_heard_is_told_by_incarnation() -> None:
         )
         peers.note(message, heard_mono=now if live else None)
 
-    say("a-0", Event.PROGRESS, 1.0, live=False)
-    say("a-2", Event.PROGRESS, 5.0)
-    say("a-3", Event.PROGRESS, 6.0)
-    say("a-3", Event.LEAVING, 7.0)
+    say("a-0", CoordinationEvent.PROGRESS, 1.0, live=False)
+    say("a-2", CoordinationEvent.PROGRESS, 5.0)
+    say("a-3", CoordinationEvent.PROGRESS, 6.0)
+    say("a-3", CoordinationEvent.LEAVING, 7.0)
     assert peers.twin("a").incarnations == {"a-2": 5.0}
 
 

@@ -14,12 +14,12 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.container import Codec
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, TopicPartition
-from tandem.sink.read.partition_progress import Track
-from tandem.sink.read.reader_context import Board
-from tandem.sink.read.scan.local_ranges import BaseLane
-from tandem.sink.read.scan.plan import BaseScan
-from tandem.sink.transcode.segment import Segment, Transcoded
-from tandem.sink.write.object_buffer import Roller
+from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.reader_context import ReaderContext
+from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.plan import ScanPlan
+from tandem.sink.transcode.transcoder_result import Segment, Transcoded
+from tandem.sink.write.object_buffer import ObjectBuffer
 
 RESPONSE = 7000
 """Records of 300 bytes in a response of 2 MiB."""
@@ -30,7 +30,7 @@ LONGEST_REST_S = 600.0
 ORDERS = TopicPartition("orders", 0)
 
 
-class Counting(Roller):
+class Counting(ObjectBuffer):
     """Counts bytes instead of holding them. What is full is stored, as the pipeline does."""
 
     def __init__(self) -> None:
@@ -67,11 +67,11 @@ class Lane:
         self.assigned: list[TopicPartition] = []
         monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr("tandem.sink.read.scan.local_ranges.time", SimpleNamespace(sleep=self.wait))
-        self.roller = Counting()
+        self.buffer = Counting()
         self.surveys = 0
-        self.board = Board(
+        self.context = ReaderContext(
             store=MemoryStore(),
-            roller=self.roller,
+            buffer=self.buffer,
             transcoder=self,
             read_committed=True,
             hurry_survey=self._hurry,
@@ -86,7 +86,7 @@ class Lane:
 
         monkeypatch.setattr(self.source, "assign", assign)
         monkeypatch.setattr(self.source, "poll", self.poll)
-        self.lane = BaseLane(self.board, self.source, parallel=8, rate=None)
+        self.lane = LocalScanLane(self.context, self.source, parallel=8, rate=None)
         for tp in tps:
             self.add(tp)
 
@@ -97,7 +97,7 @@ class Lane:
 
     def add(self, tp: TopicPartition) -> None:
         """Guard one more."""
-        self.board.tracks[tp] = Track(
+        self.context.progress_of[tp] = PartitionProgress(
             key=key(*tp),
             topic=tp.topic,
             offset=self.end,
@@ -106,7 +106,7 @@ class Lane:
             head_at=0,
             head_mono=0.0,
             head_offset=self.end,
-            scan=BaseScan(Base(start=0, end=self.end, leader=1, epoch=1), limit_s=60.0),
+            scan=ScanPlan(Base(start=0, end=self.end, leader=1, epoch=1), limit_s=60.0),
             retention_s=DAY_S,
         )
         self.lane.add(tp)
@@ -198,7 +198,7 @@ class Lane:
 
     def base(self, tp: TopicPartition) -> Base:
         """How far one is."""
-        return self.board.tracks[tp].scan.base
+        return self.context.progress_of[tp].scan.base
 
     def done(self, *tps: TopicPartition) -> bool:
         """Whether these have been read."""
@@ -216,11 +216,11 @@ class Lane:
 
     def in_vain(self) -> int:
         """Bytes of orders-0 that were stored by attempts that don't count."""
-        return sum(size for (_, n), size in self.roller.stored.items() if not self.base(ORDERS).counts(n or 0))
+        return sum(size for (_, n), size in self.buffer.stored.items() if not self.base(ORDERS).counts(n or 0))
 
     def that_counts(self) -> int:
         """Bytes of orders-0, stored or yet to be, that do."""
-        every = [*self.roller.stored.items(), *self.roller.held.items()]
+        every = [*self.buffer.stored.items(), *self.buffer.held.items()]
         return sum(size for (_, n), size in every if self.base(ORDERS).counts(n or 0))
 
 
@@ -240,8 +240,8 @@ def test_a_damaged_batch_costs_one_chunk_and_a_few_numbers(monkeypatch: pytest.M
     it.run(DAY_S - 3600)
     assert it.in_vain() == first, "and nothing after that"
     assert 100 <= len(it.base(ORDERS).void) <= 200
-    assert "record batch at offset 2300000: its CRC is wrong" in " ".join(it.board.trouble.values())
-    assert it.roller.held == {}, "nothing of an attempt that is over waits for a commit"
+    assert "record batch at offset 2300000: its CRC is wrong" in " ".join(it.context.trouble.values())
+    assert it.buffer.held == {}, "nothing of an attempt that is over waits for a commit"
     del it.damaged[ORDERS]
     if end == "the log start moved past it":
         it.gone_below = BAD + 500
@@ -249,7 +249,7 @@ def test_a_damaged_batch_costs_one_chunk_and_a_few_numbers(monkeypatch: pytest.M
         it.hole = range(BAD - 5000, BAD + 500)
     assert it.run(DAY_S, lambda: it.done(ORDERS)) < LONGEST_REST_S + 120
     assert it.base(ORDERS).done == ((0, END),)
-    assert it.board.trouble == {}
+    assert it.context.trouble == {}
     if end == "the batch is read again":
         assert it.that_counts() == END * RECORD_BYTES
     assert it.in_vain() == first
@@ -280,7 +280,7 @@ def test_rests_are_short_again_after_something_was_read(monkeypatch: pytest.Monk
     it.damaged[ORDERS] = BAD
     it.run(3600)
     it.damaged[ORDERS] = 500_000
-    it.run(LONGEST_REST_S + 120, lambda: it.base(ORDERS).done and it.board.trouble)
+    it.run(LONGEST_REST_S + 120, lambda: it.base(ORDERS).done and it.context.trouble)
     before = len(it.base(ORDERS).void)
     it.run(60)
     assert len(it.base(ORDERS).void) - before >= 3
@@ -312,7 +312,7 @@ def test_partitions_that_can_t_be_read_hold_up_no_other(
     it.faults = dict.fromkeys(AUDIT, what) if isinstance(what, FaultKind) else {}
     assert it.run(3600, lambda: it.done(*OTHERS)) < within_s
     it.run(4 * 3600)
-    told = [*it.board.trouble.values()]
+    told = [*it.context.trouble.values()]
     for tp in AUDIT:
         assert any(
             text.startswith((f"audit-{tp.partition}: ", f"topic audit, partition {tp.partition},")) for text in told
@@ -325,7 +325,7 @@ def test_partitions_that_can_t_be_read_hold_up_no_other(
     for trouble in (it.damaged, it.silent, it.faults):
         trouble.clear()  # type: ignore[attr-defined]  # a set or a dictionary
     assert it.run(3600, lambda: it.done(*AUDIT)) < LONGEST_REST_S + 5
-    assert it.board.trouble == {}
+    assert it.context.trouble == {}
     assert not it.lane.busy
 
 
@@ -359,7 +359,7 @@ def test_what_can_be_read_again_does_not_wait_for_all_others(monkeypatch: pytest
     it.faults.clear()
     it.run(90)
     assert it.done(*AUDIT)
-    assert it.board.trouble == {}
+    assert it.context.trouble == {}
     assert not it.done(*many[1000:])
 
 
@@ -411,7 +411,7 @@ def test_time_in_which_nobody_asked_is_no_silence(monkeypatch: pytest.MonkeyPatc
     it.run(20)
     it.now += 7200
     it.run(20)
-    assert it.board.trouble == {}
+    assert it.context.trouble == {}
     it.silent.clear()
     it.run(60, lambda: it.done(*AUDIT))
     assert it.assigned == AUDIT
@@ -469,7 +469,7 @@ def test_a_partition_that_rests_can_be_forgotten(monkeypatch: pytest.MonkeyPatch
     assert it.lane.busy
     it.lane.remove(ORDERS)
     assert not it.lane.busy
-    assert it.board.trouble == {}
+    assert it.context.trouble == {}
     it.run(1000)
     assert it.source.positions == {}
 

@@ -14,22 +14,22 @@ from tandem.controller.cli.main import run
 from tandem.sink.store import open_store
 from tandem.spark_jobs.spark import session
 from tandem.spark_jobs.verify import compare_keys
-from tandem.spark_jobs.verify.compare_keys import Compared
-from tandem.spark_jobs.verify.compare_plan import Kind, Latest, PartitionResult, Suspect, only_in_first
+from tandem.spark_jobs.verify.compare_keys import CompareResult
+from tandem.spark_jobs.verify.compare_plan import KeyFault, LatestRecord, PartitionResult, Suspect, only_in_first
 
-_OLD, _NEW, _TOMBSTONE = Latest(3, False), Latest(5, False), Latest(5, True)
+_OLD, _NEW, _TOMBSTONE = LatestRecord(3, False), LatestRecord(5, False), LatestRecord(5, True)
 
 
 @pytest.mark.parametrize(
     ("one", "lost"),
     [
-        (Suspect(Kind.GONE, _OLD, None, 1), True),  # expired tombstone or lost record: nobody knows
-        (Suspect(Kind.GONE, _NEW, _OLD, 1), True),
-        (Suspect(Kind.DIFFERENT, _OLD, _OLD, 0), True),
-        (Suspect(Kind.GONE, _OLD, _TOMBSTONE, 0), False),
-        (Suspect(Kind.MISSING, None, _OLD, 0), False),
-        (Suspect(Kind.STALE, _OLD, _NEW, 0), False),
-        (Suspect(Kind.RETURNED, _TOMBSTONE, _OLD, 1), False),
+        (Suspect(KeyFault.GONE, _OLD, None, 1), True),  # expired tombstone or lost record: nobody knows
+        (Suspect(KeyFault.GONE, _NEW, _OLD, 1), True),
+        (Suspect(KeyFault.DIFFERENT, _OLD, _OLD, 0), True),
+        (Suspect(KeyFault.GONE, _OLD, _TOMBSTONE, 0), False),
+        (Suspect(KeyFault.MISSING, None, _OLD, 0), False),
+        (Suspect(KeyFault.STALE, _OLD, _NEW, 0), False),
+        (Suspect(KeyFault.RETURNED, _TOMBSTONE, _OLD, 1), False),
     ],
 )
 def test_what_only_the_backup_has(one: Suspect, *, lost: bool) -> None:
@@ -40,10 +40,10 @@ def test_what_only_the_backup_has(one: Suspect, *, lost: bool) -> None:
 @pytest.mark.parametrize(
     ("counts", "lost", "code"),
     [
-        ({Kind.GONE: 1}, 1, 5),
-        ({Kind.GONE: 1, Kind.MISSING: 7}, 1, 5),
-        ({Kind.MISSING: 1}, 0, 3),
-        ({Kind.GONE: 1}, 0, 3),
+        ({KeyFault.GONE: 1}, 1, 5),
+        ({KeyFault.GONE: 1, KeyFault.MISSING: 7}, 1, 5),
+        ({KeyFault.MISSING: 1}, 0, 3),
+        ({KeyFault.GONE: 1}, 0, 3),
     ],
 )
 @pytest.mark.parametrize("repair", [True, False])
@@ -52,7 +52,7 @@ def test_a_generation_that_lacks_what_the_backup_has_is_never_asked_for(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     *,
-    counts: dict[Kind, int],
+    counts: dict[KeyFault, int],
     lost: int,
     code: int,
     repair: bool,
@@ -69,7 +69,7 @@ def test_a_generation_that_lacks_what_the_backup_has_is_never_asked_for(
         f"store:\n  root: {store.url}\n"
     )
     part = PartitionResult(topic="orders", partition=0, start=0, cut=9, counts=counts, lost=lost)
-    result = Compared(pair=PAIR, root=store.url, against="topic", generation=1, partitions=(part,))
+    result = CompareResult(pair=PAIR, root=store.url, against="topic", generation=1, partitions=(part,))
     asked = []
 
     def ask(*_: object, **__: object) -> SimpleNamespace:

@@ -18,8 +18,8 @@ from chains import OPENING, PAIR
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.errors import TransientError
 from tandem.sink.read.scan.range_reader import RangeTask
-from tandem.sink.read.scan.worker_processes import Setting, WorkerLostError, Workers
-from tandem.sink.store import StoreSettings
+from tandem.sink.read.scan.worker_processes import WorkerLostError, WorkerPool, WorkerSettings
+from tandem.sink.store import StoreAccess
 
 
 def task(give_up_s: float = 60.0) -> RangeTask:
@@ -40,12 +40,12 @@ def task(give_up_s: float = 60.0) -> RangeTask:
     )
 
 
-def setting(folder: Path) -> Setting:
+def setting(folder: Path) -> WorkerSettings:
     """Workers that write down their process ids."""
-    return Setting(
+    return WorkerSettings(
         props={"bootstrap.servers": "127.0.0.1:9", "sasl.password": "hunter2"},
         root=f"file://{folder / 'store'}",
-        settings=StoreSettings(),
+        settings=StoreAccess(),
         prepare=partial(prepare, str(folder)),
     )
 
@@ -81,16 +81,16 @@ def until(true: Callable[[], object], what: str) -> None:
 
 
 @pytest.fixture
-def workers(tmp_path: Path) -> Iterator[Workers]:
+def workers(tmp_path: Path) -> Iterator[WorkerPool]:
     """One worker."""
     (tmp_path / "store").mkdir()
-    it = Workers(setting(tmp_path), 1)
+    it = WorkerPool(setting(tmp_path), 1)
     yield it
     it.close()
     until(lambda: not alive(started(tmp_path)), "workers end with their pool")
 
 
-def test_a_worker_s_error_comes_back_and_it_goes_on(workers: Workers, tmp_path: Path) -> None:
+def test_a_worker_s_error_comes_back_and_it_goes_on(workers: WorkerPool, tmp_path: Path) -> None:
     """The message says what; the process is used again."""
     for _ in range(2):
         with pytest.raises(TransientError, match="t-0, offsets 0 to 100: nothing was read for 0 s"):
@@ -98,7 +98,7 @@ def test_a_worker_s_error_comes_back_and_it_goes_on(workers: Workers, tmp_path: 
     assert len(started(tmp_path)) == 1
 
 
-def test_a_killed_worker_is_replaced(workers: Workers, tmp_path: Path) -> None:
+def test_a_killed_worker_is_replaced(workers: WorkerPool, tmp_path: Path) -> None:
     """Its range is lost; the one that waited is read by another process, and so is what comes next."""
     first, second = workers.submit(task()), workers.submit(task(give_up_s=0.3))
     until(lambda: started(tmp_path), "a worker begins")
@@ -112,7 +112,7 @@ def test_a_killed_worker_is_replaced(workers: Workers, tmp_path: Path) -> None:
     assert len(started(tmp_path)) == 2
 
 
-def test_what_no_worker_has_is_called_off(workers: Workers, tmp_path: Path) -> None:
+def test_what_no_worker_has_is_called_off(workers: WorkerPool, tmp_path: Path) -> None:
     """What one has is not: its objects are to be known."""
     futures = [workers.submit(task(give_up_s=1.0)) for _ in range(5)]
     until(lambda: started(tmp_path), "a worker begins")
@@ -123,7 +123,7 @@ def test_what_no_worker_has_is_called_off(workers: Workers, tmp_path: Path) -> N
         futures[0].result(30)
 
 
-def test_idle_workers_end(workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_workers_end(workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two turns lie hours. The next range has another process."""
     monkeypatch.setattr("tandem.sink.read.scan.worker_processes._IDLE_S", 0.2)
     monkeypatch.setattr("tandem.sink.read.scan.worker_processes._LOOK_S", 0.05)
@@ -135,7 +135,7 @@ def test_idle_workers_end(workers: Workers, tmp_path: Path, monkeypatch: pytest.
     assert len(started(tmp_path)) == 2
 
 
-def test_nothing_is_read_after_the_end(workers: Workers, tmp_path: Path) -> None:
+def test_nothing_is_read_after_the_end(workers: WorkerPool, tmp_path: Path) -> None:
     """What was under way is lost, what comes later is refused."""
     before = workers.submit(task())
     until(lambda: started(tmp_path), "a worker begins")
@@ -170,7 +170,7 @@ def test_no_secret_shows(tmp_path: Path) -> None:
     assert "hunter2" not in repr(setting(tmp_path))
 
 
-def test_waiting_for_several(workers: Workers) -> None:
+def test_waiting_for_several(workers: WorkerPool) -> None:
     """The answers are futures like any other."""
     futures = [workers.submit(task(give_up_s=0.2)) for _ in range(3)]
     done, pending = wait(futures, timeout=30)
@@ -179,7 +179,7 @@ def test_waiting_for_several(workers: Workers) -> None:
 
 def test_a_pool_that_can_not_be_started_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there may be no more threads, submitting raises RuntimeError; later ranges are read all the same."""
-    workers = Workers(setting(tmp_path), 1)
+    workers = WorkerPool(setting(tmp_path), 1)
     failed: list[object] = []
 
     def refuse(self: ProcessPoolExecutor, *_: object) -> None:

@@ -20,7 +20,7 @@ from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault
 from tandem.sink.read.scan.range_reader import RangeRead, RangeTask, TopicGoneError, UnreadableError, read_range
 from tandem.sink.store.object_store import StoreTransientError
-from tandem.sink.transcode.reference import ReferenceTranscoder
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 
 
 @dataclass
@@ -164,9 +164,9 @@ def test_tasks_name_the_epoch_in_which_the_same_broker_leads_on(bench: Bench, cr
     """Raised twice, one at a time: a worker that is told the first one would refuse each range for ever."""
     pipeline = bench.start()
     crew.wants((70, 100), (40, 70), (10, 40), (0, 10))
-    track = pipeline._board.tracks[T0]
+    progress = pipeline._context.progress_of[T0]
     for _ in range(2):
-        epoch = track.scan.base.epoch
+        epoch = progress.scan.base.epoch
         raised = FetchFault(
             topic="t",
             partition=0,
@@ -179,11 +179,11 @@ def test_tasks_name_the_epoch_in_which_the_same_broker_leads_on(bench: Bench, cr
             new_epoch=epoch + 1,
         )
         bench.log.faults.append(raised)
-        bench.until(lambda _, wanted=epoch + 1: track.scan.base.epoch == wanted)  # type: ignore[misc]
-    assert track.scan.base.floor == 1
+        bench.until(lambda _, wanted=epoch + 1: progress.scan.base.epoch == wanted)  # type: ignore[misc]
+    assert progress.scan.base.floor == 1
     crew.read(70)
     state = bench.until(done(70))
-    assert state.positions[key()].base.epoch == track.scan.base.epoch, "and a catch-up job reads it in the chain"
+    assert state.positions[key()].base.epoch == progress.scan.base.epoch, "and a catch-up job reads it in the chain"
 
 
 def test_what_could_not_be_read_is_handed_out_again_with_all_below(bench: Bench, crew: Crew) -> None:

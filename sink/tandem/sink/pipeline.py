@@ -26,32 +26,32 @@ from tandem.backup_avro.selection.last_records import PartitionCopy, partition_c
 from tandem.sink import clock
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
-from tandem.sink.kafka.cluster.guarded_topics import DELETE_RETENTION, Cluster, expires, tombstones_promised_s
+from tandem.sink.kafka.cluster.guarded_topics import DELETE_RETENTION, ClusterView, expires, tombstone_guarantee_s
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.memory_budget import MemoryBudget
 from tandem.sink.meters import NOBODY, Meters
-from tandem.sink.read.backpressure import PATIENCE_S, Brake
-from tandem.sink.read.new_partitions import Newcomer, Newcomers
-from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, Track, away_s, shorter_promise
-from tandem.sink.read.reader_context import Board, ScanLane, Source
-from tandem.sink.read.reading_progress import PartitionReading, reading_of
-from tandem.sink.read.scan.local_ranges import BaseLane
-from tandem.sink.read.scan.plan import BaseScan
-from tandem.sink.read.scan.spark_ranges import OfferLane
-from tandem.sink.read.scan.worker_ranges import Sizes, WorkerLane, Workforce
-from tandem.sink.read.survey import Survey, Surveyor
+from tandem.sink.read.backpressure import PATIENCE_S, Backpressure
+from tandem.sink.read.new_partitions import NewPartition, NewPartitions
+from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, PartitionProgress, away_s, shorter_guarantee
+from tandem.sink.read.reader_context import FetchSource, ReaderContext, ScanLane
+from tandem.sink.read.reading_progress import PartitionReading, partition_reading
+from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.plan import ScanPlan
+from tandem.sink.read.scan.spark_ranges import SparkScanLane
+from tandem.sink.read.scan.worker_ranges import RangeWorkers, WorkerScanLane, WorkerSizes
+from tandem.sink.read.survey import ClusterSurvey, ClusterSurveyor
 from tandem.sink.read.tail import TailLane, held_back
-from tandem.sink.read.tombstone_guarantee import promise_of
-from tandem.sink.resource_limits import scarcity
+from tandem.sink.read.tombstone_guarantee import tombstone_guarantee
+from tandem.sink.resource_limits import resource_shortage
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
 from tandem.sink.store.object_store import ObjectStore
-from tandem.sink.transcode.segment import OUTPUT_LIMIT, Transcoder
-from tandem.sink.write.commit import Committed, Committer, Task
-from tandem.sink.write.commit_draft import Drafter
-from tandem.sink.write.confirm import Loss
+from tandem.sink.transcode.transcoder_result import OUTPUT_LIMIT, Transcoder
+from tandem.sink.write.commit import CommitResult, Committer, Task
+from tandem.sink.write.commit_draft import CommitDrafter
+from tandem.sink.write.confirm import ObjectLoss
 from tandem.sink.write.merge import Merger
 from tandem.sink.write.merge_plan import MergeRules
-from tandem.sink.write.object_buffer import Roller
+from tandem.sink.write.object_buffer import ObjectBuffer
 from tandem.sink.write.topics_aside import TopicsAside
 
 _LOG = structlog.get_logger()
@@ -145,12 +145,12 @@ class Pipeline:
         *,
         writer: ChainWriter,
         store: ObjectStore,
-        cluster: Cluster,
-        open_source: Callable[[], Source],
+        cluster: ClusterView,
+        open_source: Callable[[], FetchSource],
         transcoder: Transcoder,
         policy: PipelinePolicy,
         abort: threading.Event,
-        workers: Workforce | None = None,
+        workers: RangeWorkers | None = None,
         committed: Callable[[], None] = lambda: None,
         copies: Callable[[], Sequence[Generation]] = lambda: (),
         meters: Meters = NOBODY,
@@ -161,7 +161,7 @@ class Pipeline:
         self._writer = writer
         self._open_source = open_source
         record_keys = RecordKeys(keys_of(store))
-        self._newcomers = Newcomers(open_source, recorded=writer.state.positions.get, record_keys=record_keys)
+        self._newcomer_lookup = NewPartitions(open_source, recorded=writer.state.positions.get, record_keys=record_keys)
         self._aside = TopicsAside()
         self._committed = committed
         self._workers = workers
@@ -171,16 +171,16 @@ class Pipeline:
         self._drain = threading.Event()
         self._compressors = ThreadPoolExecutor(policy.compressors, thread_name_prefix="compress")
         self._copy_reader = ThreadPoolExecutor(1, thread_name_prefix="copies")
-        self._surveyor = Surveyor(
+        self._surveyor = ClusterSurveyor(
             cluster=cluster,
             interval_s=policy.survey_interval_s,
             groups_interval_s=policy.groups_interval_s,
             meters=meters,
         )
-        self._board = Board(
+        self._context = ReaderContext(
             floor=_last_told(writer.state),
             store=store,
-            roller=Roller(
+            buffer=ObjectBuffer(
                 codec=Codec(opening.codec),
                 sync=bytes.fromhex(opening.sync),
                 block_size=policy.block_size,
@@ -196,8 +196,8 @@ class Pipeline:
             meters=meters,
         )
         self._copies = copies
-        self._drafter = Drafter(
-            self._board,
+        self._drafter = CommitDrafter(
+            self._context,
             writer.state,
             max_objects=policy.max_objects,
             flush_interval_s=policy.flush_interval_s,
@@ -218,7 +218,7 @@ class Pipeline:
         self._thread = threading.Thread(target=self._run, name=f"pipeline-{self._generation}", daemon=True)
         self._lanes: tuple[TailLane, ScanLane] | None = None
         self._in_flight = 0
-        self._brake = Brake()
+        self._pressure = Backpressure()
         self._flushed = time.monotonic()
         self._looked = -math.inf
         self._bytes = self._commits = 0
@@ -278,18 +278,18 @@ class Pipeline:
         return self._phase if self.error is None else Phase.FAILED
 
     @property
-    def lost(self) -> tuple[Loss, ...]:
+    def lost(self) -> tuple[ObjectLoss, ...]:
         """Objects of the generation that merging found to be missing or damaged."""
         return self._merger.lost
 
     def report(self) -> PipelineReport:
         """Return a picture of now."""
-        tracks = list(self._board.tracks.values())
+        progress_of = list(self._context.progress_of.values())
         error, now = self.error, clock.now()
-        damaged = dict(self._board.damaged)
+        damaged = dict(self._context.damaged)
         trouble = [*self._storing_trouble(now), *self._aside_trouble(damaged)]
         first = {_ASIDE, *damaged}
-        trouble += [text for subject, text in list(self._board.trouble.items()) if subject not in first]
+        trouble += [text for subject, text in list(self._context.trouble.items()) if subject not in first]
         if self._surveyor.trouble is not None:
             trouble.append(self._surveyor.trouble)
         if self._merger.trouble is not None:
@@ -300,41 +300,41 @@ class Pipeline:
         return PipelineReport(
             generation=self._generation,
             phase=Phase.FAILED if error is not None else self._phase,
-            partitions=len(tracks),
-            base_remaining=sum(track.scan.remaining for track in tracks),
-            lag_records=sum(track.lag for track in tracks),
-            records=self._board.records,
+            partitions=len(progress_of),
+            base_remaining=sum(progress.scan.remaining for progress in progress_of),
+            lag_records=sum(progress.lag for progress in progress_of),
+            records=self._context.records,
             bytes=self._bytes,
             commits=self._commits,
             last_commit=self._last_commit,
             trouble=tuple(trouble),
-            held=() if self.drained else held_back(self._board),
+            held=() if self.drained else held_back(self._context),
             error=error,
             aside=() if self.drained else self._set_aside,
-            unread=self._newcomers.missing + self._unbegun + self._unstored + len(set(damaged.values())),
+            unread=self._newcomer_lookup.missing + self._unbegun + self._unstored + len(set(damaged.values())),
             held_bytes=self._held,
             memory_budget=self._budget.bytes,
-            waited_s=self._brake.waited_s(now),
+            waited_s=self._pressure.waited_s(now),
         )
 
     @property
     def _held(self) -> int:
         """Bytes between fetch and store, about."""
-        return self._board.roller.bytes + self._in_flight
+        return self._context.buffer.bytes + self._in_flight
 
     def _storing_trouble(self, now: float) -> Iterator[str]:
         refused = self._committer.trouble
         if refused is not None:
             yield f"what was read is not stored yet: {refused}"
-        if self._brake.stands_s(now) >= PATIENCE_S:
+        if self._pressure.stands_s(now) >= PATIENCE_S:
             yield f"nothing is read, because memory.budget ({self._budget.bytes:,} bytes) is full of what is not stored"
 
     def _aside_trouble(self, damaged: Mapping[object, TopicPartition]) -> Iterator[str]:
         """Yield what holds single topics and partitions up, first of all troubles: a heartbeat has room for few."""
-        aside = self._board.trouble.get(_ASIDE)
+        aside = self._context.trouble.get(_ASIDE)
         if aside is not None:
             yield aside
-        found = sorted((tp, text) for of, tp in damaged.items() if (text := self._board.trouble.get(of)) is not None)
+        found = sorted((tp, text) for of, tp in damaged.items() if (text := self._context.trouble.get(of)) is not None)
         if found:
             more = f"; and {len(found) - _NAMED} more partitions" if len(found) > _NAMED else ""
             yield "; ".join(text for _, text in found[:_NAMED]) + more
@@ -349,22 +349,25 @@ class Pipeline:
         lanes = self._lanes
         hanging = frozenset[TopicPartition]() if lanes is None else lanes[0].hanging()
         now = clock.now()
-        return [reading_of(tp, track, now=now, hanging=hanging) for tp, track in list(self._board.tracks.items())]
+        return [
+            partition_reading(tp, progress, now=now, hanging=hanging)
+            for tp, progress in list(self._context.progress_of.items())
+        ]
 
     def _run(self) -> None:
-        sources: list[Source] = []
-        self._board.share = share = self._budget.open_share()
+        sources: list[FetchSource] = []
+        self._context.share = share = self._budget.open_share()
         try:
             sources.append(self._open_source())
             sources.append(self._open_source())
             patience_s = _HELD_FLUSHES * self._policy.flush_interval_s
-            tail = TailLane(self._board, sources[0], patience_s=patience_s)
+            tail = TailLane(self._context, sources[0], patience_s=patience_s)
             base = self._scan_lane(sources[1])
             self._lanes = (tail, base)
             self._read(sources[1], tail, base)
             self._finish()
         except Exception as error:  # noqa: BLE001 (the controller decides what a failed pipeline means)
-            lacking = scarcity(error)
+            lacking = resource_shortage(error)
             remedy = {} if lacking is None else {"remedy": lacking.remedy}
             _LOG.error(
                 "pipeline failed", generation=self._generation, error=str(error), kind=type(error).__name__, **remedy
@@ -378,8 +381,10 @@ class Pipeline:
             self._surveyor.stop()
             self._merger.stop()
             self._committer.finish(timeout=0.0)
-            for track in self._board.tracks.values():  # the report of what has ended is kept, its buffers need not be
-                self._board.roller.drop(track.key)
+            for (
+                progress
+            ) in self._context.progress_of.values():  # the report of what has ended is kept, its buffers need not be
+                self._context.buffer.drop(progress.key)
             self._in_flight = 0
             share.close()
             self._compressors.shutdown(wait=False)
@@ -387,23 +392,25 @@ class Pipeline:
             for source in sources:
                 source.close()
 
-    def _scan_lane(self, source: Source) -> ScanLane:
+    def _scan_lane(self, source: FetchSource) -> ScanLane:
         policy, state = self._policy, self._writer.state
         if policy.offers_patience_s is None:
             return self._own_lane(source)
-        return OfferLane(self._board, state, own=partial(self._own_lane, source), patience_s=policy.offers_patience_s)
+        return SparkScanLane(
+            self._context, state, own=partial(self._own_lane, source), patience_s=policy.offers_patience_s
+        )
 
-    def _own_lane(self, source: Source) -> ScanLane:
+    def _own_lane(self, source: FetchSource) -> ScanLane:
         policy, workers = self._policy, self._workers
         if workers is None:
-            return BaseLane(self._board, source, parallel=policy.parallel_scans, rate=policy.scan_rate)
+            return LocalScanLane(self._context, source, parallel=policy.parallel_scans, rate=policy.scan_rate)
         rate = None if policy.scan_rate is None else max(1, policy.scan_rate // (workers.count + 1))
-        return WorkerLane(
-            self._board,
-            BaseLane(self._board, source, parallel=policy.parallel_scans, rate=rate),
+        return WorkerScanLane(
+            self._context,
+            LocalScanLane(self._context, source, parallel=policy.parallel_scans, rate=rate),
             self._writer.state,
             workers=workers,
-            sizes=Sizes(
+            sizes=WorkerSizes(
                 object_size=policy.object_size,
                 block_size=policy.block_size,
                 compression_level=self._level,
@@ -411,22 +418,22 @@ class Pipeline:
             ),
         )
 
-    def _read(self, source: Source, tail: TailLane, base: ScanLane) -> None:
-        share = self._board.share
+    def _read(self, source: FetchSource, tail: TailLane, base: ScanLane) -> None:
+        share = self._context.share
         while not self._drain.is_set():
             self._collect()
             survey = self._surveyor.take()
             if survey is not None:
                 self._survey(survey)
-            if not self._board.tracks:
+            if not self._context.progress_of:
                 source.poll(0.0)  # so that the base's is connected, too, before there is anything to read
             self._welcome(tail, base)
             share.held = self._held
-            if not self._brake.look(full=share.is_full(), now=clock.now()):
+            if not self._pressure.look(full=share.is_full(), now=clock.now()):
                 # Where the store is what is slow there is next to no room at every step, and what is left is fetched
                 # again each time: so much is always read as a usual response expands to.
-                self._board.room = OUTPUT_LIMIT // self._budget.shares
-                tail.step(0.0 if base.busy else _IDLE_POLL_S if self._board.tracks else _SCAN_POLL_S)
+                self._context.room = OUTPUT_LIMIT // self._budget.shares
+                tail.step(0.0 if base.busy else _IDLE_POLL_S if self._context.progress_of else _SCAN_POLL_S)
                 for tp, leader, epoch in tail.moved:
                     base.leader_moved(tp, leader, epoch)
                 tail.moved.clear()
@@ -434,15 +441,15 @@ class Pipeline:
             else:
                 time.sleep(_SCAN_POLL_S)
             self._tell_waiting()
-            if self._board.tracks:
+            if self._context.progress_of:
                 self._phase = Phase.SCANNING if base.busy else Phase.READING
-            if not (self._newcomers.waiting or len(self._aside)):  # a mark says where all logs ended
+            if not (self._newcomer_lookup.waiting or len(self._aside)):  # a mark says where all logs ended
                 self._drafter.mark()
             if self._flush_due():
                 self._flush()
 
     def _tell_waiting(self) -> None:
-        waited_s = self._brake.news(clock.now())
+        waited_s = self._pressure.news(clock.now())
         if waited_s is not None:
             _LOG.info(
                 "memory.budget is full, reading waits until the store has taken what was read",
@@ -459,7 +466,7 @@ class Pipeline:
         if not self._is_unsure():  # else whoever goes on reads it again
             self._flush()
         self._settle()
-        self._brake.look(full=False, now=clock.now())
+        self._pressure.look(full=False, now=clock.now())
         self._phase = Phase.DRAINED
 
     def _settle(self) -> None:
@@ -486,7 +493,7 @@ class Pipeline:
         if self._committer.error is not None:
             raise self._committer.error
 
-    def _note_refused(self, done: Committed) -> None:
+    def _note_refused(self, done: CommitResult) -> None:
         """Set aside the topics that the store takes nothing of, and forget those that it has taken something of."""
         names = {topic.topic_id: topic.name for topic in self._drafter.guarded}
         for topic_id, why in done.refused.items():
@@ -497,9 +504,9 @@ class Pipeline:
     def _tell_aside(self) -> None:
         trouble = self._aside.trouble
         if trouble is None:
-            self._board.well(_ASIDE)
+            self._context.well(_ASIDE)
         else:
-            self._board.say(_ASIDE, trouble)
+            self._context.say(_ASIDE, trouble)
         self._set_aside = self._aside.names
         self._unstored = sum(topic.partitions for topic in self._drafter.guarded if topic.topic_id in self._aside)
 
@@ -507,10 +514,10 @@ class Pipeline:
         return not self._committer.busy and self._flush_wanted() and not self._is_unsure()
 
     def _flush_wanted(self) -> bool:
-        if not self._board.tracks:  # nothing is guarded any more; that a topic went is still to be said
+        if not self._context.progress_of:  # nothing is guarded any more; that a topic went is still to be said
             return self._drafter.news()
-        roller = self._board.roller
-        if roller.largest >= self._policy.object_size or roller.bytes >= self._board.share.worth_storing:
+        buffer = self._context.buffer
+        if buffer.largest >= self._policy.object_size or buffer.bytes >= self._context.share.worth_storing:
             return True
         # A step comes with each response, and all partitions are looked at for what follows.
         now, often_s = time.monotonic(), min(_PROOF_INTERVAL_S, self._policy.flush_interval_s)
@@ -528,10 +535,12 @@ class Pipeline:
     def _is_unsure(self) -> bool:
         """Whether a commit has to wait: the process was suspended, or nobody may or can describe a topic."""
         if not self._drafter.unsure():
-            self._board.well(_UNJUDGED)
+            self._context.well(_UNJUDGED)
             return False
         self._surveyor.hurry()
-        self._board.say(_UNJUDGED, "nothing is committed: records came late, and delete.retention.ms is not known now")
+        self._context.say(
+            _UNJUDGED, "nothing is committed: records came late, and delete.retention.ms is not known now"
+        )
         return True
 
     def _flush(self) -> None:
@@ -541,7 +550,7 @@ class Pipeline:
             self._in_flight = draft.bytes
             self._committer.submit(draft)
 
-    def _survey(self, survey: Survey) -> None:
+    def _survey(self, survey: ClusterSurvey) -> None:
         for topic in self._drafter.survey(survey):
             _LOG.warning("topic is gone, its backup is kept", topic=topic.name, topic_id=topic.topic_id)
             self._forget(topic.topic_id)
@@ -550,59 +559,59 @@ class Pipeline:
         self._unbegun = sum(1 if topic is None else topic.partitions for topic in denied)  # it has one at least
         trouble = survey.found.trouble
         if trouble is None:
-            self._board.well(_DENIED)
+            self._context.well(_DENIED)
         else:
-            self._board.say(_DENIED, trouble)
-        for track in self._board.tracks.values():  # its topic's configuration may be another one now
-            promise = promise_of(track.base_held_to_s, self._policy.chunk_ceiling_s)
-            track.scan.limit_s, track.scan.best_effort = promise["limit_s"], promise["best_effort"]
+            self._context.say(_DENIED, trouble)
+        for progress in self._context.progress_of.values():  # its topic's configuration may be another one now
+            guarantee = tombstone_guarantee(progress.base_held_to_s, self._policy.chunk_ceiling_s)
+            progress.scan.limit_s, progress.scan.best_effort = guarantee["limit_s"], guarantee["best_effort"]
         self._aside.keep({topic.topic_id for topic in self._drafter.guarded})
         self._tell_aside()
         now = clock.now()
-        self._newcomers.want(
+        self._newcomer_lookup.want(
             {
                 TopicPartition(topic.name, n): topic
                 for topic in self._drafter.guarded
                 if not self._aside.rests(topic.topic_id, now)
                 for n in range(topic.partitions)
-                if TopicPartition(topic.name, n) not in self._board.tracks
+                if TopicPartition(topic.name, n) not in self._context.progress_of
             }
         )
 
     def _welcome(self, tail: TailLane, base: ScanLane) -> None:
         """Read the partitions whose logs are known now."""
-        for tp, newcomer in self._newcomers.step(clock.now()).items():
-            track = self._track(tp, newcomer)
-            self._board.tracks[tp] = track
-            tail.add(tp, track)
-            if not track.scan.base.complete:
+        for tp, new_partition in self._newcomer_lookup.step(clock.now()).items():
+            progress = self._progress(tp, new_partition)
+            self._context.progress_of[tp] = progress
+            tail.add(tp, progress)
+            if not progress.scan.base.complete:
                 base.add(tp)
-        trouble = self._newcomers.trouble
+        trouble = self._newcomer_lookup.trouble
         if trouble is None:
-            self._board.well(_NOT_READ)
+            self._context.well(_NOT_READ)
         else:
-            self._board.say(_NOT_READ, trouble)
+            self._context.say(_NOT_READ, trouble)
 
     def _forget(self, topic_id: str) -> None:
         assert self._lanes is not None
-        self._newcomers.forget(topic_id)
-        for tp, track in list(self._board.tracks.items()):
-            if track.key.topic_id == topic_id:
-                self._board.roller.drop(track.key)
-                self._board.adopted.pop(track.key, None)
+        self._newcomer_lookup.forget(topic_id)
+        for tp, progress in list(self._context.progress_of.items()):
+            if progress.key.topic_id == topic_id:
+                self._context.buffer.drop(progress.key)
+                self._context.adopted.pop(progress.key, None)
                 for lane in self._lanes:
                     lane.remove(tp)
-                del self._board.tracks[tp]
+                del self._context.progress_of[tp]
 
-    def _track(self, tp: TopicPartition, newcomer: Newcomer) -> Track:
-        topic, bounds, asked = newcomer.topic, newcomer.bounds, newcomer.asked
+    def _progress(self, tp: TopicPartition, new_partition: NewPartition) -> PartitionProgress:
+        topic, bounds, asked = new_partition.topic, new_partition.bounds, new_partition.asked
         key = PartitionKey(topic.topic_id, tp.partition)
         state = self._writer.state
-        retention_s = tombstones_promised_s(topic.config)
+        retention_s = tombstone_guarantee_s(topic.config)
         before = state.positions.get(key)
         known = topic if before is None else state.topics.get(topic.topic_id, topic)
-        held_to_s = shorter_promise(tombstones_promised_s(known.config), retention_s)
-        promise = promise_of(held_to_s, self._policy.chunk_ceiling_s)
+        held_to_s = shorter_guarantee(tombstone_guarantee_s(known.config), retention_s)
+        guarantee = tombstone_guarantee(held_to_s, self._policy.chunk_ceiling_s)
         if retention_s is not None and retention_s < SHORTEST_RETENTION_S:
             _LOG.warning(
                 "delete.retention.ms is too short to prove that no deleted key comes back: best effort",
@@ -611,29 +620,29 @@ class Pipeline:
                 remedy=f"set it to at least {SHORTEST_RETENTION_S:.0f} s",
             )
         if before is None:
-            return Track(
+            return PartitionProgress(
                 key=key,
                 topic=tp.topic,
                 offset=bounds.end,
                 epoch=bounds.end_epoch,
                 log_start=bounds.start,
-                head_at=self._board.at(asked),
+                head_at=self._context.at(asked),
                 head_mono=asked,
                 head_offset=bounds.end,
-                scan=BaseScan(
+                scan=ScanPlan(
                     Base(
                         start=min(bounds.start, bounds.end),
                         end=bounds.end,
                         leader=bounds.leader,
                         epoch=bounds.leader_epoch,
                     ),
-                    **promise,
+                    **guarantee,
                 ),
                 retention_s=retention_s,
                 expires=expires(topic.config),
-                known=newcomer.hashes,
+                known=new_partition.hashes,
             )
-        track = Track(
+        progress = PartitionProgress(
             key=key,
             topic=tp.topic,
             offset=before.offset,
@@ -642,26 +651,26 @@ class Pipeline:
             head_at=state.head_at(key),
             head_mono=asked - self._away_s(key),
             head_offset=before.offset,
-            scan=BaseScan(before.base, **promise),
+            scan=ScanPlan(before.base, **guarantee),
             retention_s=held_to_s,
             expires=expires(topic.config),
             skew=state.skew(key),
             recorded=before,
-            known=before.hashes or newcomer.hashes,
+            known=before.hashes or new_partition.hashes,
         )
-        track.promise(retention_s, now=asked)
-        if not before.base.complete and not track.scan.led_by(bounds.leader, bounds.leader_epoch):
-            track.scan.start_again(leader=bounds.leader, epoch=bounds.leader_epoch, start=bounds.start)
-        return track
+        progress.guarantee(retention_s, now=asked)
+        if not before.base.complete and not progress.scan.led_by(bounds.leader, bounds.leader_epoch):
+            progress.scan.start_again(leader=bounds.leader, epoch=bounds.leader_epoch, start=bounds.start)
+        return progress
 
-    def _partition_copies(self, track: Track) -> Sequence[PartitionCopy]:
-        held_to_s = shorter_promise(track.held_to_s, track.base_held_to_s)
-        return partition_copies(self._copies(), {track.key: held_to_s})[track.key]
+    def _partition_copies(self, progress: PartitionProgress) -> Sequence[PartitionCopy]:
+        held_to_s = shorter_guarantee(progress.held_to_s, progress.base_held_to_s)
+        return partition_copies(self._copies(), {progress.key: held_to_s})[progress.key]
 
     def _away_s(self, key: PartitionKey) -> float:
         """Return how long ago a partition was last at head in an earlier life."""
         state = self._writer.state
-        head_at, store_ms = state.head_at(key), now_ms(self._board.store)
+        head_at, store_ms = state.head_at(key), now_ms(self._context.store)
         local_ms = clock.local_ms()
         by_store_s = away_s(head_at=head_at, skew=None, store_ms=store_ms, local_ms=local_ms)
         longest_s = away_s(head_at=head_at, skew=state.skew(key), store_ms=store_ms, local_ms=local_ms)

@@ -22,22 +22,22 @@ _OF_A_STREAM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scarcity:
+class ResourceShortage:
     """What was lacking, where, and what to do about it."""
 
     message: str
     remedy: str
 
 
-def scarcity(error: BaseException) -> Scarcity | None:
+def resource_shortage(error: BaseException) -> ResourceShortage | None:
     """Return what was lacking if that is what `error` comes from; None for all else."""
     for one in _causes(error):
         if isinstance(one, MemoryError):
-            return Scarcity(message="this process: out of memory", remedy=_MEMORY)
+            return ResourceShortage(message="this process: out of memory", remedy=_MEMORY)
         if isinstance(one, OSError) and one.errno in _REMEDIES:
             unnamed = "stdout" if one.errno in _OF_A_STREAM else "this process"
             where = one.filename if isinstance(one.filename, str) else unnamed
-            return Scarcity(message=f"{where}: {os.strerror(one.errno)}", remedy=_REMEDIES[one.errno])
+            return ResourceShortage(message=f"{where}: {os.strerror(one.errno)}", remedy=_REMEDIES[one.errno])
     return None
 
 

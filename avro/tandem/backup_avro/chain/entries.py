@@ -17,12 +17,12 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from tandem.backup_avro.chain.integers import number_in
-from tandem.backup_avro.record.envelope import Envelope, Stretch
+from tandem.backup_avro.record.envelope import ChunkRange, Envelope
 
 JsonObject = dict[str, Any]
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """What a chain entry does."""
 
     OPEN = "OPEN"
@@ -124,13 +124,13 @@ class StoredObject:
         """Whether each part can be read and checked without the others, as those of journals can."""
         return self.journal and all(part.sha256 is not None for part in self.parts)
 
-    def stretch(self, start: int, end: int) -> Stretch:
+    def stretch(self, start: int, end: int) -> ChunkRange:
         """Return which stored bytes hold bytes [start, end) of the Avro file: if it is encrypted, whole chunks.
 
         Raises DamagedError if there are no such bytes.
         """
         if self.envelope is None:
-            return Stretch(first=0, start=start, end=end, plain=start)
+            return ChunkRange(first=0, start=start, end=end, plain=start)
         return self.envelope.stretch(self.bytes, start, end)
 
 
@@ -345,7 +345,7 @@ class Entry:
     which whatever a janitor had stored before it, and not committed, can't be committed any more.
     """
 
-    kind: Kind
+    kind: EntryKind
     seq: int
     prev_sha256: str
     incarnation: str

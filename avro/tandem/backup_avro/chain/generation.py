@@ -17,10 +17,10 @@ from tandem.backup_avro.chain.entries import (
     Claim,
     Clearing,
     Entry,
+    EntryKind,
     Expired,
     GroupOffset,
     Horizon,
-    Kind,
     Opening,
     Part,
     PartitionKey,
@@ -33,10 +33,18 @@ from tandem.backup_avro.chain.snapshot import EXPIRED, THROUGH, is_state, load_s
 from tandem.backup_avro.errors import DamagedError
 
 _HOLDER_ONLY = frozenset(
-    {Kind.COMMIT, Kind.CONFIRM, Kind.COMPLETE, Kind.TAINTED, Kind.CHECKPOINT, Kind.SEALED, Kind.SNAPSHOT}
+    {
+        EntryKind.COMMIT,
+        EntryKind.CONFIRM,
+        EntryKind.COMPLETE,
+        EntryKind.TAINTED,
+        EntryKind.CHECKPOINT,
+        EntryKind.SEALED,
+        EntryKind.SNAPSHOT,
+    }
 )
-_SAYS_NOTHING = frozenset({Kind.TAKEOVER, Kind.REWRITE, Kind.CLEARING, Kind.CLEARED})
-_AFTER_SEALED = frozenset({Kind.CLEARING, Kind.CLEARED, Kind.TAKEOVER})
+_SAYS_NOTHING = frozenset({EntryKind.TAKEOVER, EntryKind.REWRITE, EntryKind.CLEARING, EntryKind.CLEARED})
+_AFTER_SEALED = frozenset({EntryKind.CLEARING, EntryKind.CLEARED, EntryKind.TAKEOVER})
 
 
 class ChainError(DamagedError):
@@ -49,7 +57,7 @@ class Moment:
 
     seq: int
     at: int
-    kind: Kind
+    kind: EntryKind
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,7 +117,7 @@ class Generation:
     @classmethod
     def from_snapshot(cls, claim: Claim, entry: Entry, sha256: str, where: str) -> Self:
         """Return the state after a SNAPSHOT entry, whose bytes hash to `sha256`. DamagedError names `where`."""
-        if entry.kind is not Kind.SNAPSHOT or entry.folded is None or entry.snapshot != entry.seq:
+        if entry.kind is not EntryKind.SNAPSHOT or entry.folded is None or entry.snapshot != entry.seq:
             raise DamagedError(f"{where}: no SNAPSHOT, though a later entry says so")
         fields = load_state(entry.folded, where)
         moments = [Moment(seq=seq, at=at, kind=kind) for seq, at, kind in fields.pop("moments")]
@@ -293,9 +301,9 @@ class Generation:
         self.seq = entry.seq
         self.head_sha256 = sha256
         self.at = entry.at
-        if entry.kind in {Kind.OPEN, Kind.TAKEOVER} or entry.incarnation == self.holder:
+        if entry.kind in {EntryKind.OPEN, EntryKind.TAKEOVER} or entry.incarnation == self.holder:
             self.said_seq = entry.seq
-        if entry.kind is Kind.SNAPSHOT:
+        if entry.kind is EntryKind.SNAPSHOT:
             self.earlier_snapshot = self.snapshot
         self.snapshot = entry.snapshot
         for topic in entry.topics:
@@ -326,27 +334,27 @@ class Generation:
 
     def _apply_kind(self, entry: Entry) -> None:
         match entry.kind:
-            case Kind.OPEN:
+            case EntryKind.OPEN:
                 self.opening = entry.opening
                 self.holder = entry.incarnation
-            case Kind.TAKEOVER:
+            case EntryKind.TAKEOVER:
                 self.holder = entry.incarnation
-            case Kind.COMMIT | Kind.CONFIRM | Kind.CHECKPOINT:
+            case EntryKind.COMMIT | EntryKind.CONFIRM | EntryKind.CHECKPOINT:
                 self.moments.append(Moment(seq=entry.seq, at=entry.at, kind=entry.kind))
-            case Kind.COMPLETE:
+            case EntryKind.COMPLETE:
                 if self.completed_at is None:
                     self.completed_at = entry.at
                     self.completed_seq = entry.seq
                     self.moments.append(Moment(seq=entry.seq, at=entry.at, kind=entry.kind))
-            case Kind.SEALED:
+            case EntryKind.SEALED:
                 self.sealed_at = entry.at
-            case Kind.CLEARING:
+            case EntryKind.CLEARING:
                 self.clearing = entry.clearing
                 self.clearing_by = entry.incarnation
                 self.going |= frozenset(entry.clearing.goes if entry.clearing is not None else ())
-            case Kind.CLEARED:
+            case EntryKind.CLEARED:
                 self._drop_cleared(entry)
-            case Kind.SNAPSHOT:
+            case EntryKind.SNAPSHOT:
                 # As whoever begins with this entry has it.
                 self.positions = {key: self.restated(key) for key in self.positions}
                 self.positions_seq = dict.fromkeys(self.positions, entry.seq)
@@ -357,7 +365,7 @@ class Generation:
                 if EXPIRED not in entry.folded:
                     self.expired = {}
                 self._recall_through(entry)
-            case Kind.REWRITE:
+            case EntryKind.REWRITE:
                 self._apply_sweep(entry)
             case _:  # TAINTED: `apply` has taken all that it says
                 pass
@@ -451,20 +459,20 @@ def _check_links(state: Generation, entry: Entry) -> str | None:
 
 
 def _check_order(state: Generation, entry: Entry) -> str | None:
-    if (entry.kind is Kind.OPEN) != (state.seq == 0):
+    if (entry.kind is EntryKind.OPEN) != (state.seq == 0):
         return "OPEN comes first and once"
-    if entry.kind is Kind.OPEN and entry.opening is None:
+    if entry.kind is EntryKind.OPEN and entry.opening is None:
         return "OPEN says nothing"
     if state.gone:
         return "the generation is cleared"
     over = state.sealed or state.clearing is not None or state.cleared is not None
     if over and entry.kind not in _AFTER_SEALED and not _sweeps_sealed(state, entry):
         return "nothing but CLEARING and CLEARED may follow SEALED or CLEARING"
-    if entry.kind is Kind.SEALED and not state.complete:
+    if entry.kind is EntryKind.SEALED and not state.complete:
         return "only a COMPLETE generation is sealed"
-    if entry.kind is Kind.CLEARING and state.complete and not state.sealed:
+    if entry.kind is EntryKind.CLEARING and state.complete and not state.sealed:
         return "a COMPLETE generation is sealed before it is cleared"
-    if entry.kind is Kind.CLEARING and state.clearing is not None:
+    if entry.kind is EntryKind.CLEARING and state.clearing is not None:
         return "it is being cleared already"
     return None
 
@@ -473,23 +481,23 @@ def _sweeps_sealed(state: Generation, entry: Entry) -> bool:
     """Whether a janitor sweeps what is sealed and kept. The holder's own merging ends with SEALED."""
     kept = state.sealed and state.whole
     says = entry.horizon is not None or entry.fence
-    return kept and says and entry.kind is Kind.REWRITE and entry.incarnation != state.holder
+    return kept and says and entry.kind is EntryKind.REWRITE and entry.incarnation != state.holder
 
 
 def _check_writer(state: Generation, entry: Entry) -> str | None:
-    if entry.kind is Kind.OPEN and entry.incarnation != state.claim.incarnation:
+    if entry.kind is EntryKind.OPEN and entry.incarnation != state.claim.incarnation:
         return "OPEN is written by the incarnation that claimed the number"
     if entry.kind in _HOLDER_ONLY and entry.incarnation != state.holder:
         return f"written by incarnation {entry.incarnation}, but {state.holder} holds the chain"
-    if entry.kind is Kind.CLEARING and state.complete and entry.incarnation != state.holder:
+    if entry.kind is EntryKind.CLEARING and state.complete and entry.incarnation != state.holder:
         return "only its holder clears a generation that was COMPLETE"
-    if entry.kind is Kind.CLEARED and entry.incarnation not in {state.holder, state.clearing_by}:
+    if entry.kind is EntryKind.CLEARED and entry.incarnation not in {state.holder, state.clearing_by}:
         return "only who cleared it says that it is cleared"
     return None
 
 
 def _check_snapshot(state: Generation, entry: Entry) -> str | None:
-    if entry.kind is not Kind.SNAPSHOT:
+    if entry.kind is not EntryKind.SNAPSHOT:
         if entry.folded is not None:
             return "only SNAPSHOT holds a state"
         return None if entry.snapshot == state.snapshot else f"it names {entry.snapshot} as the latest SNAPSHOT"
@@ -576,9 +584,9 @@ def _check_base(old: Base, new: Base) -> str | None:
 def _check_objects(state: Generation, entry: Entry) -> str | None:
     if not (entry.objects or entry.replaced or entry.deleted):
         return None
-    if entry.objects and entry.kind not in {Kind.COMMIT, Kind.REWRITE}:
+    if entry.objects and entry.kind not in {EntryKind.COMMIT, EntryKind.REWRITE}:
         return "only COMMIT and REWRITE add objects"
-    if (entry.replaced or entry.deleted) and entry.kind is not Kind.REWRITE:
+    if (entry.replaced or entry.deleted) and entry.kind is not EntryKind.REWRITE:
         return "only REWRITE replaces objects"
     for keys in (entry.replaced, entry.deleted, [item.key for item in entry.objects]):
         if len(set(keys)) < len(keys):
@@ -641,7 +649,7 @@ def _was_read(state: Generation, part: Part) -> bool:
 
 def _check_part(state: Generation, entry: Entry, part: Part) -> str | None:
     before = state.positions.get(part.key)
-    if entry.kind is Kind.REWRITE:
+    if entry.kind is EntryKind.REWRITE:
         return None if _was_read(state, part) else _beyond(part)
     after = entry.positions.get(part.key)
     if after is None:
@@ -664,7 +672,7 @@ def _check_scanned(before: Position | None, after: Position, part: Part, attempt
 
 
 def _check_sweep(state: Generation, entry: Entry) -> str | None:
-    if entry.kind is not Kind.REWRITE:
+    if entry.kind is not EntryKind.REWRITE:
         said = entry.horizon is not None or entry.since is not None or entry.fence
         return "only REWRITE sweeps, or fences janitors off" if said else None
     since = entry.since or 0
@@ -691,11 +699,11 @@ def _check_horizon(state: Generation, entry: Entry, horizon: Horizon) -> str | N
 
 
 def _check_clearing(state: Generation, entry: Entry) -> str | None:
-    if entry.kind not in {Kind.CLEARING, Kind.CLEARED}:
+    if entry.kind not in {EntryKind.CLEARING, EntryKind.CLEARED}:
         return None if entry.clearing is None else "only CLEARING and CLEARED name what goes"
     if entry.clearing is None:
         return "it does not name what goes and what stays"
-    if entry.kind is Kind.CLEARED and entry.clearing != state.clearing:
+    if entry.kind is EntryKind.CLEARED and entry.clearing != state.clearing:
         return "it names something else than the CLEARING before it"
     goes = set(entry.clearing.goes)
     if goes | entry.clearing.stays.keys() != state.positions.keys():

@@ -25,10 +25,10 @@ from tandem.backup_avro.chain.entries import (
     Claim,
     Clearing,
     Entry,
+    EntryKind,
     GroupOffset,
     Horizon,
     JsonObject,
-    Kind,
     Mark,
     Opening,
     Part,
@@ -442,13 +442,13 @@ def decode_entry(data: bytes, where: str) -> Entry:
     """Parse a chain entry, packed or not. DamagedError names `where`. The fold checks the links."""
     fields = Fields.of_stored(data, where, ENTRY_JSON)
     kind_name = fields.take("kind", str)
-    if kind_name not in Kind.__members__:
+    if kind_name not in EntryKind.__members__:
         raise NewerFormatError(f"{where}: unknown kind {kind_name}", remedy="use a newer release")
     opening = fields.take("opening", dict, None)
     clearing = fields.take("clearing", dict, None)
     horizon = fields.take("horizon", dict, None)
     entry = Entry(
-        kind=Kind(kind_name),
+        kind=EntryKind(kind_name),
         seq=fields.count("seq"),
         prev_sha256=fields.take("prev_sha256", str),
         incarnation=fields.take("incarnation", str),

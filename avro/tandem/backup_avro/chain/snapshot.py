@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from tandem.backup_avro.chain.entries import Expired, Horizon, JsonObject, Kind, PartitionKey, StoredObject
+from tandem.backup_avro.chain.entries import EntryKind, Expired, Horizon, JsonObject, PartitionKey, StoredObject
 from tandem.backup_avro.chain.integers import is_int64, is_moment
 from tandem.backup_avro.chain.json_codec import (
     Fields,
@@ -170,9 +170,9 @@ def _expired(document: JsonObject, where: str) -> dict[PartitionKey, Expired]:
     return {key: Expired(offset=offset, seq=seqs[key]) for key, offset in offsets.items()}
 
 
-def _moment(document: object, where: str) -> tuple[int, int, Kind]:
+def _moment(document: object, where: str) -> tuple[int, int, EntryKind]:
     match document:
-        case [seq, at, str(kind)] if is_int64(seq) and is_int64(at) and is_moment(at) and kind in Kind.__members__:
-            return seq, at, Kind(kind)
+        case [seq, at, str(kind)] if is_int64(seq) and is_int64(at) and is_moment(at) and kind in EntryKind.__members__:
+            return seq, at, EntryKind(kind)
         case _:
             raise DamagedError(f"{where}: {document!r} is no moment")

@@ -5,7 +5,7 @@ It holds the cut, the ends of all guarded logs at that time, by topic id. What b
 `<root>/<pair>/checkpoints/outcomes/<nonce>.json`, put if absent: completed in a chain entry, or failed. So two that
 decide at once, however late one of them is, agree; and an id that is deleted and used again has another nonce.
 
-`judge` says whether a generation holds the cut. It must hold every record below it that the log held at the request.
+`judge_cut` says whether a generation holds the cut: every record below it that the log held at the request.
 A generation whose base was read through *before* the log ends were asked for does: only records below the cut could
 have made a cleaner drop others by then. One that was read later may lack a value that was superseded beyond the cut, so
 it counts only where it stands exactly at the cut: then nothing lay beyond it when the log was read to its end.
@@ -20,19 +20,19 @@ from enum import Enum, StrEnum
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.document_limits import LISTS
-from tandem.backup_avro.chain.entries import Entry, JsonObject, Kind, PartitionKey, from_iso, iso
+from tandem.backup_avro.chain.entries import Entry, EntryKind, JsonObject, PartitionKey, from_iso, iso
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.integers import is_int64
 from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, dump_offsets, load_offsets, pack
 from tandem.backup_avro.errors import ConfigError, DamagedError
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _LONGEST_ID = 100
 _SHOWN = 3
 
 
-class Status(StrEnum):
+class CheckpointState(StrEnum):
     """How a checkpoint stands; part of the public interface."""
 
     DOES_NOT_EXIST = "does-not-exist"
@@ -42,7 +42,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class CheckpointRequest:
     """What was asked for. Times are ms since the epoch by the store's clock.
 
     `cut` holds the first offset beyond the cut of each partition, `topics` the names behind its topic ids. `witnesses`
@@ -70,7 +70,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CheckpointOutcome:
     """What became of the request with this nonce, for good: the CHECKPOINT entry that holds it, or why it failed."""
 
     id: str
@@ -91,14 +91,14 @@ class Outcome:
 class Checkpoint:
     """A request with what became of it so far."""
 
-    request: Request
-    outcome: Outcome | None = None
+    request: CheckpointRequest
+    outcome: CheckpointOutcome | None = None
 
-    def status(self, now: int) -> Status:
+    def status(self, now: int) -> CheckpointState:
         """Return how it stands at `now`, ms by the store's clock."""
         if self.outcome is not None:
-            return Status.COMPLETED if self.outcome.completed else Status.FAILED
-        return Status.ONGOING if now < self.request.deadline else Status.FAILED
+            return CheckpointState.COMPLETED if self.outcome.completed else CheckpointState.FAILED
+        return CheckpointState.ONGOING if now < self.request.deadline else CheckpointState.FAILED
 
 
 def check_id(name: str) -> str:
@@ -111,7 +111,7 @@ def check_id(name: str) -> str:
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
-class Standing(Enum):
+class CutStanding(Enum):
     """How a generation stands to a cut."""
 
     REACHED = "reached"
@@ -121,10 +121,10 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class CutJudgement:
     """A standing, and in words why it is not REACHED."""
 
-    standing: Standing
+    standing: CutStanding
     detail: str = ""
 
 
@@ -133,23 +133,23 @@ def takes_part(state: Generation) -> bool:
     return state.complete and not state.sealed and state.clearing is None
 
 
-def judge(request: Request, state: Generation, guarded: Guarded | None) -> Judgement:
+def judge_cut(request: CheckpointRequest, state: Generation, guarded: GuardedPartitions | None) -> CutJudgement:
     """Say whether `state`, which takes part, holds the cut. `guarded` None: the brokers do not answer."""
     for key, offset in sorted(request.cut.items()):
         taint = state.taints.get(key)
         if taint is not None and taint.cut_at is not None and taint.cut_at < offset:
-            return Judgement(
-                standing=Standing.LOST, detail=f"the log of {request.name_of(key)} was truncated below the cut"
+            return CutJudgement(
+                standing=CutStanding.LOST, detail=f"the log of {request.name_of(key)} was truncated below the cut"
             )
     if state.taints:
         names = _some(request.name_of(key) for key in sorted(state.taints))
-        return Judgement(
-            standing=Standing.PASSED, detail=f"generation {state.number} is tainted ({names}) since it was asked for"
+        return CutJudgement(
+            standing=CutStanding.PASSED, detail=f"generation {state.number} is tainted ({names}) since it was asked for"
         )
     swept = [request.name_of(key) for key, offset in sorted(request.cut.items()) if not state.tells(key, offset)]
     if swept:
-        return Judgement(
-            standing=Standing.PASSED,
+        return CutJudgement(
+            standing=CutStanding.PASSED,
             detail=f"retention has swept generation {state.number} beyond the cut ({_some(swept)})",
         )
     behind: list[str] = []
@@ -160,8 +160,8 @@ def judge(request: Request, state: Generation, guarded: Guarded | None) -> Judge
             if position.offset > offset and state.number not in request.witnesses:
                 passed.append(request.name_of(key))
         elif guarded is not None and guarded.lacks(key, request.topics.get(key.topic_id)):
-            return Judgement(
-                standing=Standing.LOST,
+            return CutJudgement(
+                standing=CutStanding.LOST,
                 detail=f"{request.name_of(key)} was deleted, created anew or taken out of the configuration before all "
                 f"of it up to offset {offset} was stored",
             )
@@ -169,46 +169,48 @@ def judge(request: Request, state: Generation, guarded: Guarded | None) -> Judge
             stands = "not read through" if position is None or not state.usable(key) else f"at {position.offset}"
             behind.append(f"{request.name_of(key)} is {stands}, the cut is at {offset}")
     if passed:
-        return Judgement(
-            standing=Standing.PASSED,
+        return CutJudgement(
+            standing=CutStanding.PASSED,
             detail=f"generation {state.number} was read after the request and beyond the cut ({_some(passed)}): it may "
             "lack what was superseded since",
         )
     if behind:
-        return Judgement(standing=Standing.BEHIND, detail=f"generation {state.number}: {_some(behind, '; ')}")
-    return Judgement(standing=Standing.REACHED)
+        return CutJudgement(standing=CutStanding.BEHIND, detail=f"generation {state.number}: {_some(behind, '; ')}")
+    return CutJudgement(standing=CutStanding.REACHED)
 
 
-def outlook(request: Request, generations: Iterable[Generation], guarded: Guarded | None) -> Judgement:
+def judge_all(
+    request: CheckpointRequest, generations: Iterable[Generation], guarded: GuardedPartitions | None
+) -> CutJudgement:
     """Say what is to be expected of all generations together. LOST is final, however old the view of them is.
 
     Where a generation that was read later stands beyond the cut, every still later one will. So when those that held
     it from the start take no more records, nobody will reach it.
     """
     newest_first = sorted((state for state in generations if takes_part(state)), key=lambda state: -state.number)
-    found = [(state, judge(request, state, guarded)) for state in newest_first]
-    for standing in (Standing.REACHED, Standing.LOST, Standing.BEHIND):
+    found = [(state, judge_cut(request, state, guarded)) for state in newest_first]
+    for standing in (CutStanding.REACHED, CutStanding.LOST, CutStanding.BEHIND):
         for _, judgement in found:
             if judgement.standing is standing:
                 return judgement
     beyond = [judgement for state, judgement in found if not state.taints]
     if beyond:
-        return Judgement(
-            standing=Standing.LOST,
+        return CutJudgement(
+            standing=CutStanding.LOST,
             detail=f"what was complete at the request took no more records before it reached the cut, and "
             f"{beyond[0].detail}",
         )
-    return Judgement(
-        standing=Standing.BEHIND,
+    return CutJudgement(
+        standing=CutStanding.BEHIND,
         detail=found[0][1].detail if found else "no complete generation takes records at the moment",
     )
 
 
-def unrestorable(checkpoint: Checkpoint, states: Mapping[int, Generation], now: int) -> str | None:
+def why_unrestorable(checkpoint: Checkpoint, states: Mapping[int, Generation], now: int) -> str | None:
     """Say why a restore of this checkpoint is not possible, None if it is. `states` are those that can be read."""
     request, outcome = checkpoint.request, checkpoint.outcome
     status = checkpoint.status(now)
-    if outcome is None or outcome.generation is None or status is not Status.COMPLETED:
+    if outcome is None or outcome.generation is None or status is not CheckpointState.COMPLETED:
         why = f": {outcome.reason}" if outcome is not None and outcome.reason else ""
         return f"it is {status.value}{why}"
     state = states.get(outcome.generation)
@@ -236,10 +238,10 @@ def witnesses(cut: Iterable[PartitionKey], generations: Iterable[Generation]) ->
     )
 
 
-def checkpoint_entry(request: Request) -> Entry:
+def checkpoint_entry(request: CheckpointRequest) -> Entry:
     """Return the CHECKPOINT entry for a request; the writer fills in number, link, incarnation and time."""
     return Entry(
-        kind=Kind.CHECKPOINT,
+        kind=EntryKind.CHECKPOINT,
         seq=0,
         prev_sha256="",
         incarnation="",
@@ -263,7 +265,7 @@ def _dump(document: JsonObject) -> bytes:
     return pack(canonical(whole))
 
 
-def encode_request(request: Request) -> bytes:
+def encode_request(request: CheckpointRequest) -> bytes:
     """Return the bytes to store: equal ones for equal requests."""
     return _dump(
         {
@@ -283,7 +285,7 @@ def encode_request(request: Request) -> bytes:
     )
 
 
-def encode_outcome(outcome: Outcome) -> bytes:
+def encode_outcome(outcome: CheckpointOutcome) -> bytes:
     """Return the bytes to store: equal ones for equal outcomes."""
     return _dump(
         {
@@ -298,7 +300,7 @@ def encode_outcome(outcome: Outcome) -> bytes:
     )
 
 
-def decode_request(data: bytes, where: str) -> Request:
+def decode_request(data: bytes, where: str) -> CheckpointRequest:
     """Parse a request. DamagedError names `where`; NewerFormatError if a newer release wrote it."""
     fields = Fields.of_stored(data, where, LISTS)
     keep_until = fields.take("keep_until", str, None)
@@ -308,7 +310,7 @@ def decode_request(data: bytes, where: str) -> Request:
         raise DamagedError(f"{where}: a topic's name is not a string")
     if not all(map(is_int64, numbers)):
         raise DamagedError(f"{where}: a generation is not a number")
-    request = Request(
+    request = CheckpointRequest(
         id=fields.take("id", str),
         nonce=fields.take("nonce", str),
         pair=fields.take("pair", str),
@@ -328,10 +330,10 @@ def decode_request(data: bytes, where: str) -> Request:
     return request
 
 
-def decode_outcome(data: bytes, where: str) -> Outcome:
+def decode_outcome(data: bytes, where: str) -> CheckpointOutcome:
     """Parse an outcome. DamagedError names `where`; NewerFormatError if a newer release wrote it."""
     fields = Fields.of_stored(data, where)
-    outcome = Outcome(
+    outcome = CheckpointOutcome(
         id=fields.take("id", str),
         nonce=fields.take("nonce", str),
         at=_at(fields.take("at", str), where),

@@ -31,7 +31,7 @@ _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Place:
+class ConnectorFilePlace:
     """What a file's folder says: a partition of one copy of a topic.
 
     `copy` is the instance that wrote it, or the folder above the topic's. Copies are backups of the same topic that
@@ -43,7 +43,7 @@ class Place:
     partition: int
 
 
-def place_of(key: str) -> Place | None:
+def place_of(key: str) -> ConnectorFilePlace | None:
     """Return what a key's folder says; None if it is no file of either layout."""
     if not key.endswith(SUFFIX):
         return None
@@ -57,17 +57,17 @@ def place_of(key: str) -> Place | None:
     return None
 
 
-def _place(topic: str, copy: str, number: str) -> Place | None:
+def _place(topic: str, copy: str, number: str) -> ConnectorFilePlace | None:
     try:
         layout.check_topic(topic)
     except DamagedError:
         return None
     if not copy or int(number) > INT_MAX:
         return None
-    return Place(topic=topic, copy=copy, partition=int(number))
+    return ConnectorFilePlace(topic=topic, copy=copy, partition=int(number))
 
 
-class Prefer(StrEnum):
+class OverlapPreference(StrEnum):
     """Which of two files counts where they have different records under one offset."""
 
     NEWER = "newer"  # the one that was written later, by the store's clock
@@ -75,7 +75,7 @@ class Prefer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ConnectorReading:
     """How a connector's files are read.
 
     `instance`: whose copy of each topic, `instances`: of single topics, as (topic, instance); neither: the copy that
@@ -86,7 +86,7 @@ class Reading:
     empty_as_null: bool = False
     instance: str | None = None
     instances: tuple[tuple[str, str], ...] = ()
-    prefer: Prefer | None = None
+    prefer: OverlapPreference | None = None
     left_out: frozenset[str] = frozenset()
 
     def wanted(self, topic: str) -> str | None:

@@ -50,7 +50,7 @@ class MessageTooLargeError(PermanentError):
     """The message would be larger than MESSAGE_LIMIT bytes."""
 
 
-class Event(StrEnum):
+class CoordinationEvent(StrEnum):
     """What a message asks for or tells, in the order of the schema's symbols."""
 
     ACTIVATE = "ACTIVATE"
@@ -66,11 +66,11 @@ class Event(StrEnum):
     RESUME = "RESUME"
 
 
-_EVENTS: Final = tuple(Event)
+_EVENTS: Final = tuple(CoordinationEvent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class ReaderPosition:
     """Where a reader stands in one partition: `offset` is the next one to read."""
 
     topic: str
@@ -82,7 +82,7 @@ class Position:
 class CoordinationMessage:
     """One message. `instance` is the sender (a person or tool for requests from outside), `at` its clock in ms."""
 
-    event: Event
+    event: CoordinationEvent
     pair: str
     instance: str
     incarnation: str
@@ -95,7 +95,7 @@ class CoordinationMessage:
     chain_seq: int | None = None
     lag_records: int | None = None
     reason: str | None = None
-    positions: tuple[Position, ...] = ()
+    positions: tuple[ReaderPosition, ...] = ()
     details: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -105,7 +105,7 @@ class MessageKey:
 
     pair: str
     instance: str
-    event: Event
+    event: CoordinationEvent
 
 
 def message_key(message: CoordinationMessage) -> bytes:
@@ -121,7 +121,7 @@ def parse_message_key(key: bytes) -> MessageKey:
     try:
         pair, instance, event = key[:_KEY_LIMIT].decode().split("/")
         if pair and instance and len(key) <= _KEY_LIMIT:
-            return MessageKey(pair=pair, instance=instance, event=Event(event))
+            return MessageKey(pair=pair, instance=instance, event=CoordinationEvent(event))
     except ValueError:  # no UTF-8, not three parts, no such event
         pass
     raise DamagedError(f"{key[:80]!r} is no key of a coordination message: <pair>/<instance>/<EVENT>")
@@ -202,7 +202,7 @@ def _decode(reader: BinaryReader) -> CoordinationMessage:
         reason=_nullable_text(reader),
         at=reader.int64(),
         positions=tuple(
-            Position(topic=reader.topic(), partition=reader.int32(), offset=reader.int64())
+            ReaderPosition(topic=reader.topic(), partition=reader.int32(), offset=reader.int64())
             for items in reader.blocks()
             for _ in range(items)
         ),

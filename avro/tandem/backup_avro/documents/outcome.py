@@ -23,7 +23,7 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.json_fields import NOT_IN_JSON, TIME_MS, in_json
 
 
-class OutcomeKind(StrEnum):
+class JobKind(StrEnum):
     """What was run."""
 
     VERIFY = "verify"
@@ -32,12 +32,12 @@ class OutcomeKind(StrEnum):
 
     def findings(self, count: int) -> str:
         """Return in words what a run of this kind found: `1 mismatch`, `7 mismatches`, `2 steps failed`."""
-        if self is OutcomeKind.RETENTION:
+        if self is JobKind.RETENTION:
             return f"{count:,} step{'' if count == 1 else 's'} failed"
         return f"{count:,} mismatch{'' if count == 1 else 'es'}"
 
 
-class Scope(StrEnum):
+class JobScope(StrEnum):
     """How far a run went: all that is stored, a sample of it, one generation, a part of one, or keys.
 
     A drill restores all topics as they are now, or a part: some of them, or of another state.
@@ -53,23 +53,23 @@ class Scope(StrEnum):
 GENERATIONS: Final = 20
 """Generations, the newest ones, that an outcome names as read."""
 _UNSETTLED: Final = 8
-_EVERYWHERE: Final = frozenset({Scope.ALL, Scope.SAMPLE})
-_WHOLE: Final = frozenset({Scope.ALL, Scope.GENERATION, Scope.KEYS})
+_EVERYWHERE: Final = frozenset({JobScope.ALL, JobScope.SAMPLE})
+_WHOLE: Final = frozenset({JobScope.ALL, JobScope.GENERATION, JobScope.KEYS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unsettled:
-    """What a verification or a drill found. `at` as in `Outcome`; `hurt` are the generations that it found it in."""
+class UnsettledFindings:
+    """What a verification or a drill found. `at` as in `JobOutcome`; `hurt` are the generations that it found it in."""
 
     at: int = field(metadata=TIME_MS)
-    scope: Scope
+    scope: JobScope
     what: str
     findings: int
     hurt: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class JobOutcome:
     """One run. `at` is when it ended, in ms since the epoch by the store's clock; `by` who ran it.
 
     `clean`: it came to its end, and nothing was found. `what` says for people what was looked at. `generations`:
@@ -78,7 +78,7 @@ class Outcome:
     not settle; of verifications, `hurt` says in which generations something was found.
     """
 
-    kind: OutcomeKind = field(metadata=NOT_IN_JSON)
+    kind: JobKind = field(metadata=NOT_IN_JSON)
     pair: str = field(metadata=NOT_IN_JSON)
     at: int = field(metadata=TIME_MS)
     by: str
@@ -90,9 +90,9 @@ class Outcome:
     generations: Mapping[int, int] = field(default_factory=dict)
     phases: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
-    scope: Scope | None = None
+    scope: JobScope | None = None
     hurt: tuple[int, ...] = ()
-    unsettled: tuple[Unsettled, ...] = ()
+    unsettled: tuple[UnsettledFindings, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -106,31 +106,33 @@ class Outcome:
         return sum(self.phases.values())
 
 
-def settles(later: Outcome, found: Unsettled) -> bool:
+def settles(later: JobOutcome, found: UnsettledFindings) -> bool:
     """Return whether a later run shows that what was found is no more: it has read it again, or all of it is gone."""
     if not later.clean or later.scope is None:
         return False
-    if later.kind is OutcomeKind.DRILL:
-        return later.scope is Scope.ALL or later.what == found.what
+    if later.kind is JobKind.DRILL:
+        return later.scope is JobScope.ALL or later.what == found.what
     if later.scope in _WHOLE and (later.scope, later.what) == (found.scope, found.what):
         return True
     hurt, read = set(found.hurt), later.generations.keys()
-    if found.scope is not Scope.KEYS and (
-        later.scope is Scope.ALL or (later.scope is Scope.GENERATION and hurt and hurt <= read)
+    if found.scope is not JobScope.KEYS and (
+        later.scope is JobScope.ALL or (later.scope is JobScope.GENERATION and hurt and hurt <= read)
     ):
         return True
     # Whoever names as many as can be named may have left it out.
     return later.scope in _EVERYWHERE and bool(hurt) and not hurt & read and len(read) < GENERATIONS
 
 
-def after(outcome: Outcome, before: Outcome | None) -> Outcome:
+def after(outcome: JobOutcome, before: JobOutcome | None) -> JobOutcome:
     """Return the outcome with what is left of what was found up to `before`, the one before it."""
     if outcome.scope is None or before is None:
         return outcome
     left = list(before.unsettled)
     if before.scope is not None and before.findings:
         left.append(
-            Unsettled(at=before.at, scope=before.scope, what=before.what, findings=before.findings, hurt=before.hurt)
+            UnsettledFindings(
+                at=before.at, scope=before.scope, what=before.what, findings=before.findings, hurt=before.hurt
+            )
         )
     # The same found again by the same is told once, with its newest date.
     newest = {(one.scope, one.what, one.hurt): one for one in left if not settles(outcome, one)}
@@ -139,7 +141,7 @@ def after(outcome: Outcome, before: Outcome | None) -> Outcome:
     return replace(outcome, unsettled=tuple(newest.values())[-_UNSETTLED:])
 
 
-def encode_outcome(outcome: Outcome) -> bytes:
+def encode_outcome(outcome: JobOutcome) -> bytes:
     """Return the bytes to store; seconds are written as milliseconds."""
     document: JsonObject = {
         "v": VERSION,
@@ -163,11 +165,11 @@ def encode_outcome(outcome: Outcome) -> bytes:
     return pack(canonical(document))
 
 
-def decode_outcome(data: bytes, where: str) -> Outcome:
+def decode_outcome(data: bytes, where: str) -> JobOutcome:
     """Parse what `encode_outcome` wrote. DamagedError names `where`."""
     fields = Fields.of_stored(data, where)
     kind = fields.take("kind", str)
-    if kind not in {one.value for one in OutcomeKind}:
+    if kind not in {one.value for one in JobKind}:
         raise DamagedError(f"{where}: unknown kind {kind}")
     at = fields.take("at", str)
     generations = fields.take("generations", dict)
@@ -177,8 +179,8 @@ def decode_outcome(data: bytes, where: str) -> Outcome:
         raise DamagedError(f"{where}: generations are not numbers")
     if not all(map(_is_count, phases.values())):
         raise DamagedError(f"{where}: phases are not milliseconds")
-    outcome = Outcome(
-        kind=OutcomeKind(kind),
+    outcome = JobOutcome(
+        kind=JobKind(kind),
         pair=fields.take("pair", str),
         at=_moment(at, where),
         by=fields.take("by", str),
@@ -198,7 +200,7 @@ def decode_outcome(data: bytes, where: str) -> Outcome:
     return outcome
 
 
-def _unsettled_json(one: Unsettled) -> JsonObject:
+def _unsettled_json(one: UnsettledFindings) -> JsonObject:
     document: JsonObject = {
         "at": iso(one.at),
         "scope": one.scope.value,
@@ -209,11 +211,11 @@ def _unsettled_json(one: Unsettled) -> JsonObject:
     return document
 
 
-def _unsettled(document: object, where: str) -> Unsettled:
+def _unsettled(document: object, where: str) -> UnsettledFindings:
     fields = Fields(document, where)
     scope = _scope(fields.take("scope", str), where)
     assert scope is not None
-    one = Unsettled(
+    one = UnsettledFindings(
         at=_moment(fields.take("at", str), where),
         scope=scope,
         what=fields.take("what", str),
@@ -224,10 +226,10 @@ def _unsettled(document: object, where: str) -> Unsettled:
     return one
 
 
-def _scope(name: str | None, where: str) -> Scope | None:
-    if name is not None and name not in {one.value for one in Scope}:
+def _scope(name: str | None, where: str) -> JobScope | None:
+    if name is not None and name not in {one.value for one in JobScope}:
         raise DamagedError(f"{where}: unknown scope {name}")
-    return None if name is None else Scope(name)
+    return None if name is None else JobScope(name)
 
 
 def _numbers(values: list[object], where: str) -> tuple[int, ...]:

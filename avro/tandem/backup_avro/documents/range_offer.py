@@ -17,7 +17,7 @@ from tandem.backup_avro.errors import DamagedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class RangeOffer:
     """The offsets [low, high) of a base, read from `leader` while the base's floor was `floor`.
 
     Read from high to low in chunks, between `started_at` and `ended_at` (ms by the store's clock), in `took_ms` by the
@@ -37,7 +37,7 @@ class Offer:
     run: str
 
 
-def encode_offer(offer: Offer) -> bytes:
+def encode_offer(offer: RangeOffer) -> bytes:
     """Return the bytes to store."""
     document = {
         "v": VERSION,
@@ -58,10 +58,10 @@ def encode_offer(offer: Offer) -> bytes:
     return pack(canonical(document))
 
 
-def decode_offer(data: bytes, where: str) -> Offer:
+def decode_offer(data: bytes, where: str) -> RangeOffer:
     """Parse an offer. DamagedError names `where`."""
     fields = Fields.of_stored(data, where, LISTS)
-    offer = Offer(
+    offer = RangeOffer(
         generation=fields.take("generation", int),
         key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
         floor=fields.take("floor", int),
@@ -78,7 +78,7 @@ def decode_offer(data: bytes, where: str) -> Offer:
     return offer
 
 
-def check_offer(offer: Offer, key: str) -> None:
+def check_offer(offer: RangeOffer, key: str) -> None:
     """Raise DamagedError unless the offer says what its key says, and names nothing but objects of that range.
 
     What is planned and what goes on where is judged by names alone, so nothing else may be taken than what they say.

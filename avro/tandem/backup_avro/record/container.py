@@ -40,7 +40,7 @@ class Codec(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class ContainerHeader:
     """A file's header. `length` is its size in bytes: where the first block starts. `metadata` is the user's part."""
 
     schema_json: str
@@ -51,7 +51,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class ContainerBlock:
     """One block: `count` records in `compressed`; the whole block, sync marker included, is buffer[start:end]."""
 
     count: int
@@ -84,7 +84,7 @@ def encode_header(
     return b"".join(out)
 
 
-def decode_header(buf: bytes | bytearray | memoryview) -> Header:
+def decode_header(buf: bytes | bytearray | memoryview) -> ContainerHeader:
     """Decode the header at the start of `buf`, which may go on after it.
 
     Raises DamagedError: no such file, cut short, or a codec that is not one of ours.
@@ -111,7 +111,7 @@ def decode_header(buf: bytes | bytearray | memoryview) -> Header:
     except ValueError as error:
         known = ", ".join(Codec)
         raise DamagedError(f"{error} in the header of an Avro file", remedy=f"known codecs: {known}") from error
-    return Header(schema_json=schema_json, codec=codec, sync=sync, metadata=entries, length=reader.position)
+    return ContainerHeader(schema_json=schema_json, codec=codec, sync=sync, metadata=entries, length=reader.position)
 
 
 def compress(body: bytes, codec: Codec, level: int | None = None) -> bytes:
@@ -141,8 +141,8 @@ def encode_block(body: bytes, count: int, *, codec: Codec, sync: bytes, level: i
 
 
 def iter_blocks(
-    buf: bytes | bytearray | memoryview, header: Header, start: int | None = None, end: int | None = None
-) -> Iterator[Block]:
+    buf: bytes | bytearray | memoryview, header: ContainerHeader, start: int | None = None, end: int | None = None
+) -> Iterator[ContainerBlock]:
     """Yield the blocks in buf[start:end], by default all after the header; nothing is decompressed.
 
     Both ends must be borders of blocks. Raises DamagedError where they are not, or a length or sync marker is wrong.
@@ -167,11 +167,11 @@ def iter_blocks(
             )
         if view[sync:after] != header.sync:
             raise DamagedError(f"the block at byte {pos} of an Avro file does not end in the file's sync marker")
-        yield Block(count=count, compressed=view[body:sync], start=pos, end=after)
+        yield ContainerBlock(count=count, compressed=view[body:sync], start=pos, end=after)
         pos = after
 
 
-def decompress(block: Block, codec: Codec, limit: int = BLOCK_LIMIT) -> bytes:
+def decompress(block: ContainerBlock, codec: Codec, limit: int = BLOCK_LIMIT) -> bytes:
     """Return a block's body. Raises DamagedError when it is damaged or larger than `limit` bytes."""
     try:
         return _decompress(block.compressed, codec, limit)

@@ -34,7 +34,7 @@ _START: Final = len(MAGIC) + 1
 _FIXED: Final = _START + ID_SIZE + 1 + 2
 
 
-class Stretch(NamedTuple):
+class ChunkRange(NamedTuple):
     """Chunks [first, ...) that lie in stored bytes [start, end) and hold the plain bytes from `plain` on."""
 
     first: int
@@ -103,7 +103,7 @@ class Envelope:
             raise DamagedError(f"no encrypted object has {stored} bytes")
         return plain
 
-    def stretch(self, stored: int, start: int, end: int) -> Stretch:
+    def stretch(self, stored: int, start: int, end: int) -> ChunkRange:
         """Return the chunks that hold plain bytes [start, end) of an object of `stored` bytes, at least one.
 
         Raises DamagedError if there are no such bytes.
@@ -114,7 +114,7 @@ class Envelope:
         first = min(start // self.chunk_size, self.chunks(plain) - 1)
         after = max(first + 1, -(-end // self.chunk_size))
         whole = self.chunk_size + TAG_SIZE
-        return Stretch(
+        return ChunkRange(
             first=first,
             start=self.size + first * whole,
             end=min(stored, self.size + after * whole),

@@ -35,7 +35,7 @@ class LayoutV1:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Modern:
+class ConvertedBody:
     """A version 1 block body in today's form, and how many of its records had an empty key or value there."""
 
     body: bytes
@@ -63,7 +63,7 @@ def layout_of(schema_json: str) -> LayoutV1 | None:
     return None if shape == _shape(SCHEMA) else _layout_v1(schema)
 
 
-def modern(body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> Modern:
+def modern(body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> ConvertedBody:
     """Turn a version 1 block body into today's. Headers keep the order of the file. Raises DamagedError as `read_v1`.
 
     What is empty is counted before `empty_as_null` makes null of it.
@@ -74,7 +74,7 @@ def modern(body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) ->
         empty_keys += record.key == b""
         empty_values += record.value == b""
         out.append(encode(_without_empty(record) if empty_as_null else record))
-    return Modern(body=b"".join(out), empty_keys=empty_keys, empty_values=empty_values)
+    return ConvertedBody(body=b"".join(out), empty_keys=empty_keys, empty_values=empty_values)
 
 
 def _without_empty(record: Record) -> Record:

@@ -17,7 +17,7 @@ from tandem.backup_avro.chain.generation import Generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guarded:
+class GuardedPartitions:
     """What the cluster has right now of what the pair guards: topic id to (name, number of partitions).
 
     `denied` are the names of topics of which it does not tell all, because a right is missing: nothing is COMPLETE
@@ -38,7 +38,7 @@ class Guarded:
         """Whether it is known that the partition, of a topic that was called `name`, is not there any more."""
         return not self.has(key) and name not in self.denied
 
-    def with_unseen(self, names: Collection[str], generations: Iterable[Generation]) -> Guarded:
+    def with_unseen(self, names: Collection[str], generations: Iterable[Generation]) -> GuardedPartitions:
         """Return the same with every topic that any of `generations` knows by one of `names`: it may still be there.
 
         Those that were removed count as well: one that is guarded again has to be covered before it is let go of.
@@ -51,7 +51,7 @@ class Guarded:
             found[topic.topic_id] = (topic.name, max(count, topic.partitions))
         return replace(self, topics=found | dict(self.topics), unseen=self.unseen.union(found)) if found else self
 
-    def with_all_of(self, generations: Iterable[Generation]) -> Guarded:
+    def with_all_of(self, generations: Iterable[Generation]) -> GuardedPartitions:
         """Return the same with the partitions that any of `generations` has read of these topics.
 
         A broker that is behind leaves out what was added to a topic. A partition never goes while its topic stays.
@@ -140,7 +140,7 @@ def _reaches_cut(newer: Generation, older: Generation, key: PartitionKey) -> boo
     return later and key not in newer.taints
 
 
-def doubtful(newer: Generation, older: Generation, guarded: Guarded) -> list[PartitionKey]:
+def doubtful(newer: Generation, older: Generation, guarded: GuardedPartitions) -> list[PartitionKey]:
     """Return the partitions of which only the brokers can tell whether `newer` has read what `older` did.
 
     Two positions of one epoch are of one history: an epoch has one leader, and its log only grows meanwhile. Across
@@ -149,7 +149,7 @@ def doubtful(newer: Generation, older: Generation, guarded: Guarded) -> list[Par
     return [key for key in older.positions if guarded.has(key) and _across_epochs(newer, older, key)]
 
 
-def covered(newer: Generation, older: Generation, guarded: Guarded) -> list[PartitionKey]:
+def covered(newer: Generation, older: Generation, guarded: GuardedPartitions) -> list[PartitionKey]:
     """Return the partitions whose records of `older` are let go of because `newer` has them: nothing was cut off."""
     there = filter(guarded.has, older.positions)
     return [key for key in there if cover(newer, older, key) is Cover.COVERED]
@@ -187,7 +187,7 @@ def retained(generations: Iterable[Generation], *, now: int, count: int, age_ms:
     return frozenset(g.number for g in kept[:count]).union(young)
 
 
-def unguarded(state: Generation, guarded: Guarded) -> tuple[Topic, ...]:
+def unguarded(state: Generation, guarded: GuardedPartitions) -> tuple[Topic, ...]:
     """Return the topics whose mark `removed` is not what the cluster says now, with the mark set right.
 
     Of what may not be described it says nothing.
@@ -200,7 +200,7 @@ def unguarded(state: Generation, guarded: Guarded) -> tuple[Topic, ...]:
 
 
 def unproven(
-    older: Generation, goes: Collection[PartitionKey], all_generations: Iterable[Generation], guarded: Guarded
+    older: Generation, goes: Collection[PartitionKey], all_generations: Iterable[Generation], guarded: GuardedPartitions
 ) -> dict[PartitionKey, Generation]:
     """Return what of `goes` nobody could prove when `older` was sealed, each with the generation that covers it now.
 
@@ -213,7 +213,7 @@ def unproven(
 
 
 def obstacles(
-    mine: Generation, others: Iterable[Generation], guarded: Guarded, cut: Collection[Shortfall] = ()
+    mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions, cut: Collection[Shortfall] = ()
 ) -> list[str]:
     """Return what keeps `mine` from COMPLETE; empty if nothing does. `others` must have been read before `mine`.
 
@@ -239,7 +239,7 @@ def obstacles(
     return found
 
 
-def shortfalls(mine: Generation, others: Iterable[Generation], guarded: Guarded) -> list[Shortfall]:
+def shortfalls(mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions) -> list[Shortfall]:
     """Return what only the brokers can tell of: the log was cut, and nothing has been written to it since.
 
     The chains can't: the end that `mine` saw later than the other generation may be one that a new leader named before
@@ -256,7 +256,7 @@ def shortfalls(mine: Generation, others: Iterable[Generation], guarded: Guarded)
 
 
 def _short(
-    mine: Generation, others: Iterable[Generation], guarded: Guarded
+    mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions
 ) -> Iterator[tuple[Generation, PartitionKey, Position]]:
     """Yield where `mine` does not reach what COMPLETE generations have read and not let go."""
     for other in others:
@@ -282,7 +282,7 @@ def spoilt(mine: Generation) -> bool:
     return not mine.complete and bool(mine.taints)
 
 
-def uncovered(newer: Generation, older: Generation, guarded: Guarded) -> list[PartitionKey]:
+def uncovered(newer: Generation, older: Generation, guarded: GuardedPartitions) -> list[PartitionKey]:
     """Return the partitions of `older` that still exist and that `newer` does not cover yet."""
     return [key for key in older.positions if guarded.has(key) and cover(newer, older, key) is Cover.BEHIND]
 
@@ -296,7 +296,7 @@ def successor(older: Generation, all_generations: Iterable[Generation]) -> Gener
 def clearing(
     older: Generation,
     all_generations: Collection[Generation],
-    guarded: Guarded,
+    guarded: GuardedPartitions,
     released: Collection[PartitionKey] = (),
 ) -> Clearing | None:
     """Return what may go of `older` and what must stay; None while a live partition is yet to be covered.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from tandem.backup_avro.chain.entries import Kind, Mark, PartitionKey, Topic, iso
+from tandem.backup_avro.chain.entries import EntryKind, Mark, PartitionKey, Topic, iso
 from tandem.backup_avro.chain.generation import Generation, Moment
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.backup_avro.selection.newest_state import restorable
@@ -72,7 +72,7 @@ def moments_beside(generations: Iterable[Generation], number: int, at: int) -> l
 
 def commit_after(state: Generation, seq: int) -> int | None:
     """Return the first commit above entry `seq`, whose marks lie between the two; None if there is none yet."""
-    commits = (Kind.COMMIT, Kind.CONFIRM)
+    commits = (EntryKind.COMMIT, EntryKind.CONFIRM)
     return next((moment.seq for moment in state.moments if moment.seq > seq and moment.kind in commits), None)
 
 

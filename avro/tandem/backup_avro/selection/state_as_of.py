@@ -53,7 +53,7 @@ class AsOf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownMoment:
     """How much is known of a state: it is as of `at` (ms), the latest moment of those that it is taken from.
 
     `lagging`: by partition, how many ms before that all of it was known to be there, if that is long.
@@ -125,12 +125,12 @@ def _addable(other: AsOf, without: Iterable[PartitionKey]) -> Generation:
     return replace(other.generation, positions=positions)
 
 
-def known(selection: Selection, pictures: Iterable[AsOf]) -> Known:
+def known(selection: Selection, pictures: Iterable[AsOf]) -> KnownMoment:
     """Return how much is known of what was selected from these."""
     used = [picture for picture in pictures if picture.number in selection.used]
     at = max(picture.at for picture in used)
     behind = {piece.key: at - _all_there(piece, used) for piece in selection.partitions}
-    return Known(at=at, lagging={key: ms for key, ms in behind.items() if ms > LAGGING_MS})
+    return KnownMoment(at=at, lagging={key: ms for key, ms in behind.items() if ms > LAGGING_MS})
 
 
 def _all_there(piece: PartitionSelection, pictures: Sequence[AsOf]) -> int:

@@ -29,7 +29,7 @@ from tandem.controller.cli.output import output
 from tandem.controller.process.timed_call import left_behind
 from tandem.sink.process import log
 from tandem.sink.process.environment_secrets import hidden_of_environment
-from tandem.sink.resource_limits import Scarcity, scarcity
+from tandem.sink.resource_limits import ResourceShortage, resource_shortage
 
 # In the order of `tandem --help`: from running the pair, over looking at it, to getting the data back.
 COMMANDS: Final[Mapping[str, str]] = {
@@ -220,7 +220,7 @@ def run(arguments: Sequence[str], *, package: str = "tandem.controller.cli") -> 
         # Typer's own answer to a reader that went away, or a library that asks for it.
         code = _exit_code(exit_.code)
     except (OSError, MemoryError) as error:
-        lacking = scarcity(error)
+        lacking = resource_shortage(error)
         failed = str(error) if lacking is None else lacking.message
         code = _unexpected(error, debug=debug) if lacking is None else _lacking(lacking)
     except Exception as error:  # noqa: BLE001 - the outermost frame: nobody else could tell the user
@@ -277,7 +277,7 @@ def _unexpected(error: Exception, *, debug: bool) -> int:
     return ExitCode.ERROR
 
 
-def _lacking(what: Scarcity) -> int:
+def _lacking(what: ResourceShortage) -> int:
     output.fail(what.message, remedy=what.remedy)
     return ExitCode.ERROR
 

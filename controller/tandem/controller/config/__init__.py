@@ -1,8 +1,8 @@
 """The configuration: one pydantic model, its sources, its rules, and the documents made of it."""
 
 from tandem.controller.config.kafka import KafkaProperties
-from tandem.controller.config.loading import Loaded, load, read
+from tandem.controller.config.loading import LoadedConfig, load, read
 from tandem.controller.config.model import Config, StoreSettings
-from tandem.controller.config.sources import Kind, Origin
+from tandem.controller.config.sources import Origin, SourceKind
 
-__all__ = ["Config", "KafkaProperties", "Kind", "Loaded", "Origin", "StoreSettings", "load", "read"]
+__all__ = ["Config", "KafkaProperties", "LoadedConfig", "Origin", "SourceKind", "StoreSettings", "load", "read"]

@@ -29,7 +29,7 @@ from tandem.backup_avro.errors import ConfigError
 from tandem.controller.config import sources
 from tandem.controller.config.kafka import PROPERTY, SECRET_WORDS, not_yours
 from tandem.controller.config.reference import schema
-from tandem.controller.config.sources import OTHER_VARIABLES, PREFIX, Shape, variable
+from tandem.controller.config.sources import OTHER_VARIABLES, PREFIX, ValueShape, variable
 from tandem.controller.config.values import format_size
 
 SET_BY_THE_CHART: Final = {
@@ -54,7 +54,7 @@ def definitions() -> dict[str, Any]:
     """
     described = schema()
     properties = _properties(described, described["$defs"], ())
-    secret = [variable(path) for path, shape in sources.keys().items() if shape is Shape.SECRET]
+    secret = [variable(path) for path, shape in sources.keys().items() if shape is ValueShape.SECRET]
     kafka = variable((sources.KAFKA,)) + "__"
     kafka_secrets = f"^{kafka}.*({'|'.join(word.upper().replace('.', '_') for word in SECRET_WORDS)})$"
     refused = {"const": _BY_ENVIRONMENT}
@@ -103,7 +103,7 @@ def _properties(section: Mapping[str, Any], shared: Mapping[str, Any], above: so
         path = (*above, name)
         if path in SET_BY_THE_CHART:
             found[name] = {"const": SET_BY_THE_CHART[path]}
-        elif sources.keys().get(path) is Shape.SECRET:
+        elif sources.keys().get(path) is ValueShape.SECRET:
             found[name] = {"const": _BY_ENVIRONMENT_OR_FILE.format(variable(path), f"{name}_file")}
         else:
             found[name] = _key(described, shared, path)

@@ -19,7 +19,7 @@ from tandem.backup_avro.errors import ConfigError
 from tandem.controller.config import rules, sources
 from tandem.controller.config.kafka import is_secret, is_secret_file
 from tandem.controller.config.model import FROM_HOSTNAME, Config
-from tandem.controller.config.sources import KAFKA, Kind, Origin, Path, Setting, Shape, dotted
+from tandem.controller.config.sources import KAFKA, Origin, Path, SourceKind, SourceSetting, ValueShape, dotted
 from tandem.sink.encryption import key_text
 from tandem.sink.process import sourced_secret
 from tandem.sink.process.sourced_secret import secret_text
@@ -34,7 +34,7 @@ _KEY_FILES: Final = frozenset(
     }
 )
 """Keys that name files with a private or secret key, which whoever uses it reads."""
-_DEFAULT: Final = Origin(kind=Kind.DEFAULT, place="default")
+_DEFAULT: Final = Origin(kind=SourceKind.DEFAULT, place="default")
 _NAMES_FILES: Final = re.compile(r"(^|[._])(files?|location|bundle)$")
 _NAMES_KEYS: Final = re.compile(r"(^|_)(key_envs?|kms_key_id|kms_key_arns?)$")
 _TRUSTED: Final = ("signing", "trusted")
@@ -46,7 +46,7 @@ _NO_PLACE: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedConfig:
     """A configuration and where its values came from. `origins` is keyed by dotted path and holds no defaults.
 
     `secret_files` are the files that hold a secret, each with the key that names it; the configuration's own is among
@@ -82,7 +82,7 @@ def read(
     store_alone: bool = False,
     hostname: Callable[[], str] = socket.gethostname,
     hide: Callable[[Iterable[str]], None] = lambda _: None,
-) -> Loaded:
+) -> LoadedConfig:
     """Like `load`, with the origin of each value.
 
     Reads `path` and the secret files that it names. `instance: from-hostname` that matches no host name ending in -0
@@ -118,10 +118,10 @@ def read(
         remedy = _REMEDY if complete else _NO_PLACE if store_alone else _NO_FILE
         raise _error(list(dict.fromkeys(problems)), remedy=remedy)
     origins = {dotted(setting.path): setting.origin for setting in (shown | merged).values()}
-    return Loaded(config=config, origins=origins, secret_files=tuple(_secret_files(path, shown.values())))
+    return LoadedConfig(config=config, origins=origins, secret_files=tuple(_secret_files(path, shown.values())))
 
 
-def open_to_others(loaded: Loaded) -> Iterator[str]:
+def open_to_others(loaded: LoadedConfig) -> Iterator[str]:
     """Yield a warning for each file with a secret that any user of the machine can read or write."""
     for place, file in loaded.secret_files:
         try:
@@ -133,14 +133,14 @@ def open_to_others(loaded: Loaded) -> Iterator[str]:
             yield f"{place}: other users can {can} {file}, which holds a secret; run: chmod o= {shlex.quote(str(file))}"
 
 
-def _secret_files(path: FilePath | None, settings: Iterable[Setting]) -> Iterator[tuple[str, FilePath]]:
+def _secret_files(path: FilePath | None, settings: Iterable[SourceSetting]) -> Iterator[tuple[str, FilePath]]:
     inline = False
     for setting in settings:
         key = dotted(setting.path)
         in_kafka = setting.path[0] == KAFKA
-        secret = is_secret(setting.path[-1]) if in_kafka else sources.keys().get(setting.path) is Shape.SECRET
-        inline = inline or (secret and setting.origin.kind is Kind.FILE)
-        of_secret = key.endswith("_file") and sources.keys().get(_without_suffix(setting.path)) is Shape.SECRET
+        secret = is_secret(setting.path[-1]) if in_kafka else sources.keys().get(setting.path) is ValueShape.SECRET
+        inline = inline or (secret and setting.origin.kind is SourceKind.FILE)
+        of_secret = key.endswith("_file") and sources.keys().get(_without_suffix(setting.path)) is ValueShape.SECRET
         if key in _KEY_FILES or of_secret or (in_kafka and is_secret_file(setting.path[-1])):
             values = setting.value if isinstance(setting.value, tuple) else (setting.value or "",)
             yield from ((key, FilePath(value)) for value in values if value)
@@ -171,7 +171,7 @@ def _read_text(path: FilePath) -> str:
         raise ConfigError(f"{path}: is not UTF-8 text (byte {error.start})", remedy=remedy) from None
 
 
-def _is_text(setting: Setting, problems: list[str]) -> bool:
+def _is_text(setting: SourceSetting, problems: list[str]) -> bool:
     """Whether path and value can be written in UTF-8: variables and flags may hold any bytes, and YAML has escapes."""
     values = setting.value if isinstance(setting.value, tuple) else (setting.value or "",)
     try:
@@ -184,7 +184,10 @@ def _is_text(setting: Setting, problems: list[str]) -> bool:
 
 
 def _refuse_key(
-    setting: Setting, merged: dict[Path, Setting], problems: list[str], hide: Callable[[Iterable[str]], None]
+    setting: SourceSetting,
+    merged: dict[Path, SourceSetting],
+    problems: list[str],
+    hide: Callable[[Iterable[str]], None],
 ) -> None:
     """Take out a key that stands where what names one belongs: that is shown. As written, before it is a path."""
     looks_wrong, problem = key_text.is_key, key_text.NOT_A_PATH
@@ -204,14 +207,14 @@ def _refuse_key(
     del merged[setting.path]
 
 
-def _read_secret(setting: Setting, merged: dict[Path, Setting], problems: list[str]) -> None:
+def _read_secret(setting: SourceSetting, merged: dict[Path, SourceSetting], problems: list[str]) -> None:
     """Replace `kafka.<name>.file` by its content, and add that of `store.<name>_file`.
 
     Of a value and a file the one from the higher source wins; both in one source is a problem.
     """
     *above, last = setting.path
     in_kafka = above == [KAFKA] and is_secret_file(last)
-    in_store = last.endswith("_file") and sources.keys().get(_without_suffix(setting.path)) is Shape.SECRET
+    in_store = last.endswith("_file") and sources.keys().get(_without_suffix(setting.path)) is ValueShape.SECRET
     if not in_kafka and not in_store:
         return
     target = (*above, last.removesuffix(".file" if in_kafka else "_file"))
@@ -224,17 +227,17 @@ def _read_secret(setting: Setting, merged: dict[Path, Setting], problems: list[s
     if rival is not None and rival.origin.kind is setting.origin.kind:
         problems.append(f"{place} {dotted(target)} is set as well; keep one of the two")
         return
-    if rival is not None and list(Kind).index(rival.origin.kind) > list(Kind).index(setting.origin.kind):
+    if rival is not None and list(SourceKind).index(rival.origin.kind) > list(SourceKind).index(setting.origin.kind):
         merged.pop(setting.path, None)
         return
     text, problem = secret_text(FilePath(str(setting.value)))
     if problem:
         problems.append(f"{place} {setting.value}: {problem}")
     origin = Origin(kind=setting.origin.kind, place=f"{setting.origin.place}: {setting.value}")
-    merged[target] = Setting(path=target, value=text, origin=origin, file=FilePath(str(setting.value)))
+    merged[target] = SourceSetting(path=target, value=text, origin=origin, file=FilePath(str(setting.value)))
 
 
-def _resolve_instance(merged: dict[Path, Setting], hostname: Callable[[], str]) -> None:
+def _resolve_instance(merged: dict[Path, SourceSetting], hostname: Callable[[], str]) -> None:
     setting = merged.get(("instance",))
     if setting is None or setting.value != FROM_HOSTNAME:
         return
@@ -243,14 +246,14 @@ def _resolve_instance(merged: dict[Path, Setting], hostname: Callable[[], str]) 
     host = hostname().partition(".")[0]
     stem, _, ordinal = host.rpartition("-")
     known = stem and ordinal in {"0", "1"} and len(names) == 2
-    merged[setting.path] = Setting(
+    merged[setting.path] = SourceSetting(
         path=setting.path,
         value=names[int(ordinal)] if known else None,
         origin=Origin(kind=setting.origin.kind, place=f"{setting.origin.place}: host name {host}"),
     )
 
 
-def _tree(merged: Mapping[Path, Setting]) -> dict[str, Any]:
+def _tree(merged: Mapping[Path, SourceSetting]) -> dict[str, Any]:
     """Nest the settings. None of a key that has a default means: take the default."""
     tree: dict[str, Any] = {
         section[0]: {} for section in sources.sections() if section in {("topics",), ("store",), (KAFKA,)}
@@ -263,21 +266,21 @@ def _tree(merged: Mapping[Path, Setting]) -> dict[str, Any]:
     return tree
 
 
-def _sourced(setting: Setting) -> object:
+def _sourced(setting: SourceSetting) -> object:
     """Return the value; of a secret with the place where another process reads it."""
     name, value = setting.path[-1], setting.value
-    secret = is_secret(name) if setting.path[0] == KAFKA else sources.keys().get(setting.path) is Shape.SECRET
+    secret = is_secret(name) if setting.path[0] == KAFKA else sources.keys().get(setting.path) is ValueShape.SECRET
     if not secret or not isinstance(value, str):
         return value
     key = dotted(setting.path)
     if setting.file is not None:
         return SecretStr(sourced_secret.of_file(value, key=key, path=setting.file))
-    if setting.origin.kind is Kind.ENVIRONMENT:
+    if setting.origin.kind is SourceKind.ENVIRONMENT:
         return SecretStr(sourced_secret.of_variable(value, key=key, name=setting.origin.place))
     return SecretStr(sourced_secret.typed(value, key=key))
 
 
-def _lines(details: ErrorDetails, merged: Mapping[Path, Setting]) -> Iterable[tuple[str, str]]:
+def _lines(details: ErrorDetails, merged: Mapping[Path, SourceSetting]) -> Iterable[tuple[str, str]]:
     """Turn one pydantic error into (key, line) pairs."""
     if details["type"] == rules.PROBLEMS:
         for name, text in details.get("ctx", {})[rules.PROBLEMS]:
@@ -293,7 +296,7 @@ def _lines(details: ErrorDetails, merged: Mapping[Path, Setting]) -> Iterable[tu
     yield dotted(path), _line(path, index, _text(details, path), merged, repeat=True)
 
 
-def _line(path: Path, index: int | None, text: str, merged: Mapping[Path, Setting], *, repeat: bool) -> str:
+def _line(path: Path, index: int | None, text: str, merged: Mapping[Path, SourceSetting], *, repeat: bool) -> str:
     setting = merged.get(path)
     if setting is None:
         below = [other for other in merged.values() if other.path[: len(path)] == path]
@@ -307,8 +310,8 @@ def _line(path: Path, index: int | None, text: str, merged: Mapping[Path, Settin
 
 def _may_show(path: Path, value: str) -> bool:
     """Whether a message may repeat a value: no secret, no URL with credentials, no novel."""
-    hidden = is_secret(path[-1]) if path[0] == KAFKA else sources.keys().get(path) is not Shape.SCALAR
-    if sources.keys().get(path) in {Shape.NAMES, Shape.REGEXES}:
+    hidden = is_secret(path[-1]) if path[0] == KAFKA else sources.keys().get(path) is not ValueShape.SCALAR
+    if sources.keys().get(path) in {ValueShape.NAMES, ValueShape.REGEXES}:
         hidden = False
     return not hidden and "@" not in value and len(value) <= 80 and value.isprintable() and not key_text.is_key(value)
 

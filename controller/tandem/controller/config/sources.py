@@ -41,7 +41,7 @@ _SERVICE_LINK: Final = re.compile(
 )
 
 
-class Kind(StrEnum):
+class SourceKind(StrEnum):
     """Kind of a source, lowest first."""
 
     DEFAULT = "default"
@@ -54,12 +54,12 @@ class Kind(StrEnum):
 class Origin:
     """Where a value came from; `place` reads like `a.yaml:12`, `TANDEM_PAIR`, `--set pair` or `default`."""
 
-    kind: Kind
+    kind: SourceKind
     place: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class SourceSetting:
     """One value as written: text, None for YAML's null, or a list of texts whose items have `places` of their own.
 
     `file` held the value, if it is a secret in a file of its own.
@@ -73,15 +73,15 @@ class Setting:
 
 
 @dataclass(slots=True)
-class Found:
+class SourceContents:
     """What a source holds: settings, and one line per problem; `unreadable` if nothing of it can be told."""
 
-    settings: list[Setting] = field(default_factory=list)
+    settings: list[SourceSetting] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     unreadable: bool = False
 
 
-class Shape(Enum):
+class ValueShape(Enum):
     """How the text of an environment variable or flag becomes a value."""
 
     SCALAR = "scalar"
@@ -91,7 +91,7 @@ class Shape(Enum):
 
 
 @functools.cache
-def keys() -> Mapping[Path, Shape]:
+def keys() -> Mapping[Path, ValueShape]:
     """Return every key that has a value, apart from the open `kafka` section."""
     return dict(_keys(Config, ()))
 
@@ -102,7 +102,7 @@ def sections() -> frozenset[Path]:
     return frozenset({path[:depth] for path in keys() for depth in range(1, len(path))} | {(KAFKA,)})
 
 
-def _keys(model: type[BaseModel], above: Path) -> Iterable[tuple[Path, Shape]]:
+def _keys(model: type[BaseModel], above: Path) -> Iterable[tuple[Path, ValueShape]]:
     for name, info in model.model_fields.items():
         kind = info.annotation
         if isinstance(kind, type) and issubclass(kind, KafkaProperties):
@@ -110,10 +110,10 @@ def _keys(model: type[BaseModel], above: Path) -> Iterable[tuple[Path, Shape]]:
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from _keys(kind, (*above, name))
         elif getattr(kind, "__origin__", None) is tuple:
-            yield (*above, name), Shape.REGEXES if get_args(kind)[0] == Regex else Shape.NAMES
+            yield (*above, name), ValueShape.REGEXES if get_args(kind)[0] == Regex else ValueShape.NAMES
         else:
             is_secret = kind is SecretStr or any(getattr(arg, "__origin__", arg) is SecretStr for arg in get_args(kind))
-            yield (*above, name), Shape.SECRET if is_secret else Shape.SCALAR
+            yield (*above, name), ValueShape.SECRET if is_secret else ValueShape.SCALAR
 
 
 def dotted(path: Iterable[object]) -> str:
@@ -139,9 +139,9 @@ def unknown_key(path: Path) -> str:
     return f"{name}: unknown key{found}"
 
 
-def from_yaml(text: str, name: str) -> Found:
+def from_yaml(text: str, name: str) -> SourceContents:
     """Read a YAML mapping. Problems carry `name` and the line."""
-    found = Found()
+    found = SourceContents()
     try:
         root = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.YAMLError as error:
@@ -178,7 +178,7 @@ def _line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def _walk(node: yaml.MappingNode, above: Path, name: str, found: Found) -> None:
+def _walk(node: yaml.MappingNode, above: Path, name: str, found: SourceContents) -> None:
     seen: dict[str, int] = {}
     for key_node, value_node in node.value:
         place = f"{name}:{_line(key_node)}"
@@ -200,7 +200,7 @@ def _walk(node: yaml.MappingNode, above: Path, name: str, found: Found) -> None:
             elif not _is_null(value_node):
                 found.problems.append(f"{place}: {dotted(path)}: must be a mapping{_below(path)}")
         elif path in keys() or above == (KAFKA,):
-            _value(value_node, path, Origin(kind=Kind.FILE, place=place), found, name)
+            _value(value_node, path, Origin(kind=SourceKind.FILE, place=place), found, name)
         else:
             found.problems.append(f"{place}: {unknown_key(path)}")
 
@@ -214,24 +214,24 @@ def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.style is None and node.value in {"", "~", "null", "Null", "NULL"}
 
 
-def _value(node: yaml.Node, path: Path, origin: Origin, found: Found, name: str) -> None:
+def _value(node: yaml.Node, path: Path, origin: Origin, found: SourceContents, name: str) -> None:
     shape = keys().get(path)
-    is_list = shape in {Shape.NAMES, Shape.REGEXES}
+    is_list = shape in {ValueShape.NAMES, ValueShape.REGEXES}
     text = f"{origin.place}: {dotted(path)}:"
     if isinstance(node, yaml.SequenceNode) and (is_list or shape is None):
         if all(isinstance(item, yaml.ScalarNode) and not _is_null(item) for item in node.value):
             places = tuple(f"{name}:{_line(item)}" for item in node.value)
             values = tuple(str(item.value) for item in node.value)
-            found.settings.append(Setting(path=path, value=values, origin=origin, places=places))
+            found.settings.append(SourceSetting(path=path, value=values, origin=origin, places=places))
         else:
             found.problems.append(
                 f"{text} must be a list of plain texts; quote items that YAML reads as something else"
             )
     elif isinstance(node, yaml.ScalarNode) and not is_list:
         value = None if _is_null(node) else node.value
-        found.settings.append(Setting(path=path, value=value, origin=origin))
+        found.settings.append(SourceSetting(path=path, value=value, origin=origin))
     elif is_list:
-        example = "[orders, users]" if shape is Shape.NAMES else '["orders-.*"]'
+        example = "[orders, users]" if shape is ValueShape.NAMES else '["orders-.*"]'
         found.problems.append(f"{text} must be a list, such as {example}")
     elif shape is None:
         found.problems.append(f"{text} is nested; librdkafka's names are flat, such as `sasl.password:`")
@@ -244,9 +244,9 @@ def variable(path: Path) -> str:
     return PREFIX + "__".join(re.sub(r"[.-]", "_", part).upper() for part in path)
 
 
-def from_environment(environ: Mapping[str, str]) -> Found:
+def from_environment(environ: Mapping[str, str]) -> SourceContents:
     """Read the variables that begin with `TANDEM_`. Empty ones count as not set."""
-    found = Found()
+    found = SourceContents()
     paths = {variable(path): path for path in keys()}
     kafka = variable((KAFKA,)) + "__"
     for name in sorted(environ):
@@ -259,7 +259,7 @@ def from_environment(environ: Mapping[str, str]) -> Found:
         if path is None:
             found.problems.append(f"{name}: {_unknown_variable(name, paths)}")
         elif text:
-            _text(text, path, Origin(kind=Kind.ENVIRONMENT, place=name), found)
+            _text(text, path, Origin(kind=SourceKind.ENVIRONMENT, place=name), found)
     return found
 
 
@@ -272,10 +272,10 @@ def _unknown_variable(name: str, paths: Mapping[str, Path]) -> str:
     return f"unknown variable{suggestion(name, (*paths, *OTHER_VARIABLES))}"
 
 
-def from_flags(overrides: Iterable[str]) -> Found:
+def from_flags(overrides: Iterable[str]) -> SourceContents:
     """Read `key.path=value` of each `--set`. A later one wins."""
-    found = Found()
-    settings: dict[Path, Setting] = {}
+    found = SourceContents()
+    settings: dict[Path, SourceSetting] = {}
     for number, override in enumerate(overrides, start=1):
         name, equals, text = override.partition("=")
         name = name.strip()
@@ -285,14 +285,14 @@ def from_flags(overrides: Iterable[str]) -> Found:
             continue
         head, _, tail = name.partition(".")
         path = (head, tail) if head == KAFKA and tail else tuple(name.split("."))
-        if keys().get(path) is Shape.SECRET or (head == KAFKA and is_secret(tail)):
+        if keys().get(path) is ValueShape.SECRET or (head == KAFKA and is_secret(tail)):
             file = f"{name}.file" if head == KAFKA else f"{name}_file"
             found.problems.append(
                 f"--set {name}: whoever lists processes would see the secret; set {variable(path)}, or {file}"
             )
         elif path in keys() or (len(path) == 2 and head == KAFKA):
-            one = Found()
-            _text(text, path, Origin(kind=Kind.FLAG, place=f"--set {name}"), one)
+            one = SourceContents()
+            _text(text, path, Origin(kind=SourceKind.FLAG, place=f"--set {name}"), one)
             settings.update((setting.path, setting) for setting in one.settings)
             found.problems += one.problems
         elif path in sections():
@@ -303,22 +303,22 @@ def from_flags(overrides: Iterable[str]) -> Found:
     return found
 
 
-def from_options(given: Mapping[str, str]) -> Found:
+def from_options(given: Mapping[str, str]) -> SourceContents:
     """Take in the values of options that stand for a key; `given` has names of OPTIONS."""
-    return Found(
+    return SourceContents(
         settings=[
-            Setting(path=OPTIONS[name], value=value, origin=Origin(kind=Kind.FLAG, place=name))
+            SourceSetting(path=OPTIONS[name], value=value, origin=Origin(kind=SourceKind.FLAG, place=name))
             for name, value in given.items()
         ]
     )
 
 
-def _text(text: str, path: Path, origin: Origin, found: Found) -> None:
+def _text(text: str, path: Path, origin: Origin, found: SourceContents) -> None:
     """Turn the text of a variable or flag into a setting."""
     shape = keys().get(path)
-    if shape not in {Shape.NAMES, Shape.REGEXES}:
-        value = None if shape is Shape.SCALAR and text in {"null", "~"} else text
-        found.settings.append(Setting(path=path, value=value, origin=origin))
+    if shape not in {ValueShape.NAMES, ValueShape.REGEXES}:
+        value = None if shape is ValueShape.SCALAR and text in {"null", "~"} else text
+        found.settings.append(SourceSetting(path=path, value=value, origin=origin))
         return
     values: tuple[str, ...]
     try:
@@ -330,8 +330,8 @@ def _text(text: str, path: Path, origin: Origin, found: Found) -> None:
             found.problems.append(f'{origin.place}: {dotted(path)}: must be a list of texts, such as ["a","b"]')
             return
         values = tuple(parsed)
-    elif shape is Shape.NAMES:
+    elif shape is ValueShape.NAMES:
         values = tuple(item.strip() for item in text.strip("[] ").split(",") if item.strip())
     else:
         values = (text,)
-    found.settings.append(Setting(path=path, value=values, origin=origin, places=(origin.place,) * len(values)))
+    found.settings.append(SourceSetting(path=path, value=values, origin=origin, places=(origin.place,) * len(values)))

@@ -31,8 +31,8 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?", re.ASCII)
 _LONGEST: Final = timedelta(days=3650)
 _BYTES: Final = {
     "b": 1,
-    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", start=1)},
-    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", start=1)},
+    **{f"{topic_record}ib": 1024**power for power, topic_record in enumerate("kmgt", start=1)},
+    **{f"{topic_record}b": 1000**power for power, topic_record in enumerate("kmgt", start=1)},
 }
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
 _LARGEST: Final = 2**63 - 1

@@ -21,7 +21,7 @@ REMEDY: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class PairTerms:
     """What one instance goes by. `root` is the URL of its store, without credentials.
 
     `origin` is the SHA-256 of the pair's first claim there, None as long as there is none: one place has one, by
@@ -39,7 +39,7 @@ def topics_id(include: Iterable[str], expressions: Iterable[str], exclude: Itera
     return hashlib.sha256(whole.encode()).hexdigest()[:_SHOWN]
 
 
-def dispute(one: str, terms: Terms, other: str, others: Terms) -> str | None:
+def dispute(one: str, terms: PairTerms, other: str, others: PairTerms) -> str | None:
     """Return in what the instances `one` and `other` differ, in one sentence; None if they agree.
 
     Two URLs may lead to one place, and one URL, by two endpoints, to two. So the first claim decides where both know
@@ -56,7 +56,7 @@ def dispute(one: str, terms: Terms, other: str, others: Terms) -> str | None:
     return "; ".join(found) or None
 
 
-def _two_places(terms: Terms, others: Terms) -> bool:
+def _two_places(terms: PairTerms, others: PairTerms) -> bool:
     if terms.origin is None or others.origin is None:
         return terms.root != others.root and terms.origin != others.origin
     return terms.origin != others.origin

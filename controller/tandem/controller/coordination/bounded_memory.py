@@ -27,7 +27,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Remembered(Generic[K, V]):
+class BoundedMap(Generic[K, V]):
     """The last value of each key, in the order in which the keys first came; those not `kept` are `most` at most.
 
     One more, and the one goes that was noted longest ago; of those `gone` says true of, if there are any.

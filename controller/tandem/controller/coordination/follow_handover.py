@@ -8,12 +8,12 @@ from typing import Self
 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.controller.coordination.peer_state import LastHeard, PeerState
 from tandem.controller.coordination.topic import partition_of
-from tandem.controller.coordination.topic_reader import Mailbox, partition_count, send
-from tandem.controller.history.handover_progress import Plan, Standing, standing
+from tandem.controller.coordination.topic_reader import TopicReader, partition_count, send
+from tandem.controller.history.handover_progress import HandoverPlan, HandoverStanding, standing
 from tandem.controller.status.outside_view import ANSWER_S
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
@@ -25,10 +25,12 @@ from tandem.sink.store.chain.chain_writer import now_ms
 _SEND_S = 10.0
 
 
-class Following:
+class HandoverWatch:
     """One request and what comes of it; use it in a `with`. Raises errors of the brokers when it begins and sends."""
 
-    def __init__(self, config: Config, store: ObjectStore, asked: Plan, *, guarded: Guarded, requested_at: int) -> None:
+    def __init__(
+        self, config: Config, store: ObjectStore, asked: HandoverPlan, *, guarded: GuardedPartitions, requested_at: int
+    ) -> None:
         self._props: dict[str, Value] = dict(config.kafka.reveal())
         self._topic = config.coordination.topic
         self._pair = config.pair
@@ -41,23 +43,25 @@ class Following:
         self._peers = PeerState(pair=config.pair, instances=config.instances)
         with ClusterAdmin(self._props, timeout_s=ANSWER_S) as admin:
             self._partitions = partition_count(admin, self._topic)
-        self._mailbox = Mailbox(self._props, topic=self._topic, partitions=[partition_of(self._pair, self._partitions)])
+        self._topic_reading = TopicReader(
+            self._props, topic=self._topic, partitions=[partition_of(self._pair, self._partitions)]
+        )
 
     def __enter__(self) -> Self:
         """Begin to listen, from now on."""
-        self._mailbox.rewind(self._requested_at, timeout_s=ANSWER_S)
+        self._topic_reading.rewind(self._requested_at, timeout_s=ANSWER_S)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Close the connections."""
-        self._mailbox.__exit__(kind, error, _)
+        self._topic_reading.__exit__(kind, error, _)
 
     def send(self, message: CoordinationMessage) -> int:
         """Send the request; return its offset."""
         _, offset = send(self._props, message, topic=self._topic, partitions=self._partitions, timeout_s=_SEND_S)
         return offset
 
-    def look(self) -> Standing:
+    def look(self) -> HandoverStanding:
         """Read the chains on; return where the handover stands. Raises the store's errors and DamagedError."""
         self._reader.refresh()
         states = {state.number: state for state in self._reader.history()}
@@ -65,7 +69,7 @@ class Following:
         held: list[int] = []
         if former is not None and former.sealed and not former.gone:
             found = pins.list_pins(self._store, self._pair, known=self._known_pins)
-            held = [former.number for pin in pins.holding(found, former.number, now_ms(self._store)) if pin.lasting]
+            held = [former.number for pin in pins.pins_on(found, former.number, now_ms(self._store)) if pin.lasting]
         return standing(self._asked, self._requested_at, states, self._guarded, held=held)
 
     def generation(self, number: int) -> Generation | None:
@@ -76,9 +80,9 @@ class Following:
         """Listen to heartbeats for so long. Brokers that do not answer are waited out."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
-            letter = self._mailbox.poll(min(left, 0.2))
-            if letter is not None and letter.message is not None:
-                self._peers.note(letter.message, appended_at=letter.appended_at)
+            topic_record = self._topic_reading.poll(min(left, 0.2))
+            if topic_record is not None and topic_record.message is not None:
+                self._peers.note(topic_record.message, appended_at=topic_record.appended_at)
 
     def last_heard(self, instance: str) -> LastHeard | None:
         """Return the last that was heard of an instance since the request."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head, later
-from tandem.controller.coordination.bounded_memory import HEADS, Remembered
+from tandem.controller.coordination.bounded_memory import HEADS, BoundedMap
 from tandem.controller.coordination.heartbeat import Heartbeat
 
 _LONGEST_ROOT: Final = 1000
@@ -43,7 +43,7 @@ class _Said:
     root: str | None
 
 
-class Published:
+class PublishedHeads:
     """The last head of each generation that was published, of so many generations as heads are remembered of.
 
     Beside it is the root under which its sender stored: only heartbeats say that, so it may come later than the head.
@@ -51,8 +51,8 @@ class Published:
     """
 
     def __init__(self) -> None:
-        self._said: Remembered[int, _Said] = Remembered(HEADS)
-        self._elsewhere: Remembered[int, _Said] = Remembered(HEADS)
+        self._said: BoundedMap[int, _Said] = BoundedMap(HEADS)
+        self._elsewhere: BoundedMap[int, _Said] = BoundedMap(HEADS)
 
     def note(self, message: Heartbeat) -> None:
         """Note what a message of the pair says of its sender."""

@@ -14,8 +14,8 @@ from tandem.backup_avro.chain.entries import is_sha256_hex
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.chain.layout import LAST_GENERATION
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Position
-from tandem.controller.coordination.agreement import Terms
+from tandem.backup_avro.documents.coordination_message import CoordinationMessage, ReaderPosition
+from tandem.controller.coordination.agreement import PairTerms
 
 #: Under this name the details of a message hold the SHA-256 of chain entry `chain_seq`. Older releases pass it by.
 HEAD_SHA256: Final = "head_sha256"
@@ -46,11 +46,11 @@ class Heartbeat:
     records: int | None = None
     error: str | None = None
     trouble: str | None = None
-    positions: tuple[Position, ...] = ()
+    positions: tuple[ReaderPosition, ...] = ()
     head: Head | None = None
     held: tuple[str, ...] = ()
     transcoder: str | None = None
-    terms: Terms | None = None
+    terms: PairTerms | None = None
     store: str | None = None
     brokers: str | None = None
     rolled_back: str | None = None
@@ -134,8 +134,8 @@ def _head(message: CoordinationMessage) -> Head | None:
     return Head(generation=message.generation, seq=message.chain_seq, sha256=sha256)
 
 
-def _terms(details: Mapping[str, str]) -> Terms | None:
+def _terms(details: Mapping[str, str]) -> PairTerms | None:
     root, topics = details.get(_ROOT), details.get(_TOPICS)
     if not root or not topics:
         return None
-    return Terms(root=root, origin=details.get(_ORIGIN) or None, topics=topics)
+    return PairTerms(root=root, origin=details.get(_ORIGIN) or None, topics=topics)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.backup_avro.documents.pause import Pause, in_force
 from tandem.backup_avro.errors import TandemError
 from tandem.controller.config import Config
@@ -31,7 +31,7 @@ def hint(config: Config, pause: Pause) -> TandemError | None:
 
     def message(admin: ClusterAdmin) -> CoordinationMessage:
         return CoordinationMessage(
-            event=Event.RESUME if pause.until is None else Event.PAUSE,
+            event=CoordinationEvent.RESUME if pause.until is None else CoordinationEvent.PAUSE,
             pair=config.pair,
             instance=SENDER,
             incarnation=str(uuid.uuid4()),

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.chain.signatures import SignatureError, Trust
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.backup_avro.documents.turn_request import check_request
-from tandem.controller.coordination.bounded_memory import INCARNATIONS, STRANGERS, Remembered, lean
-from tandem.controller.coordination.heads import Published
+from tandem.controller.coordination.bounded_memory import INCARNATIONS, STRANGERS, BoundedMap, lean
+from tandem.controller.coordination.heads import PublishedHeads
 from tandem.controller.coordination.heartbeat import Heartbeat, heartbeat_in
 from tandem.controller.decision.observation import Activation, Peer, Twin
 
-_HINTS = (Event.PAUSE, Event.RESUME, Event.CHECKPOINT)
+_HINTS = (CoordinationEvent.PAUSE, CoordinationEvent.RESUME, CoordinationEvent.CHECKPOINT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,8 @@ class _Process:
 class _Sender:
     """All that is remembered of one name. Of its processes those that have left are forgotten first."""
 
-    processes: Remembered[str, _Process] = field(
-        default_factory=lambda: Remembered(INCARNATIONS, gone=lambda process: process.left)
+    processes: BoundedMap[str, _Process] = field(
+        default_factory=lambda: BoundedMap(INCARNATIONS, gone=lambda process: process.left)
     )
     twin_at: int | None = None
 
@@ -105,12 +105,12 @@ class PeerState:
         self._lock = threading.Lock()
         self._noted = 0
         of_pair = self._instances.__contains__
-        self._senders: Remembered[str, _Sender] = Remembered(STRANGERS, kept=of_pair)
-        self._requests: Remembered[str, tuple[Activation, CoordinationMessage]] = Remembered(STRANGERS, kept=of_pair)
-        self._hints: dict[Event, Remembered[str, str]] = {
-            event: Remembered(STRANGERS, kept=of_pair) for event in _HINTS
+        self._senders: BoundedMap[str, _Sender] = BoundedMap(STRANGERS, kept=of_pair)
+        self._requests: BoundedMap[str, tuple[Activation, CoordinationMessage]] = BoundedMap(STRANGERS, kept=of_pair)
+        self._hints: dict[CoordinationEvent, BoundedMap[str, str]] = {
+            event: BoundedMap(STRANGERS, kept=of_pair) for event in _HINTS
         }
-        self._heads = Published()
+        self._heads = PublishedHeads()
 
     def note(
         self, message: CoordinationMessage, *, heard_mono: float | None = None, appended_at: int | None = None
@@ -130,7 +130,11 @@ class PeerState:
                 self._heads.note(said)
             if message.event in self._hints:
                 self._hints[message.event].note(message.instance, message.request_id)
-            if message.event is Event.ACTIVATE and message.target is not None and message.generation is not None:
+            if (
+                message.event is CoordinationEvent.ACTIVATE
+                and message.target is not None
+                and message.generation is not None
+            ):
                 request = Activation(
                     request_id=message.request_id,
                     target=message.target,
@@ -145,7 +149,7 @@ class PeerState:
     def _counts(self, message: CoordinationMessage) -> bool:
         """Whether a message counts; a request for a turn without a valid signature may not."""
         try:
-            if message.event is Event.ACTIVATE:
+            if message.event is CoordinationEvent.ACTIVATE:
                 check_request(message, self._trust)
         except SignatureError as error:
             self._refused(message, error)
@@ -156,7 +160,7 @@ class PeerState:
         sender = self._senders.get(message.instance) or _Sender()
         self._senders.note(message.instance, sender)
         newest, known = sender.newest(), sender.processes.get(message.incarnation)
-        leaves = message.event is Event.LEAVING
+        leaves = message.event is CoordinationEvent.LEAVING
         sender.twin_at = None if leaves and known is not None else sender.twin_seen(message.incarnation, at)
         process = known or _Process(incarnation=message.incarnation)
         sender.processes.note(message.incarnation, process)
@@ -164,11 +168,11 @@ class PeerState:
             self._noted += 1
             process.turn = self._noted
         process.at, process.left = at, leaves
-        if message.event is Event.PROGRESS:
+        if message.event is CoordinationEvent.PROGRESS:
             process.heartbeat = said
         if heard_mono is not None:
             process.heard_mono = heard_mono
-            if message.event is Event.PROGRESS:
+            if message.event is CoordinationEvent.PROGRESS:
                 process.heartbeat_mono = heard_mono
 
     def last_heard(self) -> dict[str, LastHeard]:
@@ -249,7 +253,7 @@ class PeerState:
         with self._lock:
             return tuple(message for _, message in self._requests)
 
-    def hints(self, *events: Event) -> frozenset[str]:
+    def hints(self, *events: CoordinationEvent) -> frozenset[str]:
         """Return the request ids of the last PAUSE, RESUME or CHECKPOINT of each sender that is remembered."""
         with self._lock:
             return frozenset(request_id for event in events for request_id in self._hints[event])

@@ -30,8 +30,8 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from tandem.backup_avro.chain.integers import is_moment
 from tandem.backup_avro.chain.signatures import SignatureError, Signer
 from tandem.backup_avro.documents.coordination_message import (
+    CoordinationEvent,
     CoordinationMessage,
-    Event,
     decode,
     encode,
     message_key,
@@ -45,7 +45,7 @@ from tandem.sink.kafka.auth import client_config
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.errors import admin_errors
 from tandem.sink.kafka.errors.cluster_errors import TopicExistsError
-from tandem.sink.kafka.errors.error_codes import ErrorCode, Meaning
+from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning
 from tandem.sink.process.log import redact
 from tandem.sink.rates import RatedLog, TokenBucket
 
@@ -152,7 +152,7 @@ class CoordinationTopic:
         """Whether the last message could not be published, nothing can be read, or what was there before never was."""
         return self._failing is not None or self._deaf or not self.caught_up
 
-    def publish(self, event: Event, *, at: int, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
+    def publish(self, event: CoordinationEvent, *, at: int, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
         """Send a message; a failure is logged and forgotten: messages are hints.
 
         Its texts repeat what stores and brokers say, so secrets are masked in them.
@@ -165,7 +165,7 @@ class CoordinationTopic:
             reason=None if message.reason is None else redact(message.reason),
             details={key: redact(value) for key, value in message.details.items()},
         )
-        if event is Event.ACTIVATE and self._signer is not None:
+        if event is CoordinationEvent.ACTIVATE and self._signer is not None:
             message = sign_request(message, self._signer)
         try:
             self._producer.produce(
@@ -191,7 +191,7 @@ class CoordinationTopic:
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:
             self._fail(str(self._explain(error, "write to")))
-            if admin_errors.code_of(error).meaning is Meaning.UNKNOWN_TOPIC:
+            if admin_errors.code_of(error).meaning is ErrorMeaning.UNKNOWN_TOPIC:
                 self._gone.set()
         elif self._failing is not None:
             _LOG.info("coordination topic takes messages again", topic=self._topic)
@@ -286,7 +286,7 @@ class CoordinationTopic:
             return
         now = time.monotonic()
         self._peers.note(parsed, heard_mono=now if live else None, appended_at=appended_at(message))
-        wakes = live and parsed.event is not Event.PROGRESS and parsed.pair == self._identity.pair
+        wakes = live and parsed.event is not CoordinationEvent.PROGRESS and parsed.pair == self._identity.pair
         if self._wake is not None and wakes and self._wakes.take(now):
             self._wake.set()
 

@@ -40,7 +40,7 @@ class NoTopicError(PermanentError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class TopicLetter:
     """`tandem coordination tail`: a record of the topic. `undecodable` says why `message` is None.
 
     `at` is the record's timestamp in ms, None if it has none that is a time, `appended_at` the same if it is the
@@ -56,7 +56,7 @@ class Letter:
     appended_at: int | None = field(default=None, metadata=NOT_IN_JSON)
 
 
-def open_letter(
+def open_topic_record(
     *,
     partition: int,
     offset: int,
@@ -64,7 +64,7 @@ def open_letter(
     key: bytes | None,
     value: bytes | None,
     appended_at: int | None = None,
-) -> Letter:
+) -> TopicLetter:
     """Return what a record says. Never raises on what the topic holds: it is open to whoever may write to it."""
     shown = None if key is None else key.decode("utf-8", "backslashreplace")
     message, trouble = None, None
@@ -82,7 +82,7 @@ def open_letter(
                 )
     except DamagedError as error:
         trouble = str(error)
-    return Letter(
+    return TopicLetter(
         partition=partition,
         offset=offset,
         at=_moment(at),
@@ -98,7 +98,7 @@ def _moment(at: int | None) -> int | None:
     return None if at is None or not is_moment(at) else at
 
 
-class Mailbox:
+class TopicReader:
     """Reads the coordination topic; use it in a `with`. Not for several threads.
 
     All methods raise errors of `sink.kafka.errors.cluster_errors` when the brokers do not answer or refuse.
@@ -148,21 +148,21 @@ class Mailbox:
         """Whether all that was there has been read."""
         return not self._unread
 
-    def poll(self, timeout_s: float = _POLL_S) -> Letter | None:
+    def poll(self, timeout_s: float = _POLL_S) -> TopicLetter | None:
         """Return the next record; None if none came in time. Passing trouble with the brokers is waited out."""
         record = self._consumer.poll(timeout_s)
         if record is None:
             return None
         error = record.error()
         if error is None:
-            return _letter(record)
+            return _topic_record(record)
         if error.code() == ErrorCode.CLIENT_PARTITION_EOF:
             self._unread.discard(record.partition())
         elif not admin_errors.is_about_no_group(error) and (error.fatal() or not admin_errors.may_pass(error)):
             self._refuse(error)
         return None
 
-    def read_to_end(self, *, timeout_s: float) -> Iterator[Letter]:
+    def read_to_end(self, *, timeout_s: float) -> Iterator[TopicLetter]:
         """Yield all records up to the end. Raises ClusterUnreachableError if that is not reached in time."""
         deadline = time.monotonic() + timeout_s
         while not self.at_end:
@@ -171,9 +171,9 @@ class Mailbox:
                     f"Could not read the coordination topic {self._topic} to its end within {timeout_s:g} s",
                     remedy=f"check that the brokers at {self._servers} run and have leaders for it",
                 )
-            letter = self.poll()
-            if letter is not None:
-                yield letter
+            topic_record = self.poll()
+            if topic_record is not None:
+                yield topic_record
 
     def _refuse(self, error: KafkaError) -> NoReturn:
         raise admin_errors.explain(
@@ -181,9 +181,9 @@ class Mailbox:
         ) from None
 
 
-def _letter(record: Message) -> Letter:
+def _topic_record(record: Message) -> TopicLetter:
     kind, at = record.timestamp()
-    return open_letter(
+    return open_topic_record(
         partition=record.partition() or 0,
         offset=record.offset() or 0,
         at=None if kind == _TIMESTAMP_NOT_AVAILABLE else at,

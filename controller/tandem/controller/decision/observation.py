@@ -9,7 +9,7 @@ from enum import StrEnum
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.documents.release import Release
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.decision.spoilt_builds import NONE_SPOILT, SpoiltBuilds
 
 
@@ -113,7 +113,7 @@ class Observation:
     started_mono: float
     generations: tuple[Generation, ...]
     newest: int
-    guarded: Guarded | None
+    guarded: GuardedPartitions | None
     peer: Peer
     twin: Twin = Twin()
     activations: tuple[Activation, ...] = ()

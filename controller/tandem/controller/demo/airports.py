@@ -13,7 +13,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class AirportChange:
     """One record to be written: a null value closes the airport."""
 
     key: bytes
@@ -33,13 +33,13 @@ def load() -> dict[str, dict[str, object]]:
     return {code: dict(row) for code, row in airportsdata.load("ICAO").items()}
 
 
-def first_load(table: dict[str, dict[str, object]]) -> Iterator[Change]:
+def first_load(table: dict[str, dict[str, object]]) -> Iterator[AirportChange]:
     """Yield every airport once."""
     for code, row in table.items():
-        yield Change(key=code.encode(), value=_encode(row), headers=_headers(code, "load"))
+        yield AirportChange(key=code.encode(), value=_encode(row), headers=_headers(code, "load"))
 
 
-def changes(table: dict[str, dict[str, object]], *, seed: int) -> Iterator[Change]:
+def changes(table: dict[str, dict[str, object]], *, seed: int) -> Iterator[AirportChange]:
     """Yield changes without end: two thirds updates, the rest closures (tombstones), empty values and reopenings."""
     chance = random.Random(seed)  # noqa: S311 (repeatable, not secret)
     codes = sorted(table)
@@ -47,12 +47,14 @@ def changes(table: dict[str, dict[str, object]], *, seed: int) -> Iterator[Chang
         code = chance.choice(codes)
         kind = chance.random()
         if kind < 0.2:
-            yield Change(key=code.encode(), value=None, headers=_headers(code, "closed"))
+            yield AirportChange(key=code.encode(), value=None, headers=_headers(code, "closed"))
         elif kind < 0.3:
-            yield Change(key=code.encode(), value=b"", headers=(("note", None), ("note", b""), ("note", b"twice")))
+            yield AirportChange(
+                key=code.encode(), value=b"", headers=(("note", None), ("note", b""), ("note", b"twice"))
+            )
         else:
             row = table[code] | {"elevation": round(chance.uniform(0, 4000), 1), "revision": number}
-            yield Change(key=code.encode(), value=_encode(row), headers=_headers(code, "update"))
+            yield AirportChange(key=code.encode(), value=_encode(row), headers=_headers(code, "update"))
 
 
 def _encode(row: dict[str, object]) -> bytes:

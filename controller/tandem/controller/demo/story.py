@@ -21,7 +21,7 @@ from tandem.backup_avro.errors import PermanentError, TimedOutError
 from tandem.backup_avro.json_fields import NOT_IN_JSON
 from tandem.controller.demo import airports
 from tandem.controller.demo.topic_contents import latest, read_topic
-from tandem.controller.demo.writer import Ledger, Writer, Written
+from tandem.controller.demo.writer import DemoWriter, Ledger, Written
 from tandem.controller.sandbox.sandbox import Endpoints
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -82,7 +82,7 @@ class Story:
         self._config = folder / "tandem.yaml"
         self._instances: dict[str, subprocess.Popen[bytes]] = {}
         self._ledger = Ledger()
-        self._writer = Writer(endpoints.bootstrap_servers, TOPIC, self._ledger)
+        self._writer = DemoWriter(endpoints.bootstrap_servers, TOPIC, self._ledger)
         self._chapter = 0
         self.figures = Figures()
 

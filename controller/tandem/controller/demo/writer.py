@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, Message, Producer
 
 from tandem.backup_avro.errors import PermanentError
-from tandem.controller.demo.airports import Change, Headers
+from tandem.controller.demo.airports import AirportChange, Headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Ledger:
         self._written: list[Written] = []
         self.failed: str | None = None
 
-    def note(self, change: Change, error: KafkaError | None, message: Message) -> None:
+    def note(self, change: AirportChange, error: KafkaError | None, message: Message) -> None:
         """Take a delivery report."""
         partition, offset = message.partition(), message.offset()
         if error is not None or partition is None or offset is None:
@@ -78,7 +78,7 @@ class Ledger:
         return found
 
 
-class Writer:
+class DemoWriter:
     """Writes a first load at full speed, then changes at a steady pace from a thread, until stopped."""
 
     def __init__(self, bootstrap_servers: str, topic: str, ledger: Ledger) -> None:
@@ -96,7 +96,7 @@ class Writer:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def write(self, changes: Iterable[Change]) -> None:
+    def write(self, changes: Iterable[AirportChange]) -> None:
         """Write all of them and wait until the broker has them. Raises PermanentError if it refused one."""
         for change in changes:
             self._send(change)
@@ -104,7 +104,7 @@ class Writer:
         if self._ledger.failed is not None:
             raise PermanentError(f"the broker refused a record of the demo: {self._ledger.failed}")
 
-    def keep_writing(self, changes: Iterator[Change], *, per_second: int) -> None:
+    def keep_writing(self, changes: Iterator[AirportChange], *, per_second: int) -> None:
         """Go on in a thread."""
         self._thread = threading.Thread(target=self._run, args=(changes, per_second), name="writer", daemon=True)
         self._thread.start()
@@ -116,7 +116,7 @@ class Writer:
             self._thread.join(30)
         self._producer.flush(60)
 
-    def _run(self, changes: Iterator[Change], per_second: int) -> None:
+    def _run(self, changes: Iterator[AirportChange], per_second: int) -> None:
         began, sent = time.monotonic(), 0
         while not self._stop.is_set():
             due = int((time.monotonic() - began) * per_second)
@@ -126,7 +126,7 @@ class Writer:
             self._producer.poll(0)
             self._stop.wait(0.05)
 
-    def _send(self, change: Change) -> None:
+    def _send(self, change: AirportChange) -> None:
         while True:
             try:
                 self._producer.produce(

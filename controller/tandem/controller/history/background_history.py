@@ -22,36 +22,38 @@ _BUDGET_S = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastView:
+class BackgroundHistoryView:
     """What was read so far. `turns` are those of generations that are wholly cleared, ascending.
 
     `unread` are the generations whose history is not read to its end: how many entries are left, None if not known.
     """
 
     turns: tuple[Turn, ...] = ()
-    annals: Annals
+    past_events: Annals
     unread: Mapping[int, int | None]
 
 
-class Past:
+class BackgroundHistory:
     """At each step one chain is read: one that ended, from its last SNAPSHOT on, for its turn; or a history, on."""
 
     def __init__(self, store: ObjectStore, pair: str, view: Callable[[], StoreView | None]) -> None:
         self._reader = ChainReader(store, pair, ended=True)
         self._view = view
         self._turns: dict[int, Turn | None] = {}
-        self._annals = GradualAnnals(store, pair, generations=GENERATIONS)
+        self._past_events = GradualAnnals(store, pair, generations=GENERATIONS)
 
-    def step(self) -> PastView:
+    def step(self) -> BackgroundHistoryView:
         """Read on a little; return all that was read. Raises the store's errors."""
         view = self._view()
         if view is not None and not self._read_a_turn(view):
             heads = {g.number: g.seq for g in view.generations}
             until = time.monotonic() + _BUDGET_S
-            while self._annals.read_on(heads, view.numbers, entries=_ENTRIES) and time.monotonic() < until:
+            while self._past_events.read_on(heads, view.numbers, entries=_ENTRIES) and time.monotonic() < until:
                 pass
         turns = [turn for _, turn in sorted(self._turns.items()) if turn is not None]
-        return PastView(turns=tuple(turns[-TURNS:]), annals=self._annals.annals, unread=self._annals.unread)
+        return BackgroundHistoryView(
+            turns=tuple(turns[-TURNS:]), past_events=self._past_events.past_events, unread=self._past_events.unread
+        )
 
     def _read_a_turn(self, view: StoreView) -> bool:
         live = {g.number for g in view.generations} | view.damaged.keys()

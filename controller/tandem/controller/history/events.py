@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from tandem.backup_avro.chain.entries import Claim, Clearing, Entry, Kind, PartitionKey
+from tandem.backup_avro.chain.entries import Claim, Clearing, Entry, EntryKind, PartitionKey
 from tandem.controller.status.health import some
 from tandem.controller.status.overview import moment
 
 CLAIM: Final = "CLAIM"
 DAMAGED: Final = "DAMAGED"
-_ROUTINE: Final = frozenset({Kind.COMMIT, Kind.CONFIRM, Kind.SNAPSHOT})
+_ROUTINE: Final = frozenset({EntryKind.COMMIT, EntryKind.CONFIRM, EntryKind.SNAPSHOT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class HistoryEvent:
     """One event. `event` is CLAIM, DAMAGED or the kind of a chain entry; `seq` 0 stands for the claim.
 
     `instance` is None where somebody else than the owner wrote the entry. Counts are those of the entry.
@@ -41,7 +41,7 @@ class Happening:
     positions: int = 0
 
 
-class Chronicler:
+class HistoryRecorder:
     """Notes what the chain of one generation tells, entry by entry. `routine`: commits and confirmations too."""
 
     def __init__(self, claim: Claim, *, routine: bool) -> None:
@@ -50,7 +50,7 @@ class Chronicler:
         self._names: dict[str, str] = {}
         self._owners = {claim.incarnation}
         self._found = [
-            Happening(
+            HistoryEvent(
                 at=moment(claim.at),
                 generation=claim.generation,
                 seq=0,
@@ -62,19 +62,19 @@ class Chronicler:
         ]
 
     @property
-    def happenings(self) -> list[Happening]:
+    def happenings(self) -> list[HistoryEvent]:
         """What was noted so far, in the chain's order."""
         return self._found
 
     def take(self, entry: Entry) -> None:
         """Note the next entry."""
         self._names.update((topic.topic_id, topic.name) for topic in entry.topics)
-        if entry.kind is Kind.TAKEOVER:
+        if entry.kind is EntryKind.TAKEOVER:
             self._owners.add(entry.incarnation)
         if entry.kind in _ROUTINE and not self._routine:
             return
         self._found.append(
-            Happening(
+            HistoryEvent(
                 at=moment(entry.at),
                 generation=self._claim.generation,
                 seq=entry.seq,
@@ -93,7 +93,7 @@ class Chronicler:
     def damaged(self, why: str) -> None:
         """Note that the chain can't be read any further."""
         self._found.append(
-            Happening(
+            HistoryEvent(
                 at=None,
                 generation=self._claim.generation,
                 seq=self._found[-1].seq,
@@ -110,8 +110,8 @@ class Chronicler:
         if entry.checkpoint:
             parts.append(f"checkpoint {entry.checkpoint}")
         if entry.clearing is not None:
-            parts.append(self._clearing(entry.clearing, done=entry.kind is Kind.CLEARED))
-        if entry.kind is Kind.REWRITE:
+            parts.append(self._clearing(entry.clearing, done=entry.kind is EntryKind.CLEARED))
+        if entry.kind is EntryKind.REWRITE:
             parts.append(f"{len(entry.objects)} objects in place of {len(entry.replaced)}")
         return "; ".join(parts) or None
 
@@ -126,7 +126,7 @@ class Chronicler:
         return f"{self._names.get(key.topic_id, key.topic_id)}-{key.partition}"
 
 
-def in_order(chronicles: Iterable[list[Happening]]) -> Iterator[Happening]:
+def in_order(chronicles: Iterable[list[HistoryEvent]]) -> Iterator[HistoryEvent]:
     """Yield the events of several chains by time; the order of one chain is kept even if the store's clock went back.
 
     Events without a time stand where their chain has them.
@@ -134,7 +134,7 @@ def in_order(chronicles: Iterable[list[Happening]]) -> Iterator[Happening]:
     return (happening for _, happening in heapq.merge(*map(_timed, chronicles), key=lambda pair: pair[0]))
 
 
-def _timed(happenings: list[Happening]) -> Iterator[tuple[tuple[float, int], Happening]]:
+def _timed(happenings: list[HistoryEvent]) -> Iterator[tuple[tuple[float, int], HistoryEvent]]:
     latest = 0.0
     for happening in happenings:
         latest = max(latest, happening.at.timestamp() if happening.at is not None else 0.0)

@@ -14,7 +14,7 @@ from enum import StrEnum
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.backup_avro.selection import coverage
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.cli.output.output import duration
 from tandem.controller.status.health import chosen, paused, problems, progress, silence
 from tandem.controller.status.overview import moment
@@ -22,7 +22,7 @@ from tandem.controller.status.pair_view import PairView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class HandoverPlan:
     """What is going to be asked. `generation` is the number that `target` shall build beside `former`.
 
     `records` and `bytes` are what the former generation holds now: about what is read again, and stored twice for a
@@ -50,7 +50,7 @@ class Plan:
         return self.target == self.active
 
 
-def plan(seen: PairView, *, to: str | None, force: bool) -> Plan:
+def plan(seen: PairView, *, to: str | None, force: bool) -> HandoverPlan:
     """Return what may be asked. Raises RefusedError if it may not, ConfigError for a name that is no instance."""
     if to is not None and to not in seen.instances:
         raise ConfigError(
@@ -62,7 +62,7 @@ def plan(seen: PairView, *, to: str | None, force: bool) -> Plan:
     assert base is not None
     target = to or next(name for name in seen.instances if name != base.instance)
     warnings = _warnings(seen, base, target, force=force)
-    return Plan(
+    return HandoverPlan(
         pair=seen.pair,
         cluster_id=base.claim.cluster_id,
         target=target,
@@ -184,7 +184,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class HandoverStep:
     """One step that was taken: when, and how many seconds after the one before (the first: after the request)."""
 
     step: str
@@ -193,12 +193,12 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class HandoverStanding:
     """Where a handover stands by the chains. `builder` is who claimed the number, whoever was asked."""
 
     stage: Stage
     builder: str | None
-    steps: tuple[Step, ...]
+    steps: tuple[HandoverStep, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,20 +232,20 @@ class Failover:
     to_generation: int
     stage: Stage
     timed_out: bool
-    steps: tuple[Step, ...]
+    steps: tuple[HandoverStep, ...]
     seconds: float
     cost: Cost
     built: Built | None
 
 
 def standing(
-    asked: Plan,
+    asked: HandoverPlan,
     requested_at: int,
     states: Mapping[int, Generation],
-    guarded: Guarded,
+    guarded: GuardedPartitions,
     *,
     held: Collection[int] = (),
-) -> Standing:
+) -> HandoverStanding:
     """Return where a handover stands. `states` are all generations, cleared ones too, by number.
 
     `held` are those that a checkpoint keeps: for them a handover is over when they are sealed.
@@ -259,7 +259,7 @@ def standing(
     if old is not None:
         times.append(("sealed", old.sealed_at))
         times.append(("cleared", old.at if old.cleared is not None and old.clearing is None else None))
-    return Standing(
+    return HandoverStanding(
         stage=_stage(asked, new, old, states, guarded=guarded, held=held),
         builder=None if new is None else new.instance,
         steps=_steps(requested_at, times),
@@ -267,12 +267,12 @@ def standing(
 
 
 def _stage(
-    asked: Plan,
+    asked: HandoverPlan,
     new: Generation | None,
     old: Generation | None,
     states: Mapping[int, Generation],
     *,
-    guarded: Guarded,
+    guarded: GuardedPartitions,
     held: Collection[int],
 ) -> Stage:
     if new is None:
@@ -295,11 +295,11 @@ def _stage(
     return Stage.SEALED
 
 
-def _steps(requested_at: int, times: list[tuple[str, int | None]]) -> tuple[Step, ...]:
+def _steps(requested_at: int, times: list[tuple[str, int | None]]) -> tuple[HandoverStep, ...]:
     found = []
     before = requested_at
     for name, at in times:
         if at is not None:
-            found.append(Step(step=name, at=moment(at), seconds=max(0, at - before) / 1000))
+            found.append(HandoverStep(step=name, at=moment(at), seconds=max(0, at - before) / 1000))
             before = max(before, at)
     return tuple(found)

@@ -17,12 +17,12 @@ from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.backup_avro.json_fields import NOT_IN_JSON
 from tandem.backup_avro.selection import coverage
-from tandem.controller.status.overview import State, moment, state_of
+from tandem.controller.status.overview import GenerationState, moment, state_of
 from tandem.controller.status.pair_view import PairView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class ReleasableLoss:
     """What goes of one generation. `bytes` as they are stored; `last_read_at`: when its end was last seen.
 
     `waits_for` says what keeps the owner from clearing it at once, None if nothing does.
@@ -30,7 +30,7 @@ class Loss:
 
     generation: int
     instance: str
-    state: State
+    state: GenerationState
     partitions: tuple[int, ...]
     records: int
     bytes: int
@@ -51,7 +51,7 @@ class Parting:
     partitions: tuple[int, ...] | None
     through: int
     why: str = field(metadata=NOT_IN_JSON)
-    losses: tuple[Loss, ...]
+    losses: tuple[ReleasableLoss, ...]
     warnings: tuple[str, ...] = field(metadata=NOT_IN_JSON)
     release: int | None = None
 
@@ -165,14 +165,14 @@ def _last_read(generation: Generation, keys: Iterable[PartitionKey], topic_id: s
     return moment(max(generation.head_at(key) for key in keys if key.topic_id == topic_id))
 
 
-def _losses(seen: PairView, lost: dict[int, list[PartitionKey]]) -> Iterator[Loss]:
+def _losses(seen: PairView, lost: dict[int, list[PartitionKey]]) -> Iterator[ReleasableLoss]:
     for number, keys in sorted(lost.items()):
         generation = _generation(seen, number)
         going = frozenset(keys) - released(seen.releases, generation)
         if not going:
             continue
         parts = [part for _, part in generation.live_parts() if part.key in going]
-        yield Loss(
+        yield ReleasableLoss(
             generation=number,
             instance=generation.instance,
             state=state_of(generation),

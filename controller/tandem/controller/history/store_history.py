@@ -12,7 +12,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Entry, sha256_hex
 from tandem.backup_avro.chain.json_codec import decode_claim
 from tandem.backup_avro.errors import DamagedError
-from tandem.controller.history.events import Chronicler, Happening, in_order
+from tandem.controller.history.events import HistoryEvent, HistoryRecorder, in_order
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import ObjectMissingError
@@ -22,7 +22,7 @@ from tandem.sink.store.object_store import ObjectMissingError
 class Annals:
     """What happened, oldest first; `damaged` says by generation why its chain could not be read to its end."""
 
-    happenings: tuple[Happening, ...]
+    happenings: tuple[HistoryEvent, ...]
     damaged: dict[int, str]
 
 
@@ -33,7 +33,7 @@ class History:
     pair: str
     root: str
     damaged: Mapping[int, str]
-    events: tuple[Happening, ...]
+    events: tuple[HistoryEvent, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class ServedHistory(History):
     trouble: str | None
 
 
-def read_annals(store: ObjectStore, pair: str, *, only: int | None, routine: bool) -> Annals:
+def read_past_events(store: ObjectStore, pair: str, *, only: int | None, routine: bool) -> Annals:
     """Read all chains, or that of generation `only`. Raises ConfigError if that does not exist, and store errors."""
     reader = _Annalist(store, pair, routine=routine)
     damaged: dict[int, str] = {}
@@ -78,12 +78,12 @@ class _Annalist(ChainReader):
     def __init__(self, store: ObjectStore, pair: str, *, routine: bool) -> None:
         super().__init__(store, pair, ended=True, whole=True)
         self._routine = routine
-        self.chroniclers: dict[int, Chronicler] = {}
+        self.chroniclers: dict[int, HistoryRecorder] = {}
 
     def entries(self, number: int, first: int, last: int) -> Iterator[tuple[Entry, str]]:
         """Yield what the reader's own method does."""
         key = layout.claim_key(self.pair, number)
-        chronicler = Chronicler(decode_claim(self.store.get(key), key), routine=self._routine)
+        chronicler = HistoryRecorder(decode_claim(self.store.get(key), key), routine=self._routine)
         self.chroniclers[number] = chronicler
         for entry, sha256 in super().entries(number, first, last):
             yield entry, sha256
@@ -119,7 +119,7 @@ class GradualAnnals:
         return read is not None
 
     @property
-    def annals(self) -> Annals:
+    def past_events(self) -> Annals:
         """What was read so far of the newest generations."""
         chains = [chain for _, chain in sorted(self._chains.items())]
         return Annals(
@@ -163,7 +163,7 @@ class GradualAnnals:
     def _begin(self, number: int) -> _Chain:
         key = layout.claim_key(self._reader.pair, number)
         data = self._reader.store.get(key)
-        chronicler = Chronicler(decode_claim(data, key), routine=False)
+        chronicler = HistoryRecorder(decode_claim(data, key), routine=False)
         found = self._chains[number] = _Chain(number=number, chronicler=chronicler, sha256=sha256_hex(data))
         return found
 
@@ -171,7 +171,7 @@ class GradualAnnals:
 @dataclass(slots=True, kw_only=True)
 class _Chain:
     number: int
-    chronicler: Chronicler
+    chronicler: HistoryRecorder
     sha256: str
     seq: int = 0
 

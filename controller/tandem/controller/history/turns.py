@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tandem.backup_avro.chain.generation import Generation
-from tandem.controller.status.overview import State, moment, state_of
+from tandem.controller.status.overview import GenerationState, moment, state_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Turn:
 
     generation: int
     instance: str
-    state: State | None
+    state: GenerationState | None
     tainted: bool
     claimed_at: datetime
     completed_at: datetime | None

@@ -13,7 +13,7 @@ from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.output.output import document
 from tandem.controller.decision.observation import Role
 from tandem.controller.http.host_names import HostNames
-from tandem.controller.http.server import Answer, Handler, Server
+from tandem.controller.http.server import HttpAnswer, HttpHandler, HttpServer
 from tandem.controller.status.instance_state import InstanceState, instance_state
 from tandem.controller.status.instance_view import InstanceView
 from tandem.sink.process.log import redact
@@ -74,10 +74,10 @@ _CHECKS: dict[str, Callable[[Health], bool]] = {
 def serve(
     address: tuple[str, int],
     look: Callable[[], Health],
-    pages: Mapping[str, Callable[[], Answer]] | None = None,
+    pages: Mapping[str, Callable[[], HttpAnswer]] | None = None,
     metrics: Callable[[str], tuple[bytes, str]] | None = None,
     hosts: Collection[str] = (),
-) -> Server:
+) -> HttpServer:
     """Serve from a thread until `shutdown`. ConfigError if the address can't be had.
 
     `metrics` takes an Accept header and returns a page with its content type.
@@ -88,36 +88,36 @@ def serve(
     more = dict(pages or {})
     own = HostNames((address[0], *hosts))
 
-    class Paths(Handler):
+    class Paths(HttpHandler):
         probes = frozenset(_CHECKS)
         names = own
 
-        def find(self, path: str) -> Answer:
+        def find(self, path: str) -> HttpAnswer:
             answer = self._found(path)
             # Troubles repeat what stores and brokers say.
             return replace(answer, body=redact(answer.body)) if isinstance(answer.body, str) else answer
 
-        def _found(self, path: str) -> Answer:
+        def _found(self, path: str) -> HttpAnswer:
             if path in more:
                 return more[path]()
             if path == "/metrics" and metrics is not None:
                 body, kind = metrics(self.headers.get("Accept", ""))
-                return Answer(body=body, kind=kind)
+                return HttpAnswer(body=body, kind=kind)
             health = look()
             if path == "/status":
                 text = json.dumps(document("Instance", health.state), allow_nan=False)
-                return Answer(body=text, kind="application/json")
+                return HttpAnswer(body=text, kind="application/json")
             if path not in _CHECKS:
                 there = ", ".join([*_CHECKS, "/status", *([] if metrics is None else ["/metrics"]), *more])
-                return Answer(body=f"there are {there}\n", status=HTTPStatus.NOT_FOUND)
+                return HttpAnswer(body=f"there are {there}\n", status=HTTPStatus.NOT_FOUND)
             good = _CHECKS[path](health)
-            return Answer(
+            return HttpAnswer(
                 body=f"{'yes' if good else 'no'}, role {health.role.value}\n",
                 status=HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE,
             )
 
     try:
-        server = Server(address, Paths)
+        server = HttpServer(address, Paths)
     except OSError as error:
         host, port = f"[{address[0]}]" if ":" in address[0] else address[0], address[1]
         raise ConfigError(

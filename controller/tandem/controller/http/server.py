@@ -48,7 +48,7 @@ _SECURE: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpAnswer:
     """What is sent. `headers` win over those that every answer has: no caching, no framing, no sniffing, no sources."""
 
     body: str | bytes
@@ -86,13 +86,13 @@ class _Bounded(io.RawIOBase):
         return count
 
 
-class Handler(BaseHTTPRequestHandler):
+class HttpHandler(BaseHTTPRequestHandler):
     """One request of one connection. Subclasses say in `find` what is there, `probes` are paths answered at once.
 
     Probes are answered under any name, all else only under one of `names`.
     """
 
-    server: Server
+    server: HttpServer
     probes: frozenset[str] = frozenset()
     names: HostNames = HostNames()
     server_version = "tandem"
@@ -102,7 +102,7 @@ class Handler(BaseHTTPRequestHandler):
     requestline = ""
     command = "GET"
 
-    def find(self, path: str) -> Answer:
+    def find(self, path: str) -> HttpAnswer:
         """Return the answer for a path, without its query."""
         raise NotImplementedError
 
@@ -129,15 +129,15 @@ class Handler(BaseHTTPRequestHandler):
         probed = self.path.partition("?")[0] in self.probes
         works = self.command in METHODS and not probed
         if not self.server.has_asked(self.connection, works=works):
-            self._send(Answer(body="busy, ask again\n", status=HTTPStatus.SERVICE_UNAVAILABLE))
+            self._send(HttpAnswer(body="busy, ask again\n", status=HTTPStatus.SERVICE_UNAVAILABLE))
             return False
         if not (probed or all(self.names.has(host) for host in self.headers.get_all("Host", []))):
-            self._send(Answer(body=_ANOTHER_NAME, status=HTTPStatus.MISDIRECTED_REQUEST))
+            self._send(HttpAnswer(body=_ANOTHER_NAME, status=HTTPStatus.MISDIRECTED_REQUEST))
             return False
         if self.command in METHODS:
             return True
         allowed = ", ".join(METHODS)
-        refusal = Answer(body=f"only {allowed}\n", status=HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": allowed})
+        refusal = HttpAnswer(body=f"only {allowed}\n", status=HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": allowed})
         self._send(refusal)
         return False
 
@@ -147,7 +147,7 @@ class Handler(BaseHTTPRequestHandler):
             answer = self.find(self.path.partition("?")[0])
         except Exception as error:  # noqa: BLE001 (a page that fails must not look like a process that is gone)
             _RATED.exception("cannot answer over HTTP", path=self.path[:200], error=str(error))
-            answer = Answer(
+            answer = HttpAnswer(
                 body="this is a fault of tandem: its log says more\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
             )
         self._send(answer)
@@ -157,9 +157,9 @@ class Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
         """Send a status and what it is called; nothing of what the client sent."""
         status = HTTPStatus(code)
-        self._send(Answer(body=f"{status.phrase}\n", status=status))
+        self._send(HttpAnswer(body=f"{status.phrase}\n", status=status))
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: HttpAnswer) -> None:
         body = answer.body if isinstance(answer.body, bytes) else answer.body.encode(errors="replace")
         kind = answer.kind if "charset=" in answer.kind else f"{answer.kind}; charset=utf-8"
         self.request_version = "HTTP/1.0"  # older ones have no headers
@@ -178,13 +178,13 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-class Server(ThreadingHTTPServer):
+class HttpServer(ThreadingHTTPServer):
     """Answers each connection in a thread of its own; at most `CONNECTIONS` and `SPARE` are open."""
 
     daemon_threads = True
     request_queue_size = 2 * CONNECTIONS
 
-    def __init__(self, address: tuple[str, int], handler: type[Handler]) -> None:
+    def __init__(self, address: tuple[str, int], handler: type[HttpHandler]) -> None:
         """Listen at (host, port), an empty host being all addresses of the machine. Raises OSError."""
         self.address_family, place = _place(*address)
         super().__init__(place, handler)

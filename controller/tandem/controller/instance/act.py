@@ -19,28 +19,28 @@ import structlog
 from tandem.backup_avro.chain.entries import Clearing, Opening, Part, PartitionKey, Taint
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head
-from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import RefusedError, TandemError, TransientError, bare
 from tandem.backup_avro.selection import coverage
-from tandem.backup_avro.selection.coverage import Guarded, Shortfall
+from tandem.backup_avro.selection.coverage import GuardedPartitions, Shortfall
 from tandem.controller.coordination.heartbeat import head_fields
 from tandem.controller.decision.pair_rules import active_of
 from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
-from tandem.controller.instance.history_proof import NotProvenError, Prover
+from tandem.controller.instance.history_proof import HistoryProver, NotProvenError
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
-from tandem.sink.read.reader_context import Source
+from tandem.sink.read.reader_context import FetchSource
 from tandem.sink.store.chain import chain_writer
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, ClaimLostError, HolderLostError, Identity, StoppedError
 from tandem.sink.store.chain.releases import ReleaseReader
 from tandem.sink.store.object_store import ObjectStore
-from tandem.sink.write.clear import clear
+from tandem.sink.write.clear import clear_generation
 from tandem.sink.write.commit import complete_entry, sealed_entry, tainted_entry, takeover_entry
 from tandem.sink.write.confirm import (
     CoverLostError,
-    Loss,
+    ObjectLoss,
     ObjectLostError,
     ReadBack,
     confirm_objects,
@@ -141,7 +141,7 @@ class TaskBoard:
 Publish = Callable[..., None]
 
 
-class Tasks:
+class InstanceTasks:
     """The actions. `writers` are those of the generations that this incarnation holds."""
 
     def __init__(
@@ -149,17 +149,17 @@ class Tasks:
         *,
         store: ObjectStore,
         cluster: GuardedCluster,
-        open_source: Callable[[], Source],
+        open_source: Callable[[], FetchSource],
         identity: Identity,
         opening: Callable[[bytes], Opening],
         read_back: bool,
         publish: Publish,
         stop: threading.Event,
-        before_seal: Callable[[ChainWriter, Guarded | None], None] = lambda writer, guarded: None,  # noqa: ARG005
+        before_seal: Callable[[ChainWriter, GuardedPartitions | None], None] = lambda writer, guarded: None,  # noqa: ARG005
     ) -> None:
         self._store = store
         self._cluster = cluster
-        self._prover = Prover(cluster, open_source, RecordKeys(keys_of(store)))
+        self._prover = HistoryProver(cluster, open_source, RecordKeys(keys_of(store)))
         self._identity = identity
         self._opening = opening
         self._read_back = read_back
@@ -184,7 +184,7 @@ class Tasks:
             self._chains.forget_ended()
             return live
 
-    def _guarded(self, generations: Iterable[Generation]) -> Guarded:
+    def _guarded(self, generations: Iterable[Generation]) -> GuardedPartitions:
         """Return what the cluster has now of what is guarded, of these generations' topics all that they have read."""
         known = list(generations)
         return as_guarded(self._identity.cluster_id, self._cluster.guarded(), known).with_all_of(known)
@@ -205,7 +205,7 @@ class Tasks:
         # The chains are watched: if the store's answer was late, the generation is being read already.
         self.writers.setdefault(number, writer)
         _LOG.info("claimed", generation=number, reason=reason)
-        self._publish(Event.CATCHING_UP, generation=number, reason=reason)
+        self._publish(CoordinationEvent.CATCHING_UP, generation=number, reason=reason)
 
     def take_over(self, number: int) -> None:
         """Take over the chain of a generation that an earlier incarnation of mine left."""
@@ -329,14 +329,17 @@ class Tasks:
         self._done_reading.pop(mine.number, None)
         writer.append(complete_entry(f"{len(mine.positions)} partitions read through, {count} objects confirmed"))
         _LOG.info("complete", generation=mine.number, partitions=len(mine.positions), objects=count)
-        self._publish(Event.COMPLETE, **head_fields(Head.of(mine)))
+        self._publish(CoordinationEvent.COMPLETE, **head_fields(Head.of(mine)))
         former = active_of(others)
         if former is not None:
             self._publish(
-                Event.PASSIVATE, target=former.instance, generation=former.number, reason=f"{mine.number} is complete"
+                CoordinationEvent.PASSIVATE,
+                target=former.instance,
+                generation=former.number,
+                reason=f"{mine.number} is complete",
             )
 
-    def lost_taints(self, number: int, found: Iterable[Loss] = ()) -> tuple[Taint, ...]:
+    def lost_taints(self, number: int, found: Iterable[ObjectLoss] = ()) -> tuple[Taint, ...]:
         """Return the taints of a COMPLETE generation of mine for what a restore would miss of it in the store.
 
         `found` is what was lost as of some time before, and counts as far as the chain still names it.
@@ -412,7 +415,7 @@ class Tasks:
         topics = coverage.unguarded(writer.state, guarded)
         writer.append(sealed_entry(f"covered by generation {successor}", topics=topics))
         _LOG.info("sealed", generation=number, successor=successor)
-        self._publish(Event.PASSIVATED, **head_fields(Head.of(writer.state)))
+        self._publish(CoordinationEvent.PASSIVATED, **head_fields(Head.of(writer.state)))
 
     def clear(self, number: int, wanted: Clearing, *, complete: bool = True) -> None:
         """Clear what may go of a generation, decided once more on fresh chains.
@@ -446,16 +449,20 @@ class Tasks:
                 "complete; `tandem failover` asks for one",
             )
         covering = coverage.relied_on(writer.state, goes, generations)
-        outcome = clear(self._store, writer, wanted, stop=self._stop, confirm=lambda: self._confirm(number, covering))
+        outcome = clear_generation(
+            self._store, writer, wanted, stop=self._stop, confirm=lambda: self._confirm(number, covering)
+        )
         if outcome.pinned:
             owners = ", ".join(sorted({pin.owner for pin in outcome.pinned}))
             raise InUseError(f"generation {number} is in use by {owners}; it is cleared when they are done")
         if writer.state.gone:
             self.writers.pop(number, None)
         if writer.state.clearing is None:  # else it was stopped half-way: the next process goes on
-            self._publish(Event.CLEARED, **head_fields(Head.of(writer.state)))
+            self._publish(CoordinationEvent.CLEARED, **head_fields(Head.of(writer.state)))
 
-    def _proven(self, mine: Generation, wanted: Clearing, generations: list[Generation], guarded: Guarded) -> Clearing:
+    def _proven(
+        self, mine: Generation, wanted: Clearing, generations: list[Generation], guarded: GuardedPartitions
+    ) -> Clearing:
         """Keep what turns out to be cut off of what was not guarded when `mine` was sealed, but is again."""
         doubtful = coverage.unproven(mine, wanted.goes, generations, guarded)
         cut = {
@@ -469,7 +476,11 @@ class Tasks:
         return Clearing(goes=goes, stays=wanted.stays | dict.fromkeys(sorted(cut), coverage.CUT_OFF_KEPT))
 
     def _refuse_rewritten_cover(
-        self, mine: Generation, goes: Collection[PartitionKey], generations: Iterable[Generation], guarded: Guarded
+        self,
+        mine: Generation,
+        goes: Collection[PartitionKey],
+        generations: Iterable[Generation],
+        guarded: GuardedPartitions,
     ) -> None:
         """Raise NotProvenError if the log has other records now than those that the covering generation read.
 

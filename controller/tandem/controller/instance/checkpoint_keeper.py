@@ -19,17 +19,17 @@ import structlog
 from tandem.backup_avro.chain.entries import PartitionKey, iso
 from tandem.backup_avro.chain.generation import ChainError, Generation
 from tandem.backup_avro.documents.checkpoint import (
-    Judgement,
-    Outcome,
-    Request,
-    Standing,
+    CheckpointOutcome,
+    CheckpointRequest,
+    CutJudgement,
+    CutStanding,
     checkpoint_entry,
-    judge,
-    outlook,
+    judge_all,
+    judge_cut,
     takes_part,
 )
 from tandem.backup_avro.errors import TandemError
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.sink.rates import TokenBucket
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError, StoppedError, now_ms
@@ -42,17 +42,17 @@ _HINTS, _HINT_EVERY_S = 3, 10.0
 """Messages for which all checkpoints are looked at at once, and how often for one more."""
 
 
-def failed(request: Request, *, at: int, by: str, reason: str) -> Outcome:
+def failed(request: CheckpointRequest, *, at: int, by: str, reason: str) -> CheckpointOutcome:
     """Return the outcome of a request that failed."""
-    return Outcome(id=request.id, nonce=request.nonce, at=at, by=by, reason=reason)
+    return CheckpointOutcome(id=request.id, nonce=request.nonce, at=at, by=by, reason=reason)
 
 
-def expired(request: Request, *, at: int, by: str, detail: str) -> Outcome:
+def expired(request: CheckpointRequest, *, at: int, by: str, detail: str) -> CheckpointOutcome:
     """Return the outcome of a request whose deadline has passed."""
     return failed(request, at=at, by=by, reason=f"not reached by {iso(request.deadline)}: {detail}")
 
 
-class Keeper:
+class CheckpointKeeper:
     """The checkpoints as this instance last saw them. `look`, `finish` and `give_up` are for task threads.
 
     `held` are the generations that may not be cleared; None as long as nobody has looked. `same_logs` says whether the
@@ -71,14 +71,14 @@ class Keeper:
         self._pair = pair
         self._me = me
         self._same_logs = same_logs
-        self._remembered = checkpoints.Remembered()
+        self._remembered = checkpoints.CheckpointCache()
         self._looking = threading.Lock()
         self._proven: set[tuple[str, int]] = set()
         self._looked_mono: float | None = None
         self._hints: frozenset[str] = frozenset()
         self._hurries = TokenBucket(_HINTS, _HINT_EVERY_S)
         self._details: dict[str, str] = {}
-        self.open: tuple[Request, ...] = ()
+        self.open: tuple[CheckpointRequest, ...] = ()
         self.held: dict[int, tuple[str, ...]] | None = None
 
     def due(self, now_mono: float, hints: frozenset[str]) -> bool:
@@ -95,7 +95,9 @@ class Keeper:
     def look(self) -> None:
         """Read all checkpoints, sweep, and fail those whose time has passed. Raises errors of the store."""
         with self._looking:
-            found = checkpoints.look(self._store, self._pair, now_ms(self._store), remembered=self._remembered)
+            found = checkpoints.survey_checkpoints(
+                self._store, self._pair, now_ms(self._store), remembered=self._remembered
+            )
         still_open = []
         for request in found.open:
             at = now_ms(self._store)
@@ -111,33 +113,35 @@ class Keeper:
         self.open, self.held = tuple(still_open), found.held
         self._looked_mono = time.monotonic()
 
-    def ripe(self, mine: Iterable[Generation], guarded: Guarded | None) -> Iterator[int]:
+    def ripe(self, mine: Iterable[Generation], guarded: GuardedPartitions | None) -> Iterator[int]:
         """Yield the numbers of those of my generations between whose commits something is to be said."""
-        final = {Standing.REACHED, Standing.LOST}
+        final = {CutStanding.REACHED, CutStanding.LOST}
         for state in mine:
-            if takes_part(state) and any(judge(r, state, guarded).standing in final for r in self.open):
+            if takes_part(state) and any(judge_cut(r, state, guarded).standing in final for r in self.open):
                 yield state.number
 
-    def hopeless(self, generations: Iterable[Generation], guarded: Guarded | None) -> list[tuple[Request, Judgement]]:
+    def hopeless(
+        self, generations: Iterable[Generation], guarded: GuardedPartitions | None
+    ) -> list[tuple[CheckpointRequest, CutJudgement]]:
         """Return the requests that no generation will ever reach, and note of the others how they stand."""
         states = list(generations)
         found = []
         for request in self.open:
-            judgement = outlook(request, states, guarded)
+            judgement = judge_all(request, states, guarded)
             self._details[request.nonce] = judgement.detail
             # What is gone from the cluster may be in an entry that is not seen yet: its owner judges between commits.
-            gone = any(judge(request, g, guarded).standing is Standing.LOST for g in states if takes_part(g))
-            if judgement.standing is Standing.LOST and not gone:
+            gone = any(judge_cut(request, g, guarded).standing is CutStanding.LOST for g in states if takes_part(g))
+            if judgement.standing is CutStanding.LOST and not gone:
                 found.append((request, judgement))
         return found
 
-    def give_up(self, hopeless: Iterable[tuple[Request, Judgement]]) -> None:
+    def give_up(self, hopeless: Iterable[tuple[CheckpointRequest, CutJudgement]]) -> None:
         """Fail requests. Raises errors of the store."""
         for request, judgement in hopeless:
             at = now_ms(self._store)
             self._settle(request, failed(request, at=at, by=self._me, reason=judgement.detail))
 
-    def finish(self, writer: ChainWriter, guarded: Guarded | None) -> None:
+    def finish(self, writer: ChainWriter, guarded: GuardedPartitions | None) -> None:
         """Complete or fail what the chain of `writer` decides, between two commits. Raises what ends its writer's work.
 
         Other trouble is told of, and whoever looks next tries again: no checkpoint stops a backup.
@@ -150,7 +154,7 @@ class Keeper:
             except TandemError as error:
                 _LOG.warning("cannot finish a checkpoint, trying again", checkpoint=request.id, error=str(error))
 
-    def last_chance(self, writer: ChainWriter, guarded: Guarded | None) -> None:
+    def last_chance(self, writer: ChainWriter, guarded: GuardedPartitions | None) -> None:
         """Look once more and complete what can be before the generation takes no more records."""
         try:
             self.look()
@@ -159,7 +163,7 @@ class Keeper:
         self.prove(writer.state, guarded)
         self.finish(writer, guarded)
 
-    def prove(self, state: Generation, guarded: Guarded | None) -> None:
+    def prove(self, state: Generation, guarded: GuardedPartitions | None) -> None:
         """Ask the brokers whether `state` has read the cuts that it reached, and not what was there before an election.
 
         What it has read below a cut does not change, so once is enough. If they can't tell, they are asked again.
@@ -168,7 +172,7 @@ class Keeper:
             mine = (request.nonce, state.number)
             if guarded is None or mine in self._proven or not takes_part(state):
                 continue
-            if judge(request, state, guarded).standing is not Standing.REACHED:
+            if judge_cut(request, state, guarded).standing is not CutStanding.REACHED:
                 continue
             if _unprovable(request, state, guarded):
                 continue  # `finish` says so
@@ -182,18 +186,20 @@ class Keeper:
             else:
                 _LOG.warning("a log was truncated; its reader is about to be told", checkpoint=request.id)
 
-    def _finish(self, writer: ChainWriter, request: Request, guarded: Guarded | None) -> None:
+    def _finish(self, writer: ChainWriter, request: CheckpointRequest, guarded: GuardedPartitions | None) -> None:
         state = writer.state
-        judgement = judge(request, state, guarded) if takes_part(state) else Judgement(standing=Standing.BEHIND)
-        if judgement.standing not in {Standing.REACHED, Standing.LOST}:
+        judgement = (
+            judge_cut(request, state, guarded) if takes_part(state) else CutJudgement(standing=CutStanding.BEHIND)
+        )
+        if judgement.standing not in {CutStanding.REACHED, CutStanding.LOST}:
             return
-        now = checkpoints.find(self._store, self._pair, request.id)
+        now = checkpoints.find_checkpoint(self._store, self._pair, request.id)
         if now is None or now.request.nonce != request.nonce or now.outcome is not None:
             return  # deleted, or decided by somebody else
         at = now_ms(self._store)
         if at >= request.deadline:
             return
-        if judgement.standing is Standing.LOST:
+        if judgement.standing is CutStanding.LOST:
             self._settle(request, failed(request, at=at, by=self._me, reason=judgement.detail))
             return
         if (request.nonce, state.number) not in self._proven:
@@ -205,20 +211,20 @@ class Keeper:
                 )
                 self._settle(request, failed(request, at=at, by=self._me, reason=reason))
             return
-        pin = checkpoints.hold(self._store, request, state.number)
+        pin = checkpoints.pin_generation(self._store, request, state.number)
         entry = writer.append(checkpoint_entry(request))
-        swept = judge(request, state, guarded)
-        if swept.standing is not Standing.REACHED:  # a janitor's entry came in between
+        swept = judge_cut(request, state, guarded)
+        if swept.standing is not CutStanding.REACHED:  # a janitor's entry came in between
             self._settle(request, failed(request, at=entry.at, by=self._me, reason=swept.detail))
             return
-        mine = Outcome(
+        mine = CheckpointOutcome(
             id=request.id, nonce=request.nonce, at=entry.at, by=self._me, generation=state.number, seq=entry.seq
         )
         if self._settle(request, mine).generation != state.number:
-            pins.release(self._store, self._pair, pin)
+            pins.release_pin(self._store, self._pair, pin)
 
-    def _settle(self, request: Request, outcome: Outcome) -> Outcome:
-        held = checkpoints.settle(self._store, request, outcome)
+    def _settle(self, request: CheckpointRequest, outcome: CheckpointOutcome) -> CheckpointOutcome:
+        held = checkpoints.settle_request(self._store, request, outcome)
         if held.completed:
             _LOG.info("checkpoint completed", checkpoint=request.id, generation=held.generation, seq=held.seq)
         else:
@@ -227,7 +233,7 @@ class Keeper:
         return held
 
 
-def _unprovable(request: Request, state: Generation, guarded: Guarded | None) -> list[PartitionKey]:
+def _unprovable(request: CheckpointRequest, state: Generation, guarded: GuardedPartitions | None) -> list[PartitionKey]:
     """Return the partitions of a cut of which nobody can say any more whether an election cut off what was read."""
     if guarded is None:
         return []

@@ -15,9 +15,9 @@ import structlog
 
 from tandem.backup_avro.chain.entries import Clearing
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.errors import TransientError
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.coordination.turn_request import Asking
@@ -36,11 +36,11 @@ from tandem.controller.decision.decide import (
     TakeOver,
 )
 from tandem.controller.decision.observation import Observation
-from tandem.controller.instance.act import TaskBoard, Tasks
-from tandem.controller.instance.checkpoint_keeper import Keeper
-from tandem.controller.instance.history_proof import Prover
-from tandem.controller.instance.pipelines import Runs
-from tandem.controller.instance.start import Parts
+from tandem.controller.instance.act import InstanceTasks, TaskBoard
+from tandem.controller.instance.checkpoint_keeper import CheckpointKeeper
+from tandem.controller.instance.history_proof import HistoryProver
+from tandem.controller.instance.pipelines import PipelineRuns
+from tandem.controller.instance.start import InstanceParts
 from tandem.controller.instance.store_watch import StoreWatch
 from tandem.controller.instance.wiring import opening_of, pipeline_policy_of, workers_of
 from tandem.sink.encryption.key_ring import keys_of
@@ -48,10 +48,10 @@ from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.fetch.answer_shares import AnswerSum
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.meters import Meters
-from tandem.sink.read.scan.worker_processes import Workers
+from tandem.sink.read.scan.worker_processes import WorkerPool
 from tandem.sink.store.chain.chain_writer import ChainWriter
-from tandem.sink.transcode.choice import best_transcoder
-from tandem.sink.write.confirm import Loss
+from tandem.sink.transcode.implementation_choice import best_transcoder
+from tandem.sink.write.confirm import ObjectLoss
 
 _LOG = structlog.get_logger()
 _LOOK_AGAIN_S = 60.0
@@ -64,7 +64,7 @@ class Executor:
     """The tasks and pipelines of one instance. `give_back` is called when much memory is free: see `Instance`."""
 
     def __init__(
-        self, config: Config, parts: Parts, *, watch: StoreWatch, meters: Meters, give_back: Callable[[], None]
+        self, config: Config, parts: InstanceParts, *, watch: StoreWatch, meters: Meters, give_back: Callable[[], None]
     ) -> None:
         self._peer = config.peer_instance
         self._parts = parts
@@ -73,20 +73,20 @@ class Executor:
         self._abort = threading.Event()
         self._looked: dict[int, float] = {}
         self.asking = Asking()
-        self.board = TaskBoard(workers=_WORKERS)
+        self.context = TaskBoard(workers=_WORKERS)
 
         answers, committed = AnswerSum(), config.isolation_level == "read_committed"
 
         def open_source() -> RawFetcher:
             return RawFetcher(parts.props, read_committed=committed, answers=answers)
 
-        self.keeper = Keeper(
+        self.keeper = CheckpointKeeper(
             parts.store,
             pair=parts.identity.pair,
             me=parts.identity.instance,
-            same_logs=Prover(parts.cluster, open_source, RecordKeys(keys_of(parts.store))).has_read_this,
+            same_logs=HistoryProver(parts.cluster, open_source, RecordKeys(keys_of(parts.store))).has_read_this,
         )
-        self.tasks = Tasks(
+        self.tasks = InstanceTasks(
             store=parts.store,
             cluster=parts.cluster,
             open_source=open_source,
@@ -97,8 +97,10 @@ class Executor:
             stop=self._abort,
             before_seal=self.keeper.last_chance,
         )
-        self._workers = Workers(workers_of(config, parts.props), config.scan.workers) if config.scan.workers else None
-        self.runs = Runs(
+        self._workers = (
+            WorkerPool(workers_of(config, parts.props), config.scan.workers) if config.scan.workers else None
+        )
+        self.runs = PipelineRuns(
             store=parts.store,
             cluster=parts.cluster,
             open_source=open_source,
@@ -158,7 +160,7 @@ class Executor:
             finally:
                 self._watch.hurry()
 
-        self.board.submit((type(action).__name__, action.generation), done)
+        self.context.submit((type(action).__name__, action.generation), done)
 
     def _start(self, number: int, *, resumed: bool) -> None:
         # After a failure, or a drain, only the chain in S3 says where to go on.
@@ -191,20 +193,20 @@ class Executor:
             self._give_back()
 
     def _mind_checkpoints(self, seen: Observation) -> None:
-        if self.keeper.due(seen.now_mono, self._parts.peers.hints(Event.CHECKPOINT)):
-            self.board.submit(("Checkpoints", 0), self.keeper.look)
+        if self.keeper.due(seen.now_mono, self._parts.peers.hints(CoordinationEvent.CHECKPOINT)):
+            self.context.submit(("Checkpoints", 0), self.keeper.look)
         if not self.keeper.open:
             return
         held = [g for g in seen.generations if g.instance == seen.me and g.holder == seen.incarnation]
         for number in self.keeper.ripe(held, seen.guarded):
             if number in seen.pipelines:
                 state = next(g for g in held if g.number == number)
-                self.board.submit(("Checkpoint", number), partial(self._checkpoint, state, seen.guarded))
+                self.context.submit(("Checkpoint", number), partial(self._checkpoint, state, seen.guarded))
         hopeless = self.keeper.hopeless(seen.generations, seen.guarded)
         if hopeless:
-            self.board.submit(("Checkpoint", 0), partial(self.keeper.give_up, hopeless))
+            self.context.submit(("Checkpoint", 0), partial(self.keeper.give_up, hopeless))
 
-    def _checkpoint(self, state: Generation, guarded: Guarded | None) -> None:
+    def _checkpoint(self, state: Generation, guarded: GuardedPartitions | None) -> None:
         self.keeper.prove(state, guarded)
         try:
             self.runs.between_commits(state.number, lambda writer: self.keeper.finish(writer, guarded))
@@ -226,9 +228,9 @@ class Executor:
             if state.number in told and held and taintable and due:
                 self._looked[state.number] = seen.now_mono + _LOOK_AGAIN_S
                 lost = met.get(state.number, ())
-                self.board.submit(("LostObjects", state.number), partial(self._own_up, state.number, lost))
+                self.context.submit(("LostObjects", state.number), partial(self._own_up, state.number, lost))
 
-    def _own_up(self, number: int, met: tuple[Loss, ...]) -> None:
+    def _own_up(self, number: int, met: tuple[ObjectLoss, ...]) -> None:
         taints = self.tasks.lost_taints(number, met)
         if not taints:
             _LOG.info("objects are said to be lost, and all are there", generation=number)
@@ -241,7 +243,7 @@ class Executor:
     def _ask(self, number: int, reason: str) -> None:
         if self.asking.due(number, time.monotonic()):
             _LOG.info("asking the peer to take its turn", generation=number, reason=reason)
-            self._parts.publish(Event.ACTIVATE, target=self._peer, generation=number, reason=reason)
+            self._parts.publish(CoordinationEvent.ACTIVATE, target=self._peer, generation=number, reason=reason)
 
     def leave(self, deadline_mono: float) -> bool:
         """Commit what was read, then end all work; return whether all was committed before the deadline."""

@@ -8,11 +8,11 @@ import structlog
 
 from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.sink.kafka.cluster.admin import ClusterAdmin, TopicInfo
 from tandem.sink.kafka.cluster.consumer_groups import MOST
-from tandem.sink.kafka.cluster.guarded_topics import Denied, GuardedTopics
+from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
 from tandem.sink.kafka.cluster.unique_keys import unique
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError
 from tandem.sink.store.chain.restore_targets import ANY
@@ -66,7 +66,7 @@ class GuardedCluster:
         return GuardedTopics(
             topics=tuple(_topic(info, configs[info.name]) for info in found if info.name not in denied),
             denied=tuple(
-                Denied(name=name, why=str(error), topic=_topic(infos[name], {}) if name in unconfigured else None)
+                DeniedTopic(name=name, why=str(error), topic=_topic(infos[name], {}) if name in unconfigured else None)
                 for name, error in sorted(denied.items())
             ),
             restored=tuple(sorted({info.name for info in matching} - {info.name for info in found})),
@@ -182,10 +182,10 @@ def _topic(info: TopicInfo, config: dict[str, str]) -> Topic:
     )
 
 
-def as_guarded(cluster_id: str, found: GuardedTopics, generations: Iterable[Generation]) -> Guarded:
+def as_guarded(cluster_id: str, found: GuardedTopics, generations: Iterable[Generation]) -> GuardedPartitions:
     """Return what the rules need to know of the guarded topics, of those that are denied what `generations` know."""
     described = [*found.topics, *(one.topic for one in found.denied if one.topic is not None)]
-    guarded = Guarded(
+    guarded = GuardedPartitions(
         cluster_id=cluster_id,
         topics=unique(((topic.topic_id, (topic.name, topic.partitions)) for topic in described), "topic id"),
         denied=frozenset(one.name for one in found.denied),

@@ -19,11 +19,11 @@ from tandem.backup_avro.chain.entries import PartitionKey, Taint
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import TandemError, TransientError
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
-from tandem.sink.kafka.cluster.guarded_topics import Cluster
+from tandem.sink.kafka.cluster.guarded_topics import ClusterView
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.kafka.lookup.leader_epochs import holds
+from tandem.sink.kafka.lookup.leader_epochs import log_holds
 from tandem.sink.read import log_identity
-from tandem.sink.read.reader_context import Source
+from tandem.sink.read.reader_context import FetchSource
 
 _LOG = structlog.get_logger()
 
@@ -32,10 +32,12 @@ class NotProvenError(TandemError):
     """The newer generation can't stand for the older one now; another one may, or the same one later."""
 
 
-class Prover:
+class HistoryProver:
     """Asks the brokers, over a connection of its own for each question. `record_keys` compares hashes of records."""
 
-    def __init__(self, cluster: Cluster, open_source: Callable[[], Source], record_keys: RecordKeys = PLAIN) -> None:
+    def __init__(
+        self, cluster: ClusterView, open_source: Callable[[], FetchSource], record_keys: RecordKeys = PLAIN
+    ) -> None:
         self._cluster = cluster
         self._record_keys = record_keys
         self._open_source = open_source
@@ -53,13 +55,13 @@ class Prover:
         found = []
         for key, tp in names.items():
             new, old = newer.positions[key], older.positions[key]
-            if not holds(*of_newer[tp], of_epoch=new.epoch, offset=new.offset):
+            if not log_holds(*of_newer[tp], of_epoch=new.epoch, offset=new.offset):
                 raise NotProvenError(
                     f"the log of {tp.topic}-{tp.partition} was cut below what generation {newer.number} read "
                     f"({new.offset}), so it can't stand for generation {older.number}: waiting for another one"
                 )
             epoch, end = of_older[tp]
-            kept = holds(epoch, end, of_epoch=old.epoch, offset=old.offset)
+            kept = log_holds(epoch, end, of_epoch=old.epoch, offset=old.offset)
             if not kept and new.offset >= min(end, old.offset):
                 found.append(_taint(older, newer, key, end))
             elif not kept:
@@ -90,13 +92,15 @@ class Prover:
                 found.append(_kept(older, key, rewritten.reason, cut_at=rewritten.cut_at))
         return tuple(found)
 
-    def compare(self, state: Generation, keys: Collection[PartitionKey]) -> dict[PartitionKey, log_identity.Rewritten]:
+    def compare(
+        self, state: Generation, keys: Collection[PartitionKey]
+    ) -> dict[PartitionKey, log_identity.RewrittenRecord]:
         """Return the partitions whose logs have other records now than those that `state` read. Raises as `cut_off`."""
         known = sorted(key for key in keys if state.positions[key].hashes)
         names = {key: TopicPartition(state.topics[key.topic_id].name, key.partition) for key in known}
         if not names:
             return {}
-        wanted = {tp: log_identity.Read.of(key, state.positions[key]) for key, tp in names.items()}
+        wanted = {tp: log_identity.ReadPosition.of(key, state.positions[key]) for key, tp in names.items()}
         source = self._open_source()
         try:
             found = log_identity.compare(source, wanted, self._record_keys)
@@ -117,7 +121,7 @@ class Prover:
             return True
         (ends,) = self._ask(names, state)
         at = state.positions
-        return all(holds(*ends[tp], of_epoch=at[key].epoch, offset=at[key].offset) for key, tp in names.items())
+        return all(log_holds(*ends[tp], of_epoch=at[key].epoch, offset=at[key].offset) for key, tp in names.items())
 
     def _ask(
         self, names: Mapping[PartitionKey, TopicPartition], *states: Generation

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.errors import ExitCode, RefusedError
 from tandem.controller.config import Config
 from tandem.controller.coordination.heartbeat import message_fields
@@ -19,7 +19,7 @@ from tandem.controller.decision.role_machine import RoleMachine
 from tandem.controller.instance.execute import Executor
 from tandem.controller.instance.message_watch import MessageWatch
 from tandem.controller.instance.observe import Observer
-from tandem.controller.instance.start import Parts
+from tandem.controller.instance.start import InstanceParts
 from tandem.controller.instance.store_watch import StoreView, StoreWatch
 from tandem.controller.instance.wiring import policy_of
 from tandem.controller.status.instance_view import InstanceView, heartbeat_of
@@ -45,7 +45,7 @@ class Instance:
     def __init__(
         self,
         config: Config,
-        parts: Parts,
+        parts: InstanceParts,
         *,
         stop: threading.Event,
         wake: threading.Event,
@@ -79,19 +79,19 @@ class Instance:
         self._observer.start()
         _LOG.info("running", first=self._config.first, peer=self._config.peer_instance)
         tick_s = min(1.0, self._policy.heartbeat_s)
-        board = self._executor.board
+        context = self._executor.context
         try:
             while not self._stop.is_set():
                 if self._observer.damage is not None:
                     raise self._observer.damage
                 self._tick()
                 if self._machine.role is Role.HALTED:
-                    raise board.fenced or RefusedError(
+                    raise context.fenced or RefusedError(
                         "another process with this instance name has taken over",
                         remedy="run one process per instance name",
                     )
-                if board.refused is not None:
-                    raise board.refused
+                if context.refused is not None:
+                    raise context.refused
                 self._wake.wait(tick_s)
                 self._wake.clear()
         finally:
@@ -120,7 +120,7 @@ class Instance:
             self._executor.carry_out(decision, seen)
         if time.monotonic() - self._heartbeat_mono >= self._policy.heartbeat_s:
             self._heartbeat_mono = time.monotonic()
-            self._parts.publish(Event.PROGRESS, **message_fields(heartbeat_of(self.look())))
+            self._parts.publish(CoordinationEvent.PROGRESS, **message_fields(heartbeat_of(self.look())))
 
     def _knows_heads(self, view: StoreView) -> bool:
         """Whether it is known of what was published if it is lost, or was looked for as long as for any silent peer.
@@ -170,7 +170,7 @@ class Instance:
         _LOG.info("leaving: committing what was read", grace_s=grace_s)
         clean = self._executor.leave(deadline)
         self._observer.stop()
-        self._executor.board.close()
-        self._parts.publish(Event.LEAVING, reason="stopped" if self._stop.is_set() else "halted")
+        self._executor.context.close()
+        self._parts.publish(CoordinationEvent.LEAVING, reason="stopped" if self._stop.is_set() else "halted")
         self._parts.coordination.close(min(_LEAVE_S, grace_s))
         (_LOG.info if clean else _LOG.warning)("left", clean=clean)

@@ -11,10 +11,10 @@ from typing import Any
 import structlog
 
 from tandem.backup_avro.chain.heads import Head
-from tandem.backup_avro.documents.coordination_message import Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.controller.config import Config
 from tandem.controller.coordination import agreement, heads
-from tandem.controller.instance.start import Parts
+from tandem.controller.instance.start import InstanceParts
 from tandem.controller.instance.store_watch import StoreView, StoreWatch
 from tandem.sink.rates import TokenBucket
 
@@ -29,7 +29,7 @@ class MessageWatch:
     `dispute` is in what the terms of the two instances differ, None if they do not, or nobody knows.
     """
 
-    def __init__(self, config: Config, parts: Parts, watch: StoreWatch) -> None:
+    def __init__(self, config: Config, parts: InstanceParts, watch: StoreWatch) -> None:
         self._config = config
         self._parts = parts
         self._watch = watch
@@ -47,7 +47,7 @@ class MessageWatch:
 
     def mind_hints(self) -> None:
         """Look at the store at once when somebody says that there is a pause, or no longer."""
-        hints = self._parts.peers.hints(Event.PAUSE, Event.RESUME)
+        hints = self._parts.peers.hints(CoordinationEvent.PAUSE, CoordinationEvent.RESUME)
         if hints - self._hints:
             self._hurry_for_a_hint()
         self._hints = hints
@@ -103,14 +103,14 @@ class MessageWatch:
             self.dispute = found
             _LOG.error("the instances do not agree", peer=peer, what=found, remedy=agreement.REMEDY)
 
-    def _peer_terms(self) -> agreement.Terms | None:
+    def _peer_terms(self) -> agreement.PairTerms | None:
         said = self._parts.peers.said_now(self._config.peer_instance)
         return None if said is None else said.terms
 
-    def terms(self, view: StoreView) -> agreement.Terms:
+    def terms(self, view: StoreView) -> agreement.PairTerms:
         """Return what this instance goes by."""
         topics = self._config.topics
-        return agreement.Terms(
+        return agreement.PairTerms(
             root=self._parts.store.url,
             origin=view.origin,
             topics=agreement.topics_id(topics.include, topics.expressions, topics.exclude),

@@ -6,20 +6,20 @@ import time
 from dataclasses import replace
 
 from tandem.backup_avro.errors import DamagedError
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.controller.decision.decide import Decision
 from tandem.controller.decision.observation import Observation, Role
 from tandem.controller.instance.execute import Executor
 from tandem.controller.instance.guarded_cluster import as_guarded
 from tandem.controller.instance.message_watch import MessageWatch
-from tandem.controller.instance.start import Parts
+from tandem.controller.instance.start import InstanceParts
 from tandem.controller.instance.store_watch import StoreView, StoreWatch
 from tandem.controller.instance.wiring import policy_of
 from tandem.controller.status.instance_view import InstanceView
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
 from tandem.sink.meters import Meters
-from tandem.sink.read.survey import Surveyor
+from tandem.sink.read.survey import ClusterSurveyor
 from tandem.sink.store.chain.chain_writer import now_ms
 
 
@@ -29,7 +29,7 @@ class Observer:
     def __init__(
         self,
         config: Config,
-        parts: Parts,
+        parts: InstanceParts,
         *,
         watch: StoreWatch,
         executor: Executor,
@@ -42,7 +42,7 @@ class Observer:
         self._watch = watch
         self._executor = executor
         self._messages = messages
-        self._surveyor = Surveyor(
+        self._surveyor = ClusterSurveyor(
             cluster=parts.cluster, interval_s=min(10.0, 2 * policy.heartbeat_s), groups_interval_s=None, meters=meters
         )
         self._topics: GuardedTopics | None = None
@@ -95,8 +95,8 @@ class Observer:
             activations=self._parts.peers.activations(),
             requested=view.requested,
             pipelines=runs.states(),
-            tasks=self._executor.board.under_way(view.began_mono),
-            resting=self._executor.board.resting(),
+            tasks=self._executor.context.under_way(view.began_mono),
+            resting=self._executor.context.resting(),
             asked_mono=self._executor.asking.since(),
             topicless=self._topics is not None and not self._topics.topics and self._surveyor.trouble is None,
             releases=view.releases,
@@ -108,7 +108,7 @@ class Observer:
             held=frozenset(known if held is None else held),
         )
 
-    def _guarded(self, view: StoreView) -> Guarded | None:
+    def _guarded(self, view: StoreView) -> GuardedPartitions | None:
         if self._topics is None or self._surveyor.trouble is not None or not self._topics.topics:
             return None
         return as_guarded(self._parts.identity.cluster_id, self._topics, view.generations)
@@ -134,7 +134,7 @@ class Observer:
             coordination_caught_up=parts.coordination.caught_up,
             coordination_failing=parts.coordination.failing,
             reports=self._executor.runs.reports(),
-            failing=self._executor.board.failing(),
+            failing=self._executor.context.failing(),
             uncovered=dict(self._executor.tasks.uncovered),  # tasks add to it meanwhile
             lost_heads=messages.lost_heads,
             published_under=dict(messages.published_under),

@@ -13,20 +13,20 @@ from tandem.controller.instance.guarded_cluster import GuardedCluster
 from tandem.sink.memory_budget import MemoryBudget
 from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.pipeline import Phase, Pipeline, PipelinePolicy, PipelineReport
-from tandem.sink.read.reader_context import Source
+from tandem.sink.read.reader_context import FetchSource
 from tandem.sink.read.reading_progress import PartitionReading
-from tandem.sink.read.scan.worker_ranges import Workforce
+from tandem.sink.read.scan.worker_ranges import RangeWorkers
 from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError
 from tandem.sink.store.object_store import ObjectStore
-from tandem.sink.transcode.segment import Transcoder
+from tandem.sink.transcode.transcoder_result import Transcoder
 from tandem.sink.write.commit import Task
-from tandem.sink.write.confirm import Loss
+from tandem.sink.write.confirm import ObjectLoss
 
 _ANSWER_POLL_S = 0.1
 
 
 @dataclass(slots=True, kw_only=True)
-class _Run:
+class _PipelineRun:
     pipeline: Pipeline
     started_mono: float
     resumed: bool
@@ -35,7 +35,7 @@ class _Run:
     failed_mono: float | None = None
 
 
-class Runs:
+class PipelineRuns:
     """Starts, drains and watches pipelines; one for each generation that is read. They share one memory budget."""
 
     def __init__(
@@ -43,11 +43,11 @@ class Runs:
         *,
         store: ObjectStore,
         cluster: GuardedCluster,
-        open_source: Callable[[], Source],
+        open_source: Callable[[], FetchSource],
         transcoder: Transcoder,
         policy: PipelinePolicy,
         abort: threading.Event,
-        workers: Workforce | None,
+        workers: RangeWorkers | None,
         committed: Callable[[], None],
         copies: Callable[[], Sequence[Generation]],
         meters: Meters = NOBODY,
@@ -63,7 +63,7 @@ class Runs:
         self._committed = committed
         self._copies = copies
         self._meters = meters
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, _PipelineRun] = {}
 
     def start(self, writer: ChainWriter, *, resumed: bool) -> None:
         """Start a pipeline; one that ended before is replaced."""
@@ -81,7 +81,9 @@ class Runs:
             meters=self._meters,
             budget=self._budget,
         )
-        self._runs[writer.state.number] = _Run(pipeline=pipeline, started_mono=time.monotonic(), resumed=resumed)
+        self._runs[writer.state.number] = _PipelineRun(
+            pipeline=pipeline, started_mono=time.monotonic(), resumed=resumed
+        )
         pipeline.start()
 
     @property
@@ -134,7 +136,7 @@ class Runs:
         """Return all reports, ascending by generation."""
         return [run.pipeline.report() for _, run in sorted(self._runs.items())]
 
-    def lost(self) -> dict[int, tuple[Loss, ...]]:
+    def lost(self) -> dict[int, tuple[ObjectLoss, ...]]:
         """Return what merging found to be lost, of the generations of which anything is."""
         return {number: lost for number, run in list(self._runs.items()) if (lost := run.pipeline.lost)}
 
@@ -144,7 +146,7 @@ class Runs:
         return {number: run.pipeline.readings() for number, run in running}
 
     @staticmethod
-    def _state(run: _Run) -> PipelineState:
+    def _state(run: _PipelineRun) -> PipelineState:
         phase, now = run.pipeline.phase, time.monotonic()
         if phase is Phase.FAILED and run.failed_mono is None:
             run.failed_mono = now

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.backup_avro.errors import RefusedError, TransientError
 from tandem.controller.config import Config
 from tandem.controller.coordination.peer_state import PeerState
@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class InstanceParts:
     """What an instance works with, all of it checked."""
 
     identity: Identity
@@ -48,7 +48,7 @@ class Parts:
     peers: PeerState
     coordination: CoordinationTopic
 
-    def publish(self, event: Event, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
+    def publish(self, event: CoordinationEvent, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
         """Send a message, dated by the store's clock. A failure is logged and forgotten: messages are hints."""
         self.coordination.publish(event, at=now_ms(self.store), **fields)
 
@@ -64,7 +64,7 @@ def set_up(
     incarnation: str,
     stop: threading.Event,
     wake: threading.Event,
-) -> Parts:
+) -> InstanceParts:
     """Return the parts. Raises StoppedEarlyError, and PermanentError on what waiting does not mend.
 
     The store is opened here: some of those who give credentials for it are asked then, and may be away.
@@ -99,7 +99,7 @@ def set_up(
         admin=admin,
         peers=peers,
         identity=CoordinationMessage(
-            event=Event.PROGRESS,
+            event=CoordinationEvent.PROGRESS,
             pair=config.pair,
             instance=me,
             incarnation=incarnation,
@@ -110,12 +110,12 @@ def set_up(
         signer=signer_of(store, "a request for a turn"),
     )
     _persist(stop, "coordination topic", lambda: coordination.start(wake))
-    return Parts(
+    return InstanceParts(
         identity=Identity(pair=config.pair, instance=me, incarnation=incarnation, cluster_id=cluster_id),
         props=props,
         store=store,
         reader=reader,
-        cluster=GuardedCluster(admin, config, partial(restore_targets.created, store, config.pair, cluster_id)),
+        cluster=GuardedCluster(admin, config, partial(restore_targets.created_topics, store, config.pair, cluster_id)),
         peers=peers,
         coordination=coordination,
     )

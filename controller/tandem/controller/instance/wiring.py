@@ -15,13 +15,13 @@ from tandem.backup_avro.errors import ConfigError
 from tandem.controller.config import Config
 from tandem.controller.decision.observation import Policy
 from tandem.controller.process import memory_allocator
-from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.pipeline import PipelinePolicy
 from tandem.sink.process import log
 from tandem.sink.read.partition_progress import CONFIRM_CEILING_S
-from tandem.sink.read.scan.worker_processes import Setting
-from tandem.sink.store import StoreSettings, open_store
+from tandem.sink.read.scan.worker_processes import WorkerSettings
+from tandem.sink.store import StoreAccess, open_store
 from tandem.sink.store.object_store import ObjectStore
 from tandem.sink.write.merge_plan import MergeRules
 
@@ -36,7 +36,7 @@ def store_of(config: Config) -> ObjectStore:
     return open_store(config.store.root, store_settings(config), place="store.root")
 
 
-def store_settings(config: Config) -> StoreSettings:
+def store_settings(config: Config) -> StoreAccess:
     """Return the store's settings, secrets in the clear inside, and where keys of data objects are."""
     store = config.store
 
@@ -44,7 +44,7 @@ def store_settings(config: Config) -> StoreSettings:
         value = getattr(store, name)
         return None if value is None else value.get_secret_value()  # it knows where it was read
 
-    return StoreSettings(
+    return StoreAccess(
         endpoint_url=store.endpoint_url,
         region=store.region,
         addressing_style=store.addressing_style,
@@ -62,7 +62,7 @@ def store_settings(config: Config) -> StoreSettings:
         signing_key_env=config.signing.key_env,
         trusted_keys=",".join(trusted_keys(config)) or None,
         require_signatures=config.signing.require,
-        encryption=EncryptionSettings(**config.encryption.model_dump()),
+        encryption=KeySettings(**config.encryption.model_dump()),
     )
 
 
@@ -133,10 +133,10 @@ def pipeline_policy_of(config: Config) -> PipelinePolicy:
     )
 
 
-def workers_of(config: Config, props: Mapping[str, Value]) -> Setting:
+def workers_of(config: Config, props: Mapping[str, Value]) -> WorkerSettings:
     """Return what worker processes of an instance need, secrets in the clear inside: their pipe is this process's."""
     settings = store_settings(config)
-    return Setting(
+    return WorkerSettings(
         props={name: _plain(value) for name, value in props.items()},
         root=config.store.root,
         settings=replace(

@@ -13,7 +13,7 @@ from typing import Final
 COMMON: Final = ("pair", "instance_name")
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """The types of Prometheus that are used."""
 
     GAUGE = "gauge"
@@ -27,20 +27,20 @@ class Metric:
 
     name: str
     help: str
-    kind: Kind = Kind.GAUGE
+    kind: MetricKind = MetricKind.GAUGE
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
 
     @property
     def sample_names(self) -> tuple[str, ...]:
         """The names that expressions use."""
-        if self.kind is Kind.HISTOGRAM:
+        if self.kind is MetricKind.HISTOGRAM:
             return (f"{self.name}_bucket", f"{self.name}_sum", f"{self.name}_count")
         return (self.name,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class MetricSection:
     """Metrics that belong together, under a heading of the page."""
 
     title: str
@@ -53,13 +53,13 @@ def _gauge(name: str, text: str, *labels: str) -> Metric:
 
 
 def _counter(name: str, text: str, *labels: str) -> Metric:
-    return Metric(name=f"tandem_{name}_total", help=text, kind=Kind.COUNTER, labels=labels)
+    return Metric(name=f"tandem_{name}_total", help=text, kind=MetricKind.COUNTER, labels=labels)
 
 
 def _seconds(name: str, text: str) -> Metric:
     # From a small object in the same rack to one of 64 MiB over a slow line, or a store that was away for a while.
     buckets = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-    return Metric(name=f"tandem_{name}_seconds", help=text, kind=Kind.HISTOGRAM, buckets=buckets)
+    return Metric(name=f"tandem_{name}_seconds", help=text, kind=MetricKind.HISTOGRAM, buckets=buckets)
 
 
 _READING: Final = (
@@ -82,7 +82,7 @@ READING: Final = tuple(name for name, _ in _READING)
 """What a tail, a topic and a partition are described by, in this order."""
 
 SECTIONS: Final = (
-    Section(
+    MetricSection(
         title="The instance",
         about="",
         metrics=(
@@ -118,7 +118,7 @@ SECTIONS: Final = (
             ),
         ),
     ),
-    Section(
+    MetricSection(
         title="Reading",
         about="One set for each generation that this instance reads: one, or two while it follows itself. Sums over "
         "all partitions, and the worst of them. Margins are those of compacted topics; a negative one is too late.",
@@ -137,7 +137,7 @@ SECTIONS: Final = (
             _gauge("memory_full_seconds", "How long nothing was fetched for that reason, in all.", "generation"),
         ),
     ),
-    Section(
+    MetricSection(
         title="Reading by topic",
         about="For pairs of at most `metrics.max_topics` topics; `tandem_topic_series` says whether they are there.",
         metrics=(
@@ -145,7 +145,7 @@ SECTIONS: Final = (
             *(_gauge(f"topic_{name}", text, "generation", "topic") for name, text in _READING),
         ),
     ),
-    Section(
+    MetricSection(
         title="Reading by partition",
         about="Only with `metrics.partitions`: ten thousand partitions make a page of 3.6 MB, else of at most 240 kB.",
         metrics=(
@@ -154,7 +154,7 @@ SECTIONS: Final = (
             _gauge("partition_lag_seconds", "Time since at the log's end.", "generation", "topic", "partition"),
         ),
     ),
-    Section(
+    MetricSection(
         title="Writing",
         about="Of this process, since it began.",
         metrics=(
@@ -166,7 +166,7 @@ SECTIONS: Final = (
             _seconds("commit_duration", "Time of a commit, from its first upload to its entry in the chain."),
         ),
     ),
-    Section(
+    MetricSection(
         title="The backup",
         about="What the chains in the store say; both instances show the same, a heartbeat apart.",
         metrics=(
@@ -206,7 +206,7 @@ SECTIONS: Final = (
             _gauge("catch_up_duration_seconds", "From the claim to COMPLETE, of the newest complete generation."),
         ),
     ),
-    Section(
+    MetricSection(
         title="Jobs",
         about="The last `tandem verify`, `drill` and `retention --execute`, from the results that they leave in the "
         "store. They are over when anybody could scrape them.",

@@ -13,15 +13,15 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from tandem.backup_avro.chain.entries import Entry
-from tandem.backup_avro.documents.outcome import OutcomeKind
+from tandem.backup_avro.documents.outcome import JobKind
 from tandem.controller.decision.observation import Role
-from tandem.controller.metrics.catalogue import COMMON, METRICS, READING, Kind
-from tandem.controller.metrics.instance_metrics import BackupPicture, Picture, Results
+from tandem.controller.metrics.catalogue import COMMON, METRICS, READING, MetricKind
+from tandem.controller.metrics.instance_metrics import BackupPicture, LastRuns, Picture
 from tandem.controller.process import memory_allocator
-from tandem.controller.status.overview import State
+from tandem.controller.status.overview import GenerationState
 from tandem.sink.meters import Meters
 from tandem.sink.pipeline import Phase
-from tandem.sink.read.reading_progress import PartitionReading, Reading, by_topic, together
+from tandem.sink.read.reading_progress import PartitionReading, ReadingProgress, by_topic, sum_readings
 
 _STARTING = "Starting"
 Sample = tuple[str, tuple[str, ...], float]
@@ -29,14 +29,14 @@ Sample = tuple[str, tuple[str, ...], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Detail:
+class MetricDetail:
     """How much of the reading is shown: topics, if there are at most `max_topics`, and partitions."""
 
     max_topics: int = 200
     partitions: bool = False
 
 
-class Tally:
+class MetricTally:
     """Counters and histograms of a process, fed by pipelines. Thread-safe."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -82,7 +82,7 @@ class Tally:
         self._records.inc(sum(part.records for item in entry.objects for part in item.parts))
 
 
-class Page:
+class MetricsPage:
     """The page of one process. `look` and `results` may be replaced while it serves.
 
     They must return at once, whatever store and brokers do.
@@ -94,13 +94,13 @@ class Page:
         pair: str,
         instance: str,
         transcoder: Callable[[], str],
-        detail: Detail,
+        detail: MetricDetail,
         now: Callable[[], float],
     ) -> None:
         self.look: Callable[[], Picture] = Picture
-        self.results: Callable[[], Results] = Results
+        self.results: Callable[[], LastRuns] = LastRuns
         inner = CollectorRegistry()
-        self.tally = Tally(inner)
+        self.tally = MetricTally(inner)
         ProcessCollector(registry=inner)
         inner.register(_Gauges(self, transcoder=transcoder, detail=detail, now=now))
         self._outer = CollectorRegistry()
@@ -123,7 +123,9 @@ class Page:
 
 
 class _Gauges(Collector):
-    def __init__(self, page: Page, *, transcoder: Callable[[], str], detail: Detail, now: Callable[[], float]) -> None:
+    def __init__(
+        self, page: MetricsPage, *, transcoder: Callable[[], str], detail: MetricDetail, now: Callable[[], float]
+    ) -> None:
         self._page = page
         self._transcoder = transcoder
         self._detail = detail
@@ -139,7 +141,7 @@ class _Gauges(Collector):
         families = {
             name: GaugeMetricFamily(name, described.help, labels=described.labels)
             for name, described in METRICS.items()
-            if described.kind is Kind.GAUGE
+            if described.kind is MetricKind.GAUGE
         }
         families["tandem_build_info"].add_metric((self._version, self._transcoder()), 1.0)
         now = self._now()
@@ -175,7 +177,7 @@ class _Labelled(Collector):
             yield metric
 
 
-def samples(seen: Picture, *, detail: Detail, now: float) -> Iterator[Sample]:
+def samples(seen: Picture, *, detail: MetricDetail, now: float) -> Iterator[Sample]:
     """Yield what a picture shows. `now` is seconds since the epoch."""
     state = _STARTING if seen.role is None else seen.role.value
     for name in (_STARTING, *(role.value for role in Role)):
@@ -212,11 +214,11 @@ def samples(seen: Picture, *, detail: Detail, now: float) -> Iterator[Sample]:
         yield "handover_duration_seconds", (), seen.handover_ms / 1000
 
 
-def _reading_samples(seen: Picture, detail: Detail) -> Iterator[Sample]:
+def _reading_samples(seen: Picture, detail: MetricDetail) -> Iterator[Sample]:
     shown = True
     for number, readings in seen.readings.items():
         generation = str(number)
-        yield from _of_reading("", (generation,), together(readings))
+        yield from _of_reading("", (generation,), sum_readings(readings))
         topics = by_topic(readings)
         if len(topics) <= detail.max_topics:
             for topic, reading in topics.items():
@@ -229,7 +231,7 @@ def _reading_samples(seen: Picture, detail: Detail) -> Iterator[Sample]:
     yield "topic_series", (), float(shown)
 
 
-def _of_reading(prefix: str, labels: tuple[str, ...], reading: Reading) -> Iterator[Sample]:
+def _of_reading(prefix: str, labels: tuple[str, ...], reading: ReadingProgress) -> Iterator[Sample]:
     values: tuple[float | None, ...] = (
         reading.partitions,
         reading.position,
@@ -260,7 +262,7 @@ def _backup_samples(backup: BackupPicture) -> Iterator[Sample]:
     yield "restore_generation", (), backup.restore_generation
     yield "generation", (), backup.generation
     yield "newest_generation", (), backup.newest
-    yield from (("generations", (state.value,), backup.states.get(state, 0)) for state in State)
+    yield from (("generations", (state.value,), backup.states.get(state, 0)) for state in GenerationState)
     yield from (("chain_entries", (str(number),), seq) for number, seq in backup.chain_entries.items())
     yield "stored_bytes", (), backup.stored_bytes
     yield "stored_objects", (), backup.stored_objects
@@ -289,11 +291,11 @@ def memory_samples() -> Iterator[Sample]:
     yield "python_blocks", (), memory_allocator.blocks()
 
 
-def results_samples(results: Results) -> Iterator[Sample]:
+def results_samples(results: LastRuns) -> Iterator[Sample]:
     """Yield what the last runs came to."""
     if not results.known:
         return
-    for kind in OutcomeKind:
+    for kind in JobKind:
         labels, one = (kind.value,), results.last.get(kind)
         yield "run_last_timestamp_seconds", labels, 0.0 if one is None else one.at / 1000
         if one is not None:

@@ -6,24 +6,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.backup_avro.selection import coverage, moments, newest_state
 from tandem.controller.decision.observation import Role
 from tandem.controller.decision.pair_rules import is_heard, rotation_due_at
 from tandem.controller.status.health import chosen, doubtful
 from tandem.controller.status.instance_view import InstanceView, stored_view
-from tandem.controller.status.overview import State, state_of
+from tandem.controller.status.overview import GenerationState, state_of
 from tandem.controller.status.pair_view import PairView, stands_at
 from tandem.sink.pipeline import PipelineReport
 from tandem.sink.read.reading_progress import PartitionReading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
+class LastRuns:
     """The last run of each kind, None if there is none. `known`: the store was asked."""
 
     known: bool = False
-    last: Mapping[OutcomeKind, Outcome | None] = field(default_factory=dict)
+    last: Mapping[JobKind, JobOutcome | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class BackupPicture:
     window_start: int | None
     window_end: int | None
     completed_at: int | None
-    states: Mapping[State, int]
+    states: Mapping[GenerationState, int]
     chain_entries: Mapping[int, int]
     stored_bytes: int
     stored_objects: int

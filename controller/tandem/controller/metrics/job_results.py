@@ -6,7 +6,7 @@ import threading
 
 import structlog
 
-from tandem.controller.metrics.instance_metrics import Results
+from tandem.controller.metrics.instance_metrics import LastRuns
 from tandem.sink.store.chain.outcomes import OutcomeReader
 from tandem.sink.store.object_store import ObjectStore
 
@@ -22,7 +22,7 @@ class ResultsWatch:
         self._reader = OutcomeReader(store, pair)
         self._interval_s = interval_s
         self._stopped = threading.Event()
-        self._results = Results()
+        self._results = LastRuns()
         self._failing = False
         self._thread = threading.Thread(target=self._run, name="results", daemon=True)
 
@@ -34,14 +34,14 @@ class ResultsWatch:
         """End after the read under way."""
         self._stopped.set()
 
-    def results(self) -> Results:
+    def results(self) -> LastRuns:
         """Return what was read last."""
         return self._results
 
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
-                self._results = Results(known=True, last=self._reader.refresh())
+                self._results = LastRuns(known=True, last=self._reader.refresh())
             except Exception as error:  # noqa: BLE001 (a thread that ended would show the last results for ever)
                 if not self._failing and not self._stopped.is_set():
                     _LOG.warning("cannot read the results of jobs, trying again", error=str(error))

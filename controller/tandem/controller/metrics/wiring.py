@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 
 from tandem.controller.config import Config
-from tandem.controller.metrics.collector import Detail, Page
-from tandem.sink.transcode.choice import best_transcoder
+from tandem.controller.metrics.collector import MetricDetail, MetricsPage
+from tandem.sink.transcode.implementation_choice import best_transcoder
 
 
-def page_of(config: Config) -> Page:
+def page_of(config: Config) -> MetricsPage:
     """Return the page of the instance that the configuration names, which shows nothing of it yet."""
-    return Page(
+    return MetricsPage(
         pair=config.pair,
         instance=config.require_instance(),
         transcoder=lambda: best_transcoder(batch_limit=config.memory.largest_batch).name,
-        detail=Detail(max_topics=config.metrics.max_topics, partitions=config.metrics.partitions),
+        detail=MetricDetail(max_topics=config.metrics.max_topics, partitions=config.metrics.partitions),
         now=time.time,
     )

@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known(Generic[_T]):
+class CachedAnswer(Generic[_T]):
     """What is known: the last answer and how old it is, both None before the first; why the last asking failed."""
 
     value: _T | None
@@ -27,7 +27,7 @@ class Known(Generic[_T]):
     trouble: str | None
 
 
-class OnDemand(Generic[_T]):
+class CachedCall(Generic[_T]):
     """Asks in a thread of its own when somebody wants the answer and the last asking began `interval_s` ago.
 
     It goes on asking, `interval_s` after each answer, until nobody has wanted it for `linger_s`.
@@ -46,7 +46,7 @@ class OnDemand(Generic[_T]):
         self._answered: float | None = None
         self._trouble: str | None = None
 
-    def get(self, *, wait_s: float) -> Known[_T]:
+    def get(self, *, wait_s: float) -> CachedAnswer[_T]:
         """Return what is known. Waits at most `wait_s`, and only if there is nothing yet or it is three times stale."""
         with self._changed:
             now = self._wanted = time.monotonic()
@@ -58,7 +58,7 @@ class OnDemand(Generic[_T]):
             before = self._answered
             if self._running and (before is None or now - before > 3 * self._interval_s):
                 self._changed.wait_for(lambda: self._answered != before or not self._running, wait_s)
-            return Known(
+            return CachedAnswer(
                 value=self._value,
                 age_s=None if self._answered is None else time.monotonic() - self._answered,
                 trouble=self._trouble,

@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 _given_up: Final[list[threading.Thread]] = []
 
 
-class Errand(Generic[_T]):
+class TimedCall(Generic[_T]):
     """A call under way. Who gave up on it must end the process as `left_behind` says."""
 
     def __init__(self, call: Callable[[], _T], *, name: str) -> None:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from tandem.controller.coordination.topic import GROUP_PREFIX
-from tandem.controller.roles.role import Role
+from tandem.controller.roles.role import CredentialRole
 from tandem.spark_jobs.restore.drill import SUFFIX as DRILL_SUFFIX
 from tandem.spark_jobs.restore.lease.progress import GROUP as PROGRESS_GROUP
 from tandem.spark_jobs.restore.lease.progress import TOPIC as PROGRESS
@@ -25,7 +25,7 @@ _QUANTIFIERS: Final = "*+?{"
 _SPECIAL: Final = re.compile(r"[.^$*+?{}\[\]()|]")
 
 
-class Resource(StrEnum):
+class AclResource(StrEnum):
     """What an ACL is about. The values are the options of kafka-acls."""
 
     TOPIC = "topic"
@@ -40,7 +40,7 @@ class Acl:
     The name `*`, not prefixed, stands for all of its kind.
     """
 
-    resource: Resource
+    resource: AclResource
     name: str
     operations: tuple[str, ...]
     prefixed: bool = False
@@ -51,20 +51,20 @@ class KafkaPolicy:
     """`tandem policy kafka`. `commands` are the ACLs as command lines of kafka-acls."""
 
     pair: str
-    role: Role
+    role: CredentialRole
     principal: str
     acls: Sequence[Acl]
     commands: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
+class NameSet:
     """Names of topics or groups, and prefixes of names."""
 
     literal: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
 
-    def acls(self, resource: Resource, *operations: str) -> Iterator[Acl]:
+    def acls(self, resource: AclResource, *operations: str) -> Iterator[Acl]:
         """Yield an ACL for each."""
         for name in self.literal:
             yield Acl(resource=resource, name=name, operations=operations)
@@ -76,16 +76,16 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class PairScope:
     """What the roles of a pair work with.
 
     `targets` are the topics that restores write; `groups` None: offsets of groups are not backed up.
     """
 
-    guarded: Names
+    guarded: NameSet
     coordination: str
-    groups: Names | None
-    targets: Names
+    groups: NameSet | None
+    targets: NameSet
 
 
 def scope_of(
@@ -95,21 +95,21 @@ def scope_of(
     coordination: str,
     groups: Sequence[str] | None,
     targets: Sequence[str] = (),
-) -> Scope:
+) -> PairScope:
     """Return the scope of a pair. `groups` are regular expressions, none for all groups, None if they are left out.
 
     A target is a name, or with a `*` at its end a prefix; without any, restores write topics of the guarded names. For
     drills targets are the topics that are drilled, by name.
     """
-    guarded = Names(literal=tuple(topics), prefixes=_prefixes(expressions))
-    named = Names(
+    guarded = NameSet(literal=tuple(topics), prefixes=_prefixes(expressions))
+    named = NameSet(
         literal=tuple(name for name in targets if not name.endswith("*")),
         prefixes=tuple(name[:-1] for name in targets if name.endswith("*")),
     )
-    return Scope(
+    return PairScope(
         guarded=guarded,
         coordination=coordination,
-        groups=None if groups is None else Names(prefixes=_prefixes(groups) if groups else ("",)),
+        groups=None if groups is None else NameSet(prefixes=_prefixes(groups) if groups else ("",)),
         targets=named if targets else guarded,
     )
 
@@ -126,29 +126,29 @@ def literal_prefix(expression: str) -> str:
     prefix: list[str] = []
     at = 0
     while at < len(expression):
-        letter = expression[at]
-        if letter == "\\":
+        topic_record = expression[at]
+        if topic_record == "\\":
             at += 1
-            letter = expression[at : at + 1]
-            if not letter or letter.isalnum():
+            topic_record = expression[at : at + 1]
+            if not topic_record or topic_record.isalnum():
                 return "".join(prefix)
-        elif _SPECIAL.match(letter):
-            if letter in _QUANTIFIERS and prefix:
+        elif _SPECIAL.match(topic_record):
+            if topic_record in _QUANTIFIERS and prefix:
                 prefix.pop()
             return "".join(prefix)
-        prefix.append(letter)
+        prefix.append(topic_record)
         at += 1
     return "".join(prefix)
 
 
-def acls(scope: Scope, role: Role) -> tuple[Acl, ...]:
+def acls(scope: PairScope, role: CredentialRole) -> tuple[Acl, ...]:
     """Return what the principal of a role needs; nothing for roles that ask no broker."""
     return tuple(_merged(_OF_ROLE[role](scope))) if role in _OF_ROLE else ()
 
 
 def _merged(found: Iterable[Acl]) -> Iterator[Acl]:
     """Yield one ACL for each resource."""
-    operations: dict[tuple[Resource, str, bool], list[str]] = {}
+    operations: dict[tuple[AclResource, str, bool], list[str]] = {}
     for acl in found:
         operations.setdefault((acl.resource, acl.name, acl.prefixed), []).extend(acl.operations)
     for (resource, name, prefixed), wanted in operations.items():
@@ -156,83 +156,83 @@ def _merged(found: Iterable[Acl]) -> Iterator[Acl]:
 
 
 def _topic(name: str, *operations: str) -> Acl:
-    return Acl(resource=Resource.TOPIC, name=name, operations=operations)
+    return Acl(resource=AclResource.TOPIC, name=name, operations=operations)
 
 
-def _listening(scope: Scope) -> Iterator[Acl]:
+def _listening(scope: PairScope) -> Iterator[Acl]:
     """Yield what reading the coordination topic takes.
 
     The group is never joined. librdkafka looks for its coordinator all the same, and a broker that refuses logs that
     once a second.
     """
     yield _topic(scope.coordination, "Read")
-    yield Acl(resource=Resource.GROUP, name=GROUP_PREFIX, prefixed=True, operations=("Describe",))
+    yield Acl(resource=AclResource.GROUP, name=GROUP_PREFIX, prefixed=True, operations=("Describe",))
 
 
-def _writer(scope: Scope) -> Iterator[Acl]:
-    yield from scope.guarded.acls(Resource.TOPIC, "Read", "DescribeConfigs")
+def _writer(scope: PairScope) -> Iterator[Acl]:
+    yield from scope.guarded.acls(AclResource.TOPIC, "Read", "DescribeConfigs")
     yield from _listening(scope)
     yield _topic(scope.coordination, "Write", "Create", "DescribeConfigs")
     if scope.groups is not None:
-        yield from scope.groups.acls(Resource.GROUP, "Describe")
+        yield from scope.groups.acls(AclResource.GROUP, "Describe")
 
 
-def _catch_up(scope: Scope) -> Iterator[Acl]:
-    yield from scope.guarded.acls(Resource.TOPIC, "Read")
+def _catch_up(scope: PairScope) -> Iterator[Acl]:
+    yield from scope.guarded.acls(AclResource.TOPIC, "Read")
 
 
-def _verify(scope: Scope) -> Iterator[Acl]:
-    yield from scope.guarded.acls(Resource.TOPIC, "Read")
+def _verify(scope: PairScope) -> Iterator[Acl]:
+    yield from scope.guarded.acls(AclResource.TOPIC, "Read")
     yield from _listening(scope)
 
 
-def _viewer(scope: Scope) -> Iterator[Acl]:
-    yield from scope.guarded.acls(Resource.TOPIC, "Describe")
+def _viewer(scope: PairScope) -> Iterator[Acl]:
+    yield from scope.guarded.acls(AclResource.TOPIC, "Describe")
     yield from _listening(scope)
 
 
-def _operator(scope: Scope) -> Iterator[Acl]:
+def _operator(scope: PairScope) -> Iterator[Acl]:
     yield from _viewer(scope)
     yield _topic(scope.coordination, "Write")
 
 
-def _loading(targets: Names) -> Iterator[Acl]:
-    yield from targets.acls(Resource.TOPIC, "Read", "Write", "Create", "DescribeConfigs", "AlterConfigs")
+def _loading(targets: NameSet) -> Iterator[Acl]:
+    yield from targets.acls(AclResource.TOPIC, "Read", "Write", "Create", "DescribeConfigs", "AlterConfigs")
     yield _topic(PROGRESS, "Read", "Write", "Create", "DescribeConfigs")
-    yield Acl(resource=Resource.GROUP, name=PROGRESS_GROUP, operations=("Describe",))
-    yield Acl(resource=Resource.TRANSACTIONAL_ID, name=TRANSACTIONAL_ID_PREFIX, prefixed=True, operations=("Write",))
+    yield Acl(resource=AclResource.GROUP, name=PROGRESS_GROUP, operations=("Describe",))
+    yield Acl(resource=AclResource.TRANSACTIONAL_ID, name=TRANSACTIONAL_ID_PREFIX, prefixed=True, operations=("Write",))
 
 
-def _restore(scope: Scope) -> Iterator[Acl]:
+def _restore(scope: PairScope) -> Iterator[Acl]:
     yield from _loading(scope.targets)
 
 
-def _restore_groups(scope: Scope) -> Iterator[Acl]:
-    yield from scope.targets.acls(Resource.TOPIC, "Read", "DescribeConfigs")
+def _restore_groups(scope: PairScope) -> Iterator[Acl]:
+    yield from scope.targets.acls(AclResource.TOPIC, "Read", "DescribeConfigs")
     if scope.groups is not None:
-        yield from scope.groups.acls(Resource.GROUP, "Read", "Delete")
+        yield from scope.groups.acls(AclResource.GROUP, "Read", "Delete")
 
 
-def _drill(scope: Scope) -> Iterator[Acl]:
+def _drill(scope: PairScope) -> Iterator[Acl]:
     """Yield the rights on scratch topics.
 
     Their names end in what makes them scratch, so a prefix takes the whole name of a topic: one for a pattern's prefix
     would be the right to delete what the pattern guards.
     """
-    scratch = Names(prefixes=tuple(f"{name}{DRILL_SUFFIX}" for name in scope.targets.literal))
+    scratch = NameSet(prefixes=tuple(f"{name}{DRILL_SUFFIX}" for name in scope.targets.literal))
     yield from _loading(scratch)
-    yield from scratch.acls(Resource.TOPIC, "Delete")
+    yield from scratch.acls(AclResource.TOPIC, "Delete")
 
 
-_OF_ROLE: Final[Mapping[Role, Callable[[Scope], Iterator[Acl]]]] = {
-    Role.WRITER: _writer,
-    Role.CATCH_UP: _catch_up,
-    Role.VERIFY: _verify,
-    Role.RESTORE: _restore,
-    Role.RESTORE_GROUPS: _restore_groups,
-    Role.DRILL: _drill,
-    Role.OPERATOR: _operator,
-    Role.VIEWER: _viewer,
+_OF_ROLE: Final[Mapping[CredentialRole, Callable[[PairScope], Iterator[Acl]]]] = {
+    CredentialRole.WRITER: _writer,
+    CredentialRole.CATCH_UP: _catch_up,
+    CredentialRole.VERIFY: _verify,
+    CredentialRole.RESTORE: _restore,
+    CredentialRole.RESTORE_GROUPS: _restore_groups,
+    CredentialRole.DRILL: _drill,
+    CredentialRole.OPERATOR: _operator,
+    CredentialRole.VIEWER: _viewer,
 }
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class Role(StrEnum):
+class CredentialRole(StrEnum):
     """One kind of process. A credential may have several roles; its rights are those of all of them."""
 
     WRITER = "writer"
@@ -23,15 +23,19 @@ class Role(StrEnum):
 
 
 #: What runs under each role.
-COMMANDS: Final[Mapping[Role, str]] = {
-    Role.WRITER: "`tandem run`, one of the two instances",
-    Role.CATCH_UP: "`tandem catch-up`",
-    Role.JANITOR: "`tandem retention`, with and without `--horizon` and `--execute`",
-    Role.VERIFY: "`tandem verify`, all forms but `--repair`, which needs `operator` too",
-    Role.READER: "`tandem export`, `tandem records`, the data source",
-    Role.RESTORE: "`tandem restore`",
-    Role.RESTORE_GROUPS: "`tandem restore groups`",
-    Role.DRILL: "`tandem drill`",
-    Role.OPERATOR: "`tandem failover`, `reinit`, `pause`, `resume`, `checkpoint`, `release`, and what a viewer may",
-    Role.VIEWER: "`tandem status`, `check`, `wait`, `history`, `describe`, `keys`, `report`, `coordination tail`",
+COMMANDS: Final[Mapping[CredentialRole, str]] = {
+    CredentialRole.WRITER: "`tandem run`, one of the two instances",
+    CredentialRole.CATCH_UP: "`tandem catch-up`",
+    CredentialRole.JANITOR: "`tandem retention`, with and without `--horizon` and `--execute`",
+    CredentialRole.VERIFY: "`tandem verify`, all forms but `--repair`, which needs `operator` too",
+    CredentialRole.READER: "`tandem export`, `tandem records`, the data source",
+    CredentialRole.RESTORE: "`tandem restore`",
+    CredentialRole.RESTORE_GROUPS: "`tandem restore groups`",
+    CredentialRole.DRILL: "`tandem drill`",
+    CredentialRole.OPERATOR: (
+        "`tandem failover`, `reinit`, `pause`, `resume`, `checkpoint`, `release`, and what a viewer may"
+    ),
+    CredentialRole.VIEWER: (
+        "`tandem status`, `check`, `wait`, `history`, `describe`, `keys`, `report`, `coordination tail`"
+    ),
 }

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.errors import ConfigError
-from tandem.controller.roles.role import Role
+from tandem.controller.roles.role import CredentialRole
 from tandem.sink.store.chain.pins import LASTING, READING
 
 Policy = dict[str, Any]
@@ -68,8 +68,8 @@ class _Rights:
 
 
 _READ: Final = (*_TOLD, _DATA)
-_RIGHTS: Final[Mapping[Role, _Rights]] = {
-    Role.WRITER: _Rights(
+_RIGHTS: Final[Mapping[CredentialRole, _Rights]] = {
+    CredentialRole.WRITER: _Rights(
         get=(*_TOLD, _OWN, _PROBE),
         put=(_CHAINS, _OWN, _PINS, _OUTCOMES, _PROBE),
         delete=(_OWN, _PINS, _CHECKPOINTS, _PROBE),
@@ -79,8 +79,8 @@ _RIGHTS: Final[Mapping[Role, _Rights]] = {
         uploads=True,
         versioning=True,
     ),
-    Role.CATCH_UP: _Rights(get=_TOLD, put=(_DATA,), lists=(_DATA,)),
-    Role.JANITOR: _Rights(
+    CredentialRole.CATCH_UP: _Rights(get=_TOLD, put=(_DATA,), lists=(_DATA,)),
+    CredentialRole.JANITOR: _Rights(
         get=_READ,
         put=(_CHAINS, _DATA, _READERS, _RESULTS),
         delete=(_DATA, _READERS, _RESULTS),
@@ -88,18 +88,20 @@ _RIGHTS: Final[Mapping[Role, _Rights]] = {
         aborts=(_DATA,),
         uploads=True,
     ),
-    Role.VERIFY: _Rights(get=_READ, put=(_READERS, _RESULTS), delete=(_READERS, _RESULTS)),
-    Role.READER: _Rights(get=_READ, put=(_READERS,), delete=(_READERS,)),
-    Role.RESTORE: _Rights(get=(*_READ, _RESTORES), put=(_READERS, _RESTORES), delete=(_READERS,)),
-    Role.RESTORE_GROUPS: _Rights(get=(*_READ, _RESTORES), put=(_RESTORES,), delete=(_RESTORES,)),
-    Role.DRILL: _Rights(get=_READ, put=(_READERS, _RESULTS), delete=(_READERS, _RESULTS)),
-    Role.OPERATOR: _Rights(get=_TOLD, put=(_CHECKPOINTS, _PAUSES, _RELEASES), delete=(_CHECKPOINTS, _KEEPERS)),
-    Role.VIEWER: _Rights(get=_TOLD),
+    CredentialRole.VERIFY: _Rights(get=_READ, put=(_READERS, _RESULTS), delete=(_READERS, _RESULTS)),
+    CredentialRole.READER: _Rights(get=_READ, put=(_READERS,), delete=(_READERS,)),
+    CredentialRole.RESTORE: _Rights(get=(*_READ, _RESTORES), put=(_READERS, _RESTORES), delete=(_READERS,)),
+    CredentialRole.RESTORE_GROUPS: _Rights(get=(*_READ, _RESTORES), put=(_RESTORES,), delete=(_RESTORES,)),
+    CredentialRole.DRILL: _Rights(get=_READ, put=(_READERS, _RESULTS), delete=(_READERS, _RESULTS)),
+    CredentialRole.OPERATOR: _Rights(
+        get=_TOLD, put=(_CHECKPOINTS, _PAUSES, _RELEASES), delete=(_CHECKPOINTS, _KEEPERS)
+    ),
+    CredentialRole.VIEWER: _Rights(get=_TOLD),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class BucketPlace:
     """Where a pair's backup is. `prefix` has no slashes at its ends and may be empty; `partition` is that of ARNs.
 
     `server_key` is the ARN of the key that the store encrypts with, `data_keys` are those of Tandem's own encryption.
@@ -131,7 +133,7 @@ def place_of(
     region: str | None = None,
     server_key: str | None = None,
     data_keys: Sequence[str] = (),
-) -> Place:
+) -> BucketPlace:
     """Return the place below `root`, `s3://bucket/prefix`. Raises ConfigError for a root that is not S3's.
 
     Likewise for what would mean more than itself in a policy: wildcards and the "$" of variables.
@@ -156,7 +158,7 @@ def place_of(
                     remedy=f"choose a {setting} without them, or write the policy by hand",
                 )
     bucket, _, prefix = rest.partition("/")
-    return Place(
+    return BucketPlace(
         bucket=bucket,
         prefix=prefix.strip("/"),
         pair=pair,
@@ -176,12 +178,12 @@ def _partition(region: str | None) -> str:
     return "aws"
 
 
-def policy(place: Place, role: Role, *, instance: str | None = None) -> Policy:
+def policy(place: BucketPlace, role: CredentialRole, *, instance: str | None = None) -> Policy:
     """Return the policy of a role's credential. `instance` is the writer's own; the others have none.
 
     Raises ConfigError if a writer's instance is missing or none of the pair.
     """
-    if role is Role.WRITER and instance not in place.instances:
+    if role is CredentialRole.WRITER and instance not in place.instances:
         raise ConfigError(
             f"role writer: {'which instance?' if instance is None else f'{instance} is no instance of the pair'}",
             remedy=f"give --instance {' or '.join(place.instances)}",
@@ -191,7 +193,7 @@ def policy(place: Place, role: Role, *, instance: str | None = None) -> Policy:
     return {"Version": _VERSION, "Statement": list(_statements(place, rights, own))}
 
 
-def _statements(place: Place, rights: _Rights, own: str) -> Iterator[Policy]:
+def _statements(place: BucketPlace, rights: _Rights, own: str) -> Iterator[Policy]:
     def patterns(wanted: tuple[str, ...]) -> list[str]:
         of_data = {_OWN: (own,), _DATA: place.instances}
         return list(
@@ -221,7 +223,7 @@ def _statements(place: Place, rights: _Rights, own: str) -> Iterator[Policy]:
     yield from _keys(place, rights)
 
 
-def _keys(place: Place, rights: _Rights) -> Iterator[Policy]:
+def _keys(place: BucketPlace, rights: _Rights) -> Iterator[Policy]:
     writes_data = not {_OWN, _DATA}.isdisjoint(rights.put)
     reads_data = writes_data or _DATA in rights.get
     decrypt = [place.server_key] if place.server_key else []
@@ -240,7 +242,7 @@ def _allow(sid: str, actions: list[str], resources: list[str]) -> Policy:
     return {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
 
 
-def bucket_policy(place: Place) -> Policy:
+def bucket_policy(place: BucketPlace) -> Policy:
     """Return what the bucket itself refuses to everybody, whatever else they may.
 
     Nothing below the pair's folder is put without If-None-Match, which parts of an upload can't carry, and no claim or

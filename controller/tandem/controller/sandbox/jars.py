@@ -77,7 +77,7 @@ def parse_java_version(text: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class KafkaRelease:
     """A release of Kafka: what Ivy is to bring (an ivy.xml), and the SHA-256 of each jar that this has to be."""
 
     version: str
@@ -124,11 +124,13 @@ def kafka_jars(
         return folder
     checksums = pinned_checksums() if checksums is None else checksums
     with resources.as_file(resources.files(__package__) / "ivy.xml") as ivy:
-        return jars_of(Release(version=KAFKA_VERSION, ivy=ivy, checksums=checksums), say=say, environment=environment)
+        return jars_of(
+            KafkaRelease(version=KAFKA_VERSION, ivy=ivy, checksums=checksums), say=say, environment=environment
+        )
 
 
 def jars_of(
-    release: Release, *, say: Callable[[str], None] = lambda _: None, environment: Mapping[str, str] | None = None
+    release: KafkaRelease, *, say: Callable[[str], None] = lambda _: None, environment: Mapping[str, str] | None = None
 ) -> Path:
     """Return the cache's folder with the jars of a release, fetching them first if need be. Raises as `kafka_jars`."""
     environment = os.environ if environment is None else environment
@@ -194,7 +196,7 @@ def _locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _fetch(java: Path, folder: Path, environment: Mapping[str, str], release: Release) -> None:
+def _fetch(java: Path, folder: Path, environment: Mapping[str, str], release: KafkaRelease) -> None:
     """Fill `folder` with Ivy. Called under the lock."""
     # What an attempt that failed half-way has downloaded stays here for the next one. Not the user's ~/.ivy2: Ivy does
     # not guard it against a second process.

@@ -12,12 +12,12 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Final
 
-from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.backup_avro.errors import TandemError
 from tandem.controller.cli.output.output import duration
 from tandem.controller.status.health import Fault, Problem, problems
 from tandem.controller.status.key_use import KeySight
-from tandem.controller.status.overview import GenerationStatus, Overview, State, moment
+from tandem.controller.status.overview import GenerationState, GenerationStatus, Overview, moment
 from tandem.controller.status.pair_view import PairView
 
 
@@ -48,7 +48,7 @@ _BY_WEIGHT: Final = (Severity.CRITICAL, Severity.WARNING, Severity.UNKNOWN, Seve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class CheckLimits:
     """Above which value something is worth a word: None is never. Lag in offsets, ages in seconds."""
 
     lag_warning: int | None = None
@@ -62,7 +62,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckFinding:
     """Something that a person should look at. `fault` is that of `tandem status`, None where a limit is exceeded."""
 
     severity: Severity
@@ -72,7 +72,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class CheckFigure:
     """One measured value in base units (`s` seconds, `B` bytes, empty a count); None if it is not known."""
 
     name: str
@@ -83,25 +83,25 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class CheckReport:
     """`tandem check`. `summary` says how it stands in a few words; findings are the worst first."""
 
     pair: str
     at: datetime
     severity: Severity
     summary: str
-    findings: tuple[Finding, ...]
-    figures: tuple[Figure, ...]
+    findings: tuple[CheckFinding, ...]
+    figures: tuple[CheckFigure, ...]
 
 
-def check(
+def check_pair(
     found: Overview,
-    ran: Mapping[OutcomeKind, Outcome | None],
-    limits: Limits,
+    ran: Mapping[JobKind, JobOutcome | None],
+    limits: CheckLimits,
     *,
     keys: KeySight | None = None,
     unwritable: TandemError | None = None,
-) -> Report:
+) -> CheckReport:
     """Return what is to be reported of one look. `ran` are the last verification and the last drill.
 
     Without `keys` nobody asks whether what is encrypted could be opened. `unwritable` is the store's answer to a put.
@@ -116,7 +116,7 @@ def check(
         *_unwritable(unwritable),
     ]
     findings.sort(key=lambda one: _BY_WEIGHT.index(one.severity))
-    return Report(
+    return CheckReport(
         pair=found.pair,
         at=found.at,
         severity=findings[0].severity if findings else Severity.OK,
@@ -132,7 +132,7 @@ def connections(
     *,
     unwritable: TandemError | None = None,
     obstacles: Iterable[TandemError] = (),
-) -> Report:
+) -> CheckReport:
     """Return whether all that an instance needs answers, however the backup stands. The store has answered.
 
     `obstacles` are for what a restore into the pair's own cluster would be refused: a warning.
@@ -140,12 +140,12 @@ def connections(
     findings = [_finding(one, Severity.CRITICAL) for one in problems(seen) if one.fault in _UNREACHABLE]
     findings += [replace(one, severity=Severity.CRITICAL) for one in (*_keys(keys), *_unwritable(unwritable))]
     findings += [
-        Finding(severity=Severity.WARNING, fault=None, message=str(one.args[0]), remedy=one.remedy or "")
+        CheckFinding(severity=Severity.WARNING, fault=None, message=str(one.args[0]), remedy=one.remedy or "")
         for one in obstacles
     ]
     topics = {} if seen.brokers is None else seen.brokers.guarded.topics
     partitions = sum(count for _, count in topics.values())
-    return Report(
+    return CheckReport(
         pair=seen.pair,
         at=moment(seen.at),
         severity=findings[0].severity if findings else Severity.OK,
@@ -153,13 +153,13 @@ def connections(
         f"partitions: {partitions:,}",
         findings=tuple(findings),
         figures=(
-            Figure(name="topics", value=None if seen.brokers is None else len(topics), unit=""),
-            Figure(name="partitions", value=None if seen.brokers is None else partitions, unit=""),
+            CheckFigure(name="topics", value=None if seen.brokers is None else len(topics), unit=""),
+            CheckFigure(name="partitions", value=None if seen.brokers is None else partitions, unit=""),
         ),
     )
 
 
-def _faults(found: Overview) -> Iterator[Finding]:
+def _faults(found: Overview) -> Iterator[CheckFinding]:
     for problem in found.problems:
         if problem.fault is Fault.NOT_KNOWN:
             continue  # The store alone suffices; `_exceeded` names what a limit was set on.
@@ -167,16 +167,16 @@ def _faults(found: Overview) -> Iterator[Finding]:
         yield _finding(problem, severity)
 
 
-def _finding(problem: Problem, severity: Severity) -> Finding:
-    return Finding(severity=severity, fault=problem.fault, message=problem.message, remedy=problem.remedy)
+def _finding(problem: Problem, severity: Severity) -> CheckFinding:
+    return CheckFinding(severity=severity, fault=problem.fault, message=problem.message, remedy=problem.remedy)
 
 
-def _paused(found: Overview) -> Iterator[Finding]:
+def _paused(found: Overview) -> Iterator[CheckFinding]:
     """A pause is on purpose, and yet nobody would take over: that must not be forgotten."""
     pause = found.pause
     if pause is not None:
         why = f" ({pause.reason})" if pause.reason else ""
-        yield Finding(
+        yield CheckFinding(
             severity=Severity.WARNING,
             fault=None,
             message=f"paused by {pause.by} for another {duration(pause.left_s)}{why}",
@@ -184,7 +184,7 @@ def _paused(found: Overview) -> Iterator[Finding]:
         )
 
 
-def _keys(keys: KeySight | None) -> Iterator[Finding]:
+def _keys(keys: KeySight | None) -> Iterator[CheckFinding]:
     """A key that is lost, or was taken out too early, is best found before somebody has to restore."""
     if keys is None:
         return
@@ -195,7 +195,7 @@ def _keys(keys: KeySight | None) -> Iterator[Finding]:
         if not use.at_hand and keys.unreadable is None
     ]
     for message in messages:
-        yield Finding(
+        yield CheckFinding(
             severity=Severity.WARNING,
             fault=None,
             message=message,
@@ -203,10 +203,10 @@ def _keys(keys: KeySight | None) -> Iterator[Finding]:
         )
 
 
-def _unwritable(error: TandemError | None) -> Iterator[Finding]:
+def _unwritable(error: TandemError | None) -> Iterator[CheckFinding]:
     """What is full for this process is full for an instance, too; where only it may not write, that is to be seen."""
     if error is not None:
-        yield Finding(
+        yield CheckFinding(
             severity=Severity.WARNING,
             fault=None,
             message=f"the store can't be written from here: {error.args[0]}",
@@ -217,36 +217,36 @@ def _unwritable(error: TandemError | None) -> Iterator[Finding]:
 # --- figures and limits -----------------------------------------------------------------------------------------------
 
 
-def _figures(found: Overview, ran: Mapping[OutcomeKind, Outcome | None], limits: Limits) -> Iterator[Figure]:
+def _figures(found: Overview, ran: Mapping[JobKind, JobOutcome | None], limits: CheckLimits) -> Iterator[CheckFigure]:
     restore = found.restore
     base = None if restore is None else next(g for g in found.generations if g.number == restore.generation)
-    yield Figure(
+    yield CheckFigure(
         name="lag",
         value=None if restore is None else restore.lag,
         unit="",
         warning=limits.lag_warning,
         critical=limits.lag_critical,
     )
-    yield Figure(
+    yield CheckFigure(
         name="commit_age",
         value=None if restore is None else restore.window.age_s,
         unit="s",
         warning=limits.commit_age_warning_s,
         critical=limits.commit_age_critical_s,
     )
-    yield Figure(
+    yield CheckFigure(
         name="complete_age",
         value=_since(None if base is None else base.completed_at, found.at),
         unit="s",
         warning=limits.complete_age_warning_s,
         critical=limits.complete_age_critical_s,
     )
-    for kind, limit in ((OutcomeKind.VERIFY, limits.verify_age_s), (OutcomeKind.DRILL, limits.drill_age_s)):
+    for kind, limit in ((JobKind.VERIFY, limits.verify_age_s), (JobKind.DRILL, limits.drill_age_s)):
         last = ran.get(kind)
         at = None if last is None else moment(last.at)
-        yield Figure(name=f"{kind.value}_age", value=_since(at, found.at), unit="s", warning=limit)
-    yield Figure(name="bytes", value=sum(g.bytes for g in found.generations), unit="B")
-    yield Figure(name="generations", value=len(found.generations), unit="")
+        yield CheckFigure(name=f"{kind.value}_age", value=_since(at, found.at), unit="s", warning=limit)
+    yield CheckFigure(name="bytes", value=sum(g.bytes for g in found.generations), unit="B")
+    yield CheckFigure(name="generations", value=len(found.generations), unit="")
 
 
 def _since(at: datetime | None, now: datetime) -> float | None:
@@ -263,7 +263,7 @@ _MEANING: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def _exceeded(figures: Iterable[Figure], found: Overview) -> Iterator[Finding]:
+def _exceeded(figures: Iterable[CheckFigure], found: Overview) -> Iterator[CheckFinding]:
     for figure in figures:
         if figure.name not in _MEANING or (figure.warning is None and figure.critical is None):
             continue
@@ -275,14 +275,14 @@ def _exceeded(figures: Iterable[Figure], found: Overview) -> Iterator[Finding]:
         for severity, limit in ((Severity.CRITICAL, figure.critical), (Severity.WARNING, figure.warning)):
             if limit is not None and figure.value > limit:
                 shown = duration(figure.value) if figure.unit == "s" else f"{figure.value:,.0f}"
-                yield Finding(severity=severity, fault=None, message=message.format(shown), remedy=remedy)
+                yield CheckFinding(severity=severity, fault=None, message=message.format(shown), remedy=remedy)
                 break
 
 
-def _not_known(name: str, found: Overview) -> Finding:
+def _not_known(name: str, found: Overview) -> CheckFinding:
     gap = next((problem for problem in found.problems if problem.fault is Fault.NOT_KNOWN), None)
     why = f": {gap.message}" if gap is not None else ": the brokers were not asked"
-    return Finding(
+    return CheckFinding(
         severity=Severity.UNKNOWN,
         fault=Fault.NOT_KNOWN,
         message=f"the {name} is not known{why}",
@@ -290,8 +290,8 @@ def _not_known(name: str, found: Overview) -> Finding:
     )
 
 
-def _runs(now: datetime, ran: Mapping[OutcomeKind, Outcome | None], limits: Limits) -> Iterator[Finding]:
-    for kind, limit in ((OutcomeKind.VERIFY, limits.verify_age_s), (OutcomeKind.DRILL, limits.drill_age_s)):
+def _runs(now: datetime, ran: Mapping[JobKind, JobOutcome | None], limits: CheckLimits) -> Iterator[CheckFinding]:
+    for kind, limit in ((JobKind.VERIFY, limits.verify_age_s), (JobKind.DRILL, limits.drill_age_s)):
         last, severity = ran.get(kind), Severity.WARNING
         # What was found counts, asked for or not: the backup is not what the chains say.
         if last is not None and last.error is None and not last.clean:
@@ -314,7 +314,7 @@ def _runs(now: datetime, ran: Mapping[OutcomeKind, Outcome | None], limits: Limi
             message = f"the last `tandem {kind.value}` was {duration(age_s)} ago"
         else:
             continue
-        yield Finding(severity=severity, fault=None, message=message, remedy=f"run `tandem {kind.value}`")
+        yield CheckFinding(severity=severity, fault=None, message=message, remedy=f"run `tandem {kind.value}`")
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
@@ -333,18 +333,18 @@ def _summary(found: Overview) -> str:
 
 
 def _active(generations: Iterable[GenerationStatus]) -> GenerationStatus | None:
-    found = [one for one in generations if one.state is State.COMPLETE]
+    found = [one for one in generations if one.state is GenerationState.COMPLETE]
     return max(found, key=lambda one: one.number, default=None)
 
 
-def line(report: Report) -> str:
+def line(report: CheckReport) -> str:
     """Return the report as a plugin prints it: `OK - …|name=value;warning;critical …`, always one line."""
     said = "; ".join(one.message for one in report.findings) or report.summary
     text = " ".join(said.replace("|", "/").split())
     return f"{report.severity.name} - {text}|{' '.join(map(_perfdata, report.figures))}"
 
 
-def _perfdata(figure: Figure) -> str:
+def _perfdata(figure: CheckFigure) -> str:
     if figure.value is None:
         return f"{figure.name}=U"
     value = f"{_number(figure.value)}{figure.unit}"

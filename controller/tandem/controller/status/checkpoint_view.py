@@ -17,16 +17,16 @@ from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.checkpoint import (
     Checkpoint,
-    Request,
-    Status,
-    outlook,
+    CheckpointRequest,
+    CheckpointState,
+    judge_all,
     takes_part,
-    unrestorable,
+    why_unrestorable,
     witnesses,
 )
-from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.backup_avro.errors import PermanentError, RefusedError, TandemError, TransientError
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.controller.coordination.store_hints import SENDER, tell
 from tandem.controller.instance.checkpoint_keeper import expired
@@ -60,7 +60,7 @@ class CheckpointStatus:
     """
 
     id: str
-    status: Status
+    status: CheckpointState
     requested_at: datetime | None = None
     requested_by: str | None = None
     reason: str | None = None
@@ -109,7 +109,7 @@ def draft(
     keep_ms: int | None,
     by: str,
     reason: str,
-) -> Request:
+) -> CheckpointRequest:
     """Return a request for a cut as of now, not put yet.
 
     Raises RefusedError if no complete generation could hold it, errors of brokers and store.
@@ -133,7 +133,7 @@ def draft(
         _refuse(generations, cluster_id, cut, {topic_id: name for topic_id, (name, _) in guarded.topics.items()})
     at = now_ms(store)
     nonce = secrets.token_hex(16)
-    return Request(
+    return CheckpointRequest(
         id=checkpoint_id or f"{moment(at):%Y%m%dT%H%M%SZ}-{nonce[:6]}",
         nonce=nonce,
         pair=config.pair,
@@ -149,7 +149,7 @@ def draft(
     )
 
 
-def _check_sight(config: Config, generations: Iterable[Generation], guarded: Guarded) -> None:
+def _check_sight(config: Config, generations: Iterable[Generation], guarded: GuardedPartitions) -> None:
     """Raise TransientError if these brokers, or these credentials, do not show a topic that is being backed up."""
     active = max((g for g in generations if takes_part(g)), key=lambda g: g.number, default=None)
     if active is None or active.claim.cluster_id != guarded.cluster_id:
@@ -191,10 +191,10 @@ def _refuse(
     )
 
 
-def hint(config: Config, store: ObjectStore, request: Request) -> TandemError | None:
+def hint(config: Config, store: ObjectStore, request: CheckpointRequest) -> TandemError | None:
     """Tell the instances that a checkpoint was asked for, or deleted; return what went wrong. They look anyway."""
     message = CoordinationMessage(
-        event=Event.CHECKPOINT,
+        event=CoordinationEvent.CHECKPOINT,
         pair=request.pair,
         instance=SENDER,
         incarnation=str(uuid.uuid4()),
@@ -207,7 +207,7 @@ def hint(config: Config, store: ObjectStore, request: Request) -> TandemError | 
     return tell(config, lambda _: message)
 
 
-class Seer:
+class CheckpointStatusReader:
     """Sees how checkpoints stand, by the store alone. Reads chains on from where it was; one thread at a time."""
 
     def __init__(self, store: ObjectStore, pair: str, *, by: str) -> None:
@@ -218,14 +218,14 @@ class Seer:
 
     def one(self, checkpoint_id: str) -> CheckpointStatus:
         """Return how a checkpoint stands. Raises errors of the store, DamagedError."""
-        found = checkpoints.find(self._store, self._pair, checkpoint_id)
+        found = checkpoints.find_checkpoint(self._store, self._pair, checkpoint_id)
         if found is None:
-            return CheckpointStatus(id=checkpoint_id, status=Status.DOES_NOT_EXIST)
+            return CheckpointStatus(id=checkpoint_id, status=CheckpointState.DOES_NOT_EXIST)
         return self._status(found, self._states())
 
     def all(self) -> tuple[list[CheckpointStatus], dict[str, str]]:
         """Return all of them, oldest first, and why some can't be read. Raises errors of the store."""
-        listing = checkpoints.listing(self._store, self._pair)
+        listing = checkpoints.list_checkpoints(self._store, self._pair)
         states = self._states()
         return [self._status(item, states) for item in listing.checkpoints], listing.damaged
 
@@ -236,13 +236,13 @@ class Seer:
         now = now_ms(self._store)
         request = found.request
         if found.outcome is None:
-            judgement = outlook(request, states.values(), None)
+            judgement = judge_all(request, states.values(), None)
             found = self._expire(found, now, judgement.detail)
             detail = judgement.detail if found.outcome is None else found.outcome.reason
         else:
             detail = found.outcome.reason
         outcome = found.outcome
-        why_not = unrestorable(found, states, now)
+        why_not = why_unrestorable(found, states, now)
         return CheckpointStatus(
             id=request.id,
             status=found.status(now),
@@ -274,5 +274,5 @@ class Seer:
             return found
         outcome = expired(found.request, at=now, by=self._by, detail=detail or "no Active has looked at it")
         with contextlib.suppress(PermanentError):
-            outcome = checkpoints.settle(self._store, found.request, outcome)
+            outcome = checkpoints.settle_request(self._store, found.request, outcome)
         return Checkpoint(request=found.request, outcome=outcome)

@@ -14,9 +14,9 @@ from tandem.controller.history.events import CLAIM, DAMAGED
 from tandem.controller.history.store_history import Annals
 from tandem.controller.status.checkpoint_view import CheckpointStatus
 from tandem.controller.status.overview import (
+    GenerationState,
     GenerationStatus,
     PositionStatus,
-    State,
     generation_status,
     moment,
     state_of,
@@ -26,7 +26,7 @@ from tandem.sink.store.chain.pins import FOR_EVER, Pin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntryKind:
+class EntryKindCount:
     """How many chain entries of a kind there are, and when the first and the last were appended."""
 
     kind: str
@@ -104,7 +104,7 @@ class GenerationDescription:
     root: str
     at: datetime
     generation: GenerationStatus
-    entries: tuple[EntryKind, ...]
+    entries: tuple[EntryKindCount, ...]
     topics: tuple[TopicStored, ...]
     objects: tuple[ObjectStored, ...]
     checkpoints: tuple[CheckpointHeld, ...]
@@ -118,7 +118,7 @@ class TopicCopy:
 
     generation: int
     instance: str
-    state: State
+    state: GenerationState
     stored: TopicStored
     positions: tuple[PositionStatus, ...]
     pins: tuple[PinStatus, ...]
@@ -138,16 +138,16 @@ class TopicDescription:
 
 
 def describe_generation(
-    seen: PairView, generation: Generation, annals: Annals, checkpoints: Iterable[CheckpointStatus]
+    seen: PairView, generation: Generation, past_events: Annals, checkpoints: Iterable[CheckpointStatus]
 ) -> GenerationDescription:
-    """Return what is known of one generation; `annals` are those of its whole chain."""
+    """Return what is known of one generation; `past_events` are those of its whole chain."""
     ids = set(generation.topics)
     return GenerationDescription(
         pair=seen.pair,
         root=seen.root,
         at=moment(seen.at),
         generation=generation_status(seen, generation),
-        entries=_kinds(annals),
+        entries=_kinds(past_events),
         topics=_topics(generation, generation.topics.values()),
         objects=tuple(
             ObjectStored(
@@ -196,12 +196,12 @@ def _copies(seen: PairView, generation: Generation, name: str) -> Iterator[Topic
         )
 
 
-def _kinds(annals: Annals) -> tuple[EntryKind, ...]:
+def _kinds(past_events: Annals) -> tuple[EntryKindCount, ...]:
     times: dict[str, list[datetime]] = defaultdict(list)
-    for one in annals.happenings:
+    for one in past_events.happenings:
         if one.at is not None and one.event not in {CLAIM, DAMAGED}:
             times[one.event].append(one.at)
-    found = [EntryKind(kind=kind, count=len(at), first_at=min(at), last_at=max(at)) for kind, at in times.items()]
+    found = [EntryKindCount(kind=kind, count=len(at), first_at=min(at), last_at=max(at)) for kind, at in times.items()]
     return tuple(sorted(found, key=lambda one: (one.first_at, one.kind)))
 
 

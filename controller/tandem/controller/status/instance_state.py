@@ -12,7 +12,7 @@ from tandem.sink.pipeline import Phase, PipelineReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineState:
+class PipelineStatus:
     """A generation that the instance builds or keeps up to date. Counts are since the process began.
 
     `lag_records`: offsets that the logs have and no commit. `base_remaining`: offsets of the first reading to go.
@@ -56,7 +56,7 @@ class InstanceState:
     disagrees: str | None = None
     pause: PauseStatus | None = None
     restored: tuple[str, ...] = ()
-    pipelines: tuple[PipelineState, ...] = ()
+    pipelines: tuple[PipelineStatus, ...] = ()
 
 
 def instance_state(known: InstanceView) -> InstanceState:
@@ -80,8 +80,8 @@ def instance_state(known: InstanceView) -> InstanceState:
     )
 
 
-def _pipeline_state(report: PipelineReport) -> PipelineState:
-    return PipelineState(
+def _pipeline_state(report: PipelineReport) -> PipelineStatus:
+    return PipelineStatus(
         generation=report.generation,
         phase=report.phase,
         partitions=report.partitions,

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head
-from tandem.backup_avro.documents.coordination_message import Position
+from tandem.backup_avro.documents.coordination_message import ReaderPosition
 from tandem.controller.config import Config
 from tandem.controller.coordination import heads
-from tandem.controller.coordination.agreement import Terms
+from tandem.controller.coordination.agreement import PairTerms
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.decision.observation import Policy, Role
@@ -23,7 +23,7 @@ from tandem.controller.status.pair_view import Brokers, PairView, view_of_store
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
 from tandem.sink.pipeline import PipelineReport
 from tandem.sink.process import log
-from tandem.sink.resource_limits import scarcity
+from tandem.sink.resource_limits import resource_shortage
 from tandem.sink.store.chain.chain_writer import Identity
 from tandem.sink.write.confirm import CoverLostError
 
@@ -64,7 +64,7 @@ class InstanceView:
     uncovered: Mapping[int, CoverLostError] = field(default_factory=dict)
     lost_heads: tuple[Head, ...] = ()
     published_under: Mapping[int, str] = field(default_factory=dict)
-    terms: Terms | None = None
+    terms: PairTerms | None = None
     dispute: str | None = None
     transcoder: str | None = None
 
@@ -126,9 +126,9 @@ def _of_pipeline(report: PipelineReport) -> Heartbeat:
     )
 
 
-def _positions(state: Generation) -> tuple[Position, ...]:
+def _positions(state: Generation) -> tuple[ReaderPosition, ...]:
     return tuple(
-        Position(topic=state.topics[key.topic_id].name, partition=key.partition, offset=position.offset)
+        ReaderPosition(topic=state.topics[key.topic_id].name, partition=key.partition, offset=position.offset)
         for key, position in sorted(state.positions.items())[:_POSITIONS_IN_HEARTBEAT]
     )
 
@@ -137,7 +137,7 @@ def error_text(error: Exception | None) -> str | None:
     """Return what an error of a pipeline says, in one line and without secrets."""
     if error is None:
         return None
-    lacking = scarcity(error)
+    lacking = resource_shortage(error)
     why = str(error) if lacking is None else f"{lacking.message}: {lacking.remedy}"
     return log.redact(" ".join(why.split()))
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 
 from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.errors import ConfigError, TandemError
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.controller.coordination.heads import missing
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.coordination.topic import partition_of
-from tandem.controller.coordination.topic_reader import Mailbox, NoTopicError, partition_count
+from tandem.controller.coordination.topic_reader import NoTopicError, TopicReader, partition_count
 from tandem.controller.instance.guarded_cluster import is_restored
 from tandem.controller.instance.store_watch import StoreView
 from tandem.controller.instance.wiring import policy_of, store_settings, trust_of
-from tandem.controller.process.timed_call import Errand
+from tandem.controller.process.timed_call import TimedCall
 from tandem.controller.status.pair_view import Brokers, Gap, LogEnd, PairView, view_of_store
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
@@ -86,7 +86,7 @@ def look(
     are waited for until `brokers_s` seconds from now are over; without it only each single answer is bounded.
     """
     began = time.monotonic()
-    asked = None if s3_only else Errand(lambda: _ask_brokers(config, store), name="brokers")
+    asked = None if s3_only else TimedCall(lambda: _ask_brokers(config, store), name="brokers")
     reader = reader or ChainReader(store, config.pair)
     try:
         chains = read_chains(reader)
@@ -121,7 +121,7 @@ class _Answer:
     gaps: tuple[Gap, ...] = ()
 
 
-def _awaited(asked: Errand[_Answer], brokers_s: float | None, waited_s: float) -> _Answer:
+def _awaited(asked: TimedCall[_Answer], brokers_s: float | None, waited_s: float) -> _Answer:
     try:
         return asked.result(None if brokers_s is None else brokers_s - waited_s)
     except TimeoutError:
@@ -173,9 +173,9 @@ def ask_cluster(config: Config, admin: ClusterAdmin, cluster_id: str, store: Obj
     listed = admin.topics(config.topics.include, config.topics.expressions)
     found = {info.name: info for info in listed if config.guards(info.name)}
     # After the topics: a restore names what it creates before.
-    known = restore_targets.created(store, config.pair, cluster_id)
+    known = restore_targets.created_topics(store, config.pair, cluster_id)
     topics = {name: info for name, info in found.items() if not is_restored(config, info, known)}
-    guarded = Guarded(
+    guarded = GuardedPartitions(
         cluster_id=cluster_id,
         topics=unique(
             ((info.topic_id, (name, len(info.partitions))) for name, info in sorted(topics.items())), "topic id"
@@ -188,7 +188,7 @@ def ask_cluster(config: Config, admin: ClusterAdmin, cluster_id: str, store: Obj
     )
 
 
-def log_ends(config: Config, admin: ClusterAdmin, guarded: Guarded) -> dict[tuple[str, int], LogEnd]:
+def log_ends(config: Config, admin: ClusterAdmin, guarded: GuardedPartitions) -> dict[tuple[str, int], LogEnd]:
     """Return where the logs end, by topic name and partition, but for unseen topics. Raises errors of the cluster."""
     seen = (topic for topic_id, topic in guarded.topics.items() if topic_id not in guarded.unseen)
     wanted: dict[tuple[str, int], str | int] = {
@@ -210,11 +210,11 @@ def listen(config: Config, props: dict[str, Value], partitions: int) -> PeerStat
     """Return who was heard on the pair's partition, from its beginning to its end."""
     peers = PeerState(pair=config.pair, instances=config.instances, trust=trust_of(config))
     where = partition_of(config.pair, partitions)
-    with Mailbox(props, topic=config.coordination.topic, partitions=[where]) as mailbox:
-        mailbox.rewind(None, timeout_s=ANSWER_S)
-        for letter in mailbox.read_to_end(timeout_s=_MESSAGES_S):
-            if letter.message is not None:
-                peers.note(letter.message, appended_at=letter.appended_at)
+    with TopicReader(props, topic=config.coordination.topic, partitions=[where]) as topic_reading:
+        topic_reading.rewind(None, timeout_s=ANSWER_S)
+        for topic_record in topic_reading.read_to_end(timeout_s=_MESSAGES_S):
+            if topic_record.message is not None:
+                peers.note(topic_record.message, appended_at=topic_record.appended_at)
     return peers
 
 

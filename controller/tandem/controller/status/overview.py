@@ -17,7 +17,7 @@ from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.chain.integers import FIRST_MOMENT, LAST_MOMENT
 from tandem.backup_avro.chain.layout import pins_prefix
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage
-from tandem.backup_avro.documents.outcome import Outcome
+from tandem.backup_avro.documents.outcome import JobOutcome
 from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.selection import coverage, moments, newest_state
@@ -26,14 +26,14 @@ from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.decision.pair_rules import retained, rotation_due_at
 from tandem.controller.status.health import Problem, chosen, paused, problems, progress, some, troubles_of
 from tandem.controller.status.pair_view import LogEnd, PairView, stands_at
-from tandem.sink.kafka.cluster.guarded_topics import tombstones_promised_s
+from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
 from tandem.sink.read.partition_progress import longest_gap_s
 from tandem.sink.store.chain.pins import Pin
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
-class State(StrEnum):
+class GenerationState(StrEnum):
     """Where a generation stands in its life."""
 
     CLAIMED = "CLAIMED"  # its number is taken, its chain is not opened
@@ -127,7 +127,7 @@ class GenerationStatus:
     number: int
     instance: str
     incarnation: str
-    state: State
+    state: GenerationState
     cluster_id: str
     reason: str
     opened_at: datetime
@@ -208,9 +208,9 @@ class Overview:
     pause: PauseStatus | None
     instances: tuple[InstanceStatus, ...]
     generations: tuple[GenerationStatus, ...]
-    last_verify: Outcome | None = None
-    last_drill: Outcome | None = None
-    last_retention: Outcome | None = None
+    last_verify: JobOutcome | None = None
+    last_drill: JobOutcome | None = None
+    last_retention: JobOutcome | None = None
 
 
 def overview(seen: PairView) -> Overview:
@@ -237,19 +237,19 @@ def moment(at: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=min(max(at, FIRST_MOMENT), LAST_MOMENT))
 
 
-def state_of(generation: Generation) -> State:
+def state_of(generation: Generation) -> GenerationState:
     """Return where a generation stands."""
     if generation.gone:
-        return State.CLEARED
+        return GenerationState.CLEARED
     if generation.clearing is not None:
-        return State.CLEARING
+        return GenerationState.CLEARING
     if generation.cleared is not None:
-        return State.KEPT
+        return GenerationState.KEPT
     if generation.sealed:
-        return State.SEALED
+        return GenerationState.SEALED
     if generation.complete:
-        return State.COMPLETE
-    return State.OPEN if generation.seq else State.CLAIMED
+        return GenerationState.COMPLETE
+    return GenerationState.OPEN if generation.seq else GenerationState.CLAIMED
 
 
 # --- instances --------------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def generation_status(seen: PairView, generation: Generation) -> GenerationStatu
 
 
 def _rotation_due_at(seen: PairView, generation: Generation) -> datetime | None:
-    if state_of(generation) is not State.COMPLETE:
+    if state_of(generation) is not GenerationState.COMPLETE:
         return None
     return moment(rotation_due_at(generation, seen.policy))
 
@@ -370,8 +370,8 @@ def _margin_s(seen: PairView, generation: Generation, key: PartitionKey) -> floa
     topic = generation.topics.get(key.topic_id)
     if topic is None or topic.removed or generation.sealed or generation.clearing is not None:
         return None
-    promised_s = tombstones_promised_s(topic.config)
-    return None if promised_s is None else longest_gap_s(promised_s) - seen.since_s(generation.head_at(key))
+    guaranteed_s = tombstone_guarantee_s(topic.config)
+    return None if guaranteed_s is None else longest_gap_s(guaranteed_s) - seen.since_s(generation.head_at(key))
 
 
 def _end(seen: PairView, key: PartitionKey, name: str) -> LogEnd | None:
@@ -388,9 +388,9 @@ def _sum(lags: Iterable[int | None]) -> int | None:
 def _missing(seen: PairView, generation: Generation) -> tuple[str, ...]:
     guarded = seen.guarded_of(generation)
     match state_of(generation):
-        case State.CLAIMED | State.OPEN:
+        case GenerationState.CLAIMED | GenerationState.OPEN:
             return tuple(coverage.obstacles(generation, seen.generations, guarded))
-        case State.COMPLETE:
+        case GenerationState.COMPLETE:
             return tuple(
                 f"{guarded.topics[key.topic_id][0]}-{key.partition} is not read through yet"
                 for key in guarded.partitions()
@@ -412,14 +412,14 @@ def _stays(generation: Generation) -> Mapping[PartitionKey, str]:
 def _waits_for(seen: PairView, generation: Generation) -> str | None:
     owner = generation.instance
     match state_of(generation):
-        case State.CLAIMED:
+        case GenerationState.CLAIMED:
             return f"{owner} to open it"
-        case State.OPEN if generation not in seen.building:
+        case GenerationState.OPEN if generation not in seen.building:
             why = "it is tainted" if coverage.spoilt(generation) else "a newer generation is complete"
             return f"{owner} to clear it: {why}"
-        case State.OPEN:
+        case GenerationState.OPEN:
             return _complete_waits_for(seen, generation)
-        case State.COMPLETE:
+        case GenerationState.COMPLETE:
             successor = coverage.successor(generation, seen.generations)
             if successor is None:
                 return None
@@ -427,15 +427,15 @@ def _waits_for(seen: PairView, generation: Generation) -> str | None:
             if not behind:
                 return f"{owner} to seal it: generation {successor.number} covers it"
             return f"generation {successor.number} to cover {some(map(generation.name_of, behind))}"
-        case State.SEALED:
+        case GenerationState.SEALED:
             return _clearing_waits_for(seen, generation)
-        case State.CLEARING:
+        case GenerationState.CLEARING:
             readers = ", ".join(sorted({pin.owner for pin in _holding(seen, generation)}))
             return f"readers to finish: {readers}" if readers else f"{owner} to delete its objects"
-        case State.KEPT:
+        case GenerationState.KEPT:
             goes = _may_go(seen, generation)
             return f"{owner} to clear more of it" if goes is not None else "a person to let go what is kept"
-        case State.CLEARED:
+        case GenerationState.CLEARED:
             return None
 
 
@@ -451,14 +451,14 @@ def _complete_waits_for(seen: PairView, generation: Generation) -> str:
 
 def _settled(seen: PairView, generation: Generation) -> bool:
     match state_of(generation):
-        case State.COMPLETE:
+        case GenerationState.COMPLETE:
             return coverage.successor(generation, seen.generations) is None
-        case State.SEALED:
+        case GenerationState.SEALED:
             goes = _may_go(seen, generation)
             return _retained(seen, generation) or (goes is not None and not goes.goes)
-        case State.KEPT:
+        case GenerationState.KEPT:
             return _may_go(seen, generation) is None
-        case State.CLEARED:
+        case GenerationState.CLEARED:
             return True
         case _:
             return False
@@ -572,7 +572,7 @@ def _notes(seen: PairView) -> Iterator[str]:
         if generation.taints and coverage.successor(generation, seen.generations) is not None:
             yield f"generation {number} is tainted, but a newer complete one is not"
         kept = _kept(generation)
-        if kept and state_of(generation) is State.KEPT:
+        if kept and state_of(generation) is GenerationState.KEPT:
             yield f"generation {number} keeps {some(kept)}"
         keeping = sorted({pin.owner for pin in _holding(seen, generation) if pin.lasting})
         if keeping and not generation.sealed:

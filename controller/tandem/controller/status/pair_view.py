@@ -14,7 +14,7 @@ from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage
 from tandem.backup_avro.documents.pause import Pause, in_force
 from tandem.backup_avro.documents.release import Release
-from tandem.backup_avro.selection.coverage import Guarded
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.coordination.peer_state import LastHeard
@@ -39,7 +39,7 @@ class Brokers:
     `restored` are topics that a pattern matches and that are left out, because a restore created them.
     """
 
-    guarded: Guarded
+    guarded: GuardedPartitions
     ends: Mapping[tuple[str, int], LogEnd] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
@@ -129,11 +129,11 @@ class PairView:
         """The requests for a generation that nobody has claimed yet: they are in force."""
         return [message for message in self.requests if message.generation == self.newest + 1]
 
-    def guarded_of(self, generation: Generation) -> Guarded:
+    def guarded_of(self, generation: Generation) -> GuardedPartitions:
         """Return what the brokers have of the guarded topics; if they were not asked, what the generation knows."""
         if self.brokers is not None:
             return self.brokers.guarded
-        return Guarded(
+        return GuardedPartitions(
             cluster_id=generation.claim.cluster_id,
             topics={t.topic_id: (t.name, t.partitions) for t in generation.topics.values() if not t.removed},
         )

@@ -10,7 +10,7 @@ from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.chain.layout import LAST_GENERATION
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.decision.observation import Role
-from tandem.controller.status.overview import Overview, State
+from tandem.controller.status.overview import GenerationState, Overview
 
 FORMS: Final = "complete, steady, generation=N, cleared=N, role=INSTANCE:ROLE"
 
@@ -87,7 +87,7 @@ def _cleared(found: Overview, number: int) -> str | None:
     if one is None:
         newest = max((other.number for other in found.generations), default=0)
         return None if number < newest else f"generation {number} is not claimed yet"
-    if one.state is State.KEPT or (one.state is State.SEALED and one.settled):
+    if one.state is GenerationState.KEPT or (one.state is GenerationState.SEALED and one.settled):
         return None
     if one.waits_for is None:
         return f"generation {number} is the newest complete one"

@@ -15,7 +15,7 @@ VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncryptionSettings:
+class KeySettings:
     """New objects are encrypted with the one key that is named by file, environment variable or ARN, if there is one.
 
     The `decrypt_…` ones are for reading alone. With `require` nothing is read or written that is not encrypted. Raises
@@ -42,7 +42,7 @@ class EncryptionSettings:
         return any((self.key_file, self.key_env, self.aws_kms_key_arn))
 
 
-class Named(Protocol):
+class KeyNames(Protocol):
     """What names keys: these settings, and the configuration's."""
 
     @property
@@ -86,7 +86,7 @@ class Named(Protocol):
         ...
 
 
-def problems(named: Named) -> Iterator[tuple[str, str]]:
+def problems(named: KeyNames) -> Iterator[tuple[str, str]]:
     """Yield (field, what is wrong with it)."""
     new = {"key_file": named.key_file, "key_env": named.key_env, "aws_kms_key_arn": named.aws_kms_key_arn}
     first, *more = [name for name, value in new.items() if value] or [""]
@@ -118,7 +118,7 @@ def problems(named: Named) -> Iterator[tuple[str, str]]:
         yield "aws_kms_endpoint_url", "has no use without a key of AWS KMS"
 
 
-def _older(named: Named) -> tuple[str, ...]:
+def _older(named: KeyNames) -> tuple[str, ...]:
     return (*named.decrypt_key_files, *named.decrypt_key_envs, *named.decrypt_aws_kms_key_arns)
 
 
@@ -129,7 +129,7 @@ def _each(field: str, new: str | None, fields: str, older: tuple[str, ...]) -> I
         yield fields, value
 
 
-UNENCRYPTED: Final = EncryptionSettings()
+UNENCRYPTED: Final = KeySettings()
 """No keys at all."""
 
 

@@ -19,7 +19,7 @@ from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.backup_avro.record import chunk_cipher
 from tandem.backup_avro.record.envelope import CHUNK_SIZE, DATA_KEY_SIZE, Envelope
 from tandem.sink.encryption import key_text
-from tandem.sink.encryption.encryption_settings import UNENCRYPTED, EncryptionSettings
+from tandem.sink.encryption.encryption_settings import UNENCRYPTED, KeySettings
 from tandem.sink.encryption.errors import MissingKeyError, PlainObjectError
 from tandem.sink.process import log
 
@@ -27,7 +27,7 @@ _LONGEST_FILE: Final = 4096
 _MAKE_ONE: Final = "it must hold 32 random bytes in base64 or hex: `openssl rand -base64 32` makes them"
 
 
-class Root(Protocol):
+class RootKey(Protocol):
     """A key that wraps other keys. `id` is its fingerprint, `place` where the configuration names it."""
 
     @property
@@ -85,7 +85,7 @@ class LocalKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seal:
+class ObjectSeal:
     """What a new object is encrypted with."""
 
     envelope: Envelope
@@ -95,11 +95,11 @@ class Seal:
 class KeyRing:
     """The keys that settings name. Thread-safe. ConfigError, from any method, if one can't be read."""
 
-    def __init__(self, settings: EncryptionSettings, *, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, settings: KeySettings, *, environment: Mapping[str, str] | None = None) -> None:
         self._settings = settings
         self._environment = environment
         self._lock = threading.Lock()
-        self._roots: dict[str, Root] | None = None
+        self._roots: dict[str, RootKey] | None = None
 
     @property
     def encrypts(self) -> bool:
@@ -118,7 +118,7 @@ class KeyRing:
         """Return where each key comes from, by its id."""
         return {root.id: root.place for root in self._opened().values()}
 
-    def new(self, key: str) -> Seal | None:
+    def new(self, key: str) -> ObjectSeal | None:
         """Return what to encrypt the new object `key` with, None if it is not to be. Raises errors of the KMS.
 
         ConfigError if it has to be encrypted, and no key for new objects is named.
@@ -132,7 +132,7 @@ class KeyRing:
         envelope = Envelope(
             key_id=root.id, data_key=chunk_cipher.wrap(data_key, wrapping), wrapping_key=stored, chunk_size=CHUNK_SIZE
         )
-        return Seal(envelope=envelope, data_key=data_key)
+        return ObjectSeal(envelope=envelope, data_key=data_key)
 
     def data_key(self, key: str, envelope: Envelope) -> bytes:
         """Return the data key of the object `key`. Raises MissingKeyError, DamagedError, and errors of the KMS."""
@@ -188,7 +188,7 @@ class KeyRing:
         else:
             self._refuse_plain_writing()
 
-    def _opened(self) -> dict[str, Root]:
+    def _opened(self) -> dict[str, RootKey]:
         with self._lock:
             if self._roots is None:
                 self._roots = _open(self._settings, os.environ if self._environment is None else self._environment)
@@ -199,20 +199,20 @@ class KeyRing:
 NO_KEYS: Final = KeyRing(UNENCRYPTED)
 
 
-def _missing(what: str, roots: Mapping[str, Root]) -> MissingKeyError:
+def _missing(what: str, roots: Mapping[str, RootKey]) -> MissingKeyError:
     have = f"at hand: {', '.join(roots)}" if roots else "no key is named there"
     return MissingKeyError(what, remedy=f"name that key in the configuration's `encryption` section; {have}")
 
 
-def _open(settings: EncryptionSettings, environment: Mapping[str, str]) -> dict[str, Root]:
+def _open(settings: KeySettings, environment: Mapping[str, str]) -> dict[str, RootKey]:
     """Return the keys by their ids, that for new objects first."""
-    roots: dict[str, Root] = {}
+    roots: dict[str, RootKey] = {}
     for root in _named(settings, environment):
         roots.setdefault(root.id, root)
     return roots
 
 
-def _named(settings: EncryptionSettings, environment: Mapping[str, str]) -> Iterator[Root]:
+def _named(settings: KeySettings, environment: Mapping[str, str]) -> Iterator[RootKey]:
     if settings.key_file:
         yield _of_file(settings.key_file, "encryption.key_file")
     if settings.key_env:
@@ -227,7 +227,7 @@ def _named(settings: EncryptionSettings, environment: Mapping[str, str]) -> Iter
         yield _of_kms(arn, settings)
 
 
-def _of_kms(arn: str, settings: EncryptionSettings) -> Root:
+def _of_kms(arn: str, settings: KeySettings) -> RootKey:
     # botocore takes long to load, and most do without.
     from tandem.sink.encryption.kms import KmsKey  # noqa: PLC0415 (loaded only where it is used)
 
@@ -256,7 +256,7 @@ def _of_variable(name: str, environment: Mapping[str, str], field: str) -> Local
 
 
 @runtime_checkable
-class Keyed(Protocol):
+class StoreWithKeys(Protocol):
     """A store that was opened with keys."""
 
     keys: KeyRing
@@ -264,4 +264,4 @@ class Keyed(Protocol):
 
 def keys_of(store: object) -> KeyRing:
     """Return the keys that a store was opened with."""
-    return store.keys if isinstance(store, Keyed) else NO_KEYS
+    return store.keys if isinstance(store, StoreWithKeys) else NO_KEYS

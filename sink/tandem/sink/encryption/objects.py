@@ -10,9 +10,9 @@ from typing import TypeAlias
 from tandem.backup_avro.chain.entries import Part, StoredObject, sha256_hex
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record import chunk_cipher
-from tandem.backup_avro.record.envelope import Stretch, is_encrypted
+from tandem.backup_avro.record.envelope import ChunkRange, is_encrypted
 from tandem.backup_avro.selection.newest_state import PartitionSelection
-from tandem.sink.encryption.key_ring import KeyRing, Seal, keys_of
+from tandem.sink.encryption.key_ring import KeyRing, ObjectSeal, keys_of
 from tandem.sink.store.object_store import ObjectStore
 
 Plain: TypeAlias = bytes | bytearray
@@ -24,12 +24,12 @@ def require_keys(store: ObjectStore, partitions: Iterable[PartitionSelection]) -
     keys_of(store).require(piece.item for selected in partitions for piece in selected.slices)
 
 
-def new_seal(store: ObjectStore, key: str) -> Seal | None:
+def new_seal(store: ObjectStore, key: str) -> ObjectSeal | None:
     """Return what to encrypt the new object `key` with, None if it is not to be. Raises errors of keys."""
     return keys_of(store).new(key)
 
 
-class Canvas:
+class ObjectBytes:
     """An object in the making, of `size` plain bytes that come in order. With a `seal` they are encrypted as they come.
 
     `at` is how many have come.
@@ -37,7 +37,7 @@ class Canvas:
 
     __slots__ = ("_data", "_sealer", "at")
 
-    def __init__(self, seal: Seal | None, *, key: str, size: int) -> None:
+    def __init__(self, seal: ObjectSeal | None, *, key: str, size: int) -> None:
         self.at = 0
         # Of its final size from the start: a buffer that grows is copied again and again.
         self._data = bytearray(0 if seal is not None else size)
@@ -57,7 +57,7 @@ class Canvas:
 
 
 def stored_object(
-    data: bytearray, *, key: str, journal: bool, parts: tuple[Part, ...], seal: Seal | None
+    data: bytearray, *, key: str, journal: bool, parts: tuple[Part, ...], seal: ObjectSeal | None
 ) -> StoredObject:
     """Return what the chain says of an object of these stored bytes; a journal's parts get their hashes."""
     item = StoredObject(
@@ -131,7 +131,7 @@ def read_parts(store: ObjectStore, item: StoredObject, parts: Sequence[Part]) ->
     return [plain[part.start - stretch.plain : part.end - stretch.plain] for part in parts]
 
 
-def _wanted(store: ObjectStore, item: StoredObject, start: int, end: int) -> tuple[Stretch, bytes]:
+def _wanted(store: ObjectStore, item: StoredObject, start: int, end: int) -> tuple[ChunkRange, bytes]:
     """Return which stored bytes are needed, and the key to open them with, empty if they are not encrypted."""
     keys = keys_of(store)
     keys.refuse_plain(item)
@@ -139,11 +139,11 @@ def _wanted(store: ObjectStore, item: StoredObject, start: int, end: int) -> tup
         return item.stretch(start, end), b"" if item.envelope is None else keys.data_key(item.key, item.envelope)
 
 
-def _get(store: ObjectStore, item: StoredObject, stretch: Stretch) -> bytes:
+def _get(store: ObjectStore, item: StoredObject, stretch: ChunkRange) -> bytes:
     return store.get(item.key, start=stretch.start, end=stretch.end, most=item.bytes)
 
 
-def _opened(item: StoredObject, stretch: Stretch, data_key: bytes, data: bytes) -> Plain:
+def _opened(item: StoredObject, stretch: ChunkRange, data_key: bytes, data: bytes) -> Plain:
     if item.envelope is None:
         return data
     with _named(item):

@@ -32,7 +32,7 @@ _ONCE: Final = ("/dev/", "/proc/")
 _LOG = structlog.get_logger()
 
 
-class Source(StrEnum):
+class SecretSource(StrEnum):
     """What kind of place a secret was read at."""
 
     VARIABLE = "environment variable"
@@ -53,14 +53,14 @@ class SourcedSecret(str):
 
     __slots__ = ("key", "place", "source")
     key: str
-    source: Source
+    source: SecretSource
     place: str
 
-    def __new__(cls, value: str, *, key: str, source: Source, place: str) -> Self:
+    def __new__(cls, value: str, *, key: str, source: SecretSource, place: str) -> Self:
         """See the class."""
         made = super().__new__(cls, value)
         made.key, made.source, made.place = key, source, place
-        if source is Source.TYPED and value:
+        if source is SecretSource.TYPED and value:
             _Process.typed[str(value)] = None
         return made
 
@@ -72,25 +72,25 @@ class SourcedSecret(str):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the place; the value only if there is none."""
-        source, place = self.reference() or (Source.TYPED, "")
-        if source is not Source.TYPED:
+        source, place = self.reference() or (SecretSource.TYPED, "")
+        if source is not SecretSource.TYPED:
             return read_again, (self.key, source, place)
         if self and self.key not in _Process.warned:
             _Process.warned.add(self.key)
             _LOG.warning("a secret travels with Spark's tasks", key=self.key, remedy=_remedy(self.key))
         return _arrived, (self.key, str(self))
 
-    def reference(self) -> tuple[Source, str] | None:
+    def reference(self) -> tuple[SecretSource, str] | None:
         """Return where another process reads it, None if there is no such place."""
-        if self.source is not Source.TYPED:
+        if self.source is not SecretSource.TYPED:
             return self.source, self.place
         variable = _Process.handed.get(str(self))
-        return None if variable is None else (Source.VARIABLE, variable)
+        return None if variable is None else (SecretSource.VARIABLE, variable)
 
 
 def of_variable(value: str, *, key: str, name: str) -> SourcedSecret:
     """Return a secret that the environment variable `name` holds."""
-    return SourcedSecret(value, key=key, source=Source.VARIABLE, place=name)
+    return SourcedSecret(value, key=key, source=SecretSource.VARIABLE, place=name)
 
 
 def of_file(value: str, *, key: str, path: Path) -> SourcedSecret:
@@ -98,12 +98,12 @@ def of_file(value: str, *, key: str, path: Path) -> SourcedSecret:
     place = str(path.absolute())
     if not path.is_file() or place.startswith(_ONCE):
         return typed(value, key=key)
-    return SourcedSecret(value, key=key, source=Source.FILE, place=place)
+    return SourcedSecret(value, key=key, source=SecretSource.FILE, place=place)
 
 
 def typed(value: str, *, key: str) -> SourcedSecret:
     """Return a secret that stands in the configuration itself."""
-    return SourcedSecret(value, key=key, source=Source.TYPED, place="")
+    return SourcedSecret(value, key=key, source=SecretSource.TYPED, place="")
 
 
 @contextmanager
@@ -126,9 +126,9 @@ def reset() -> None:
         known.clear()
 
 
-def read_again(key: str, source: Source, place: str) -> SourcedSecret:
+def read_again(key: str, source: SecretSource, place: str) -> SourcedSecret:
     """Return the secret that is at a place of this process. ConfigError names key, place and host if there is none."""
-    if source is Source.VARIABLE:
+    if source is SecretSource.VARIABLE:
         value, problem = os.environ.get(place, ""), "is not set" if not os.environ.get(place) else None
     else:
         value, problem = secret_text(Path(place))

@@ -15,7 +15,7 @@ _TELL_S: Final = 60.0
 _WORTH_TELLING_S: Final = 1.0
 
 
-class Brake:
+class Backpressure:
     """Watches when a pipeline's share of the budget is full. For one thread; `waited_s` and `stands_s` for any."""
 
     def __init__(self) -> None:

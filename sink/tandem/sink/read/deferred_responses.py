@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tandem.sink.kafka.fetch.events import AtHead, Fetched, FetchFault, TopicPartition
-from tandem.sink.read.reader_context import Board
+from tandem.sink.read.reader_context import ReaderContext
 
 
-class Leftovers:
+class DeferredResponses:
     """One lane's. At least one partition's records are read in a step, however little room there is."""
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
+    def __init__(self, context: ReaderContext) -> None:
+        self._context = context
         self._waiting: dict[TopicPartition, None] = {}
         self._has_read = False
 
@@ -38,7 +38,7 @@ class Leftovers:
         """Whether the caller must seek where it stands instead of reading this; what has no records is always read."""
         if not fetched.records:
             return False
-        if self._has_read and self._board.is_full:
+        if self._has_read and self._context.is_full:
             self._waiting.setdefault(_tp(fetched))
             return True
         self._has_read = True

@@ -3,7 +3,7 @@
 Offsets and leader epochs are counters. Brokers whose volumes are put back to a snapshot use them again for other
 records. A position therefore has the hashes of a few records that were read, and they are compared with what the leader
 has at these very offsets: another record there is proof of another history. No record there proves nothing, because
-compaction, retention and DeleteRecords remove records; then the next lower hash is tried. Pure but for `Source`.
+compaction, retention and DeleteRecords remove records; then the next lower hash is tried. Pure but for `FetchSource`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Self
 
 from tandem.backup_avro.chain.entries import PartitionKey, Position, RecordHash
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
-from tandem.sink.kafka.fetch.events import Place, TopicPartition
-from tandem.sink.kafka.lookup.leader_epochs import holds
-from tandem.sink.read.reader_context import Source
+from tandem.sink.kafka.fetch.events import LogPlace, TopicPartition
+from tandem.sink.kafka.lookup.leader_epochs import log_holds
+from tandem.sink.read.reader_context import FetchSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class ReadPosition:
     """How far a partition of one life of a topic was read, in which leader epoch, and hashes of what was, ascending."""
 
     topic_id: str
@@ -35,7 +35,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rewritten:
+class RewrittenRecord:
     """The log has another record at `offset` than the one that was read.
 
     What was read below `cut_at` is still there, as far as is known; -1 if that is known of no record. `elected`: the
@@ -58,18 +58,18 @@ class Rewritten:
 
 
 def compare(
-    source: Source, wanted: Mapping[TopicPartition, Read], keys: RecordKeys = PLAIN
-) -> dict[TopicPartition, Rewritten | None]:
+    source: FetchSource, wanted: Mapping[TopicPartition, ReadPosition], keys: RecordKeys = PLAIN
+) -> dict[TopicPartition, RewrittenRecord | None]:
     """Say of each partition whether its log was rewritten; None where nothing shows that.
 
     Partitions that no leader answers for are left out. Raises errors of `sink.kafka.errors.cluster_errors`.
     """
-    found: dict[TopicPartition, Rewritten | None] = {tp: None for tp, read in wanted.items() if not read.hashes}
+    found: dict[TopicPartition, RewrittenRecord | None] = {tp: None for tp, read in wanted.items() if not read.hashes}
     differing: dict[TopicPartition, int] = {}
     left = {tp: list(read.hashes) for tp, read in wanted.items() if read.hashes}
     while left:
         asked = {tp: hashes.pop() for tp, hashes in left.items()}
-        there = source.record_hashes({tp: Place(wanted[tp].topic_id, one.offset) for tp, one in asked.items()})
+        there = source.record_hashes({tp: LogPlace(wanted[tp].topic_id, one.offset) for tp, one in asked.items()})
         for tp, one in asked.items():
             record = there.get(tp)
             there_still = record is not None and record.offset == one.offset
@@ -79,21 +79,21 @@ def compare(
             if same or not left[tp] or tp not in there:
                 del left[tp]
                 if tp in differing:
-                    found[tp] = Rewritten(offset=differing[tp], cut_at=one.offset + 1 if same else -1)
+                    found[tp] = RewrittenRecord(offset=differing[tp], cut_at=one.offset + 1 if same else -1)
                 elif tp in there:
                     found[tp] = None
     return found | _elected(source, wanted, {tp: one for tp, one in found.items() if one is not None})
 
 
 def _elected(
-    source: Source, wanted: Mapping[TopicPartition, Read], found: Mapping[TopicPartition, Rewritten]
-) -> dict[TopicPartition, Rewritten]:
+    source: FetchSource, wanted: Mapping[TopicPartition, ReadPosition], found: Mapping[TopicPartition, RewrittenRecord]
+) -> dict[TopicPartition, RewrittenRecord]:
     """Return those of `found` of which the epochs tell the place, if no record that differs lies below it (KIP-320)."""
     asked = {tp: wanted[tp].epoch for tp in found if wanted[tp].epoch >= 0}
     ends = source.epoch_ends(asked) if asked else {}
     return {
-        tp: Rewritten(offset=found[tp].offset, cut_at=end, elected=True)
+        tp: RewrittenRecord(offset=found[tp].offset, cut_at=end, elected=True)
         for tp, (epoch, end) in ends.items()
-        if not holds(epoch, end, of_epoch=asked[tp], offset=wanted[tp].offset)
+        if not log_holds(epoch, end, of_epoch=asked[tp], offset=wanted[tp].offset)
         and found[tp].cut_at <= end <= found[tp].offset
     }

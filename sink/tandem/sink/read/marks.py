@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Final
 
 from tandem.backup_avro.chain.entries import Mark, PartitionKey
-from tandem.sink.read.partition_progress import Track
+from tandem.sink.read.partition_progress import PartitionProgress
 
 _INTERVAL_MS: Final = 1000
 _FRESH_MS: Final = 2000
@@ -34,13 +34,13 @@ class Marks:
         """Whether it is time for the next one."""
         return now >= self._due
 
-    def take(self, now: int, tracks: Collection[Track]) -> None:
+    def take(self, now: int, progress_of: Collection[PartitionProgress]) -> None:
         """Note where the logs end, if that is known of all of them and any has moved."""
         self._due = now + _INTERVAL_MS
-        read = [track for track in tracks if not track.frozen]
-        if any(track.head_at < now - _FRESH_MS for track in read):
+        read = [progress for progress in progress_of if not progress.frozen]
+        if any(progress.head_at < now - _FRESH_MS for progress in read):
             return
-        moved = {track.key: track.head_offset for track in read if track.head_offset > self._end(track)}
+        moved = {progress.key: progress.head_offset for progress in read if progress.head_offset > self._end(progress)}
         if moved:
             self._marks.append(Mark(at=now, offsets=moved))
             self._ends |= moved
@@ -59,10 +59,10 @@ class Marks:
         self._marks = paired + self._marks[2 * len(paired) :]
         self._thinned *= 2
 
-    def _end(self, track: Track) -> int:
+    def _end(self, progress: PartitionProgress) -> int:
         """Return what was said last: by a mark, else by the last commit."""
-        committed = track.began[0] if track.recorded is None else track.recorded.offset
-        return max(committed, self._ends.get(track.key, 0))
+        committed = progress.began[0] if progress.recorded is None else progress.recorded.offset
+        return max(committed, self._ends.get(progress.key, 0))
 
     def cut(self) -> tuple[Mark, ...]:
         """Return the marks since the last call; they go into the commit whose positions were recorded just now."""

@@ -17,9 +17,9 @@ from tandem.backup_avro.errors import TransientError
 from tandem.sink import clock
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
 from tandem.sink.kafka.fetch.assignment import backoff
-from tandem.sink.kafka.fetch.events import LogBounds, Place, TopicPartition
-from tandem.sink.read.reader_context import Source
-from tandem.sink.resource_limits import scarcity
+from tandem.sink.kafka.fetch.events import LogBounds, LogPlace, TopicPartition
+from tandem.sink.read.reader_context import FetchSource
+from tandem.sink.resource_limits import resource_shortage
 
 _FIRST_REST_S = 0.5
 _LONGEST_REST_S = 5.0
@@ -27,7 +27,7 @@ _NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Newcomer:
+class NewPartition:
     """A partition that can be read now. `asked` is when its bounds were asked for, in seconds by `sink.clock`.
 
     `hashes` is of a record below where reading begins, for a partition of which the chain knows none.
@@ -51,7 +51,7 @@ class _Look:
     error: Exception | None = None
 
 
-class Newcomers:
+class NewPartitions:
     """Finds out about partitions over a connection of its own for each look-up; one look-up at a time.
 
     What is new is asked about at once, what nobody answered for again after a rest. For the pipeline's thread.
@@ -60,7 +60,7 @@ class Newcomers:
 
     def __init__(
         self,
-        open_source: Callable[[], Source],
+        open_source: Callable[[], FetchSource],
         *,
         recorded: Callable[[PartitionKey], Position | None] = lambda _: None,
         record_keys: RecordKeys = PLAIN,
@@ -104,12 +104,12 @@ class Newcomers:
         """Want no partition of a topic any more."""
         self.want({tp: topic for tp, topic in self._wanted.items() if topic.topic_id != topic_id})
 
-    def step(self, now: float) -> dict[TopicPartition, Newcomer]:
+    def step(self, now: float) -> dict[TopicPartition, NewPartition]:
         """Begin what is due, and return those that can be read now, each once. `now` is by `sink.clock`.
 
         Raises what only a person can mend: permanent errors of the brokers.
         """
-        came: dict[TopicPartition, Newcomer] = {}
+        came: dict[TopicPartition, NewPartition] = {}
         while self._done:
             came |= self._take(self._done.popleft(), now)
         ask = {} if self._asking else self._due(now)
@@ -136,7 +136,7 @@ class Newcomers:
             look.error = error
         self._done.append(look)
 
-    def _know_again(self, look: _Look, source: Source) -> None:
+    def _know_again(self, look: _Look, source: FetchSource) -> None:
         """Note a record of each log of which the chain knows none."""
         places = {}
         for tp, bounds in look.found.items():
@@ -144,7 +144,7 @@ class Newcomers:
             before = self._recorded(key)
             end = bounds.end if before is None else before.offset
             if end > 0 and not (before is not None and before.hashes):
-                places[tp] = Place(key.topic_id, end - 1)
+                places[tp] = LogPlace(key.topic_id, end - 1)
         newest = source.record_hashes(places) if places else {}
         kept = {tp: self._record_keys.of(one) for tp, one in newest.items()}
         look.hashes = {tp: (one,) for tp, one in kept.items() if one is not None}
@@ -152,10 +152,12 @@ class Newcomers:
         look.missing = {**look.missing, **dict.fromkeys(silent, "no leader tells what its log holds")}
         look.found = {tp: bounds for tp, bounds in look.found.items() if tp not in silent}
 
-    def _take(self, look: _Look, now: float) -> dict[TopicPartition, Newcomer]:
+    def _take(self, look: _Look, now: float) -> dict[TopicPartition, NewPartition]:
         self._asking = False
         missing = look.missing
-        if isinstance(look.error, TransientError) or (look.error is not None and scarcity(look.error) is not None):
+        if isinstance(look.error, TransientError) or (
+            look.error is not None and resource_shortage(look.error) is not None
+        ):
             missing = dict.fromkeys(look.topics, str(look.error))
         elif look.error is not None:
             raise look.error
@@ -167,7 +169,7 @@ class Newcomers:
         self._failures = self._failures + 1 if missing else 0
         self._again = now + backoff(self._failures, first=_FIRST_REST_S, most=_LONGEST_REST_S)
         return {
-            tp: Newcomer(
+            tp: NewPartition(
                 topic=self._wanted.pop(tp),
                 bounds=bounds,
                 asked=look.asked,

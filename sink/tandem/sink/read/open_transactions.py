@@ -13,27 +13,27 @@ from tandem.sink.kafka.fetch.events import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldOffset:
     """The last stable offset, and since when it has been seen to stand still below the high watermark."""
 
     offset: int
     since: float
 
 
-class HeldBack:
+class OpenTransactions:
     """Watches all partitions of a tail; those that are held back are few. `patience_s` is how long that is normal."""
 
     def __init__(self, *, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._held: dict[TopicPartition, Held] = {}
+        self._held: dict[TopicPartition, HeldOffset] = {}
         self._told: set[TopicPartition] = set()
 
-    def seen(self, tp: TopicPartition, *, stable: int, high: int, now: float) -> Held | None:
+    def seen(self, tp: TopicPartition, *, stable: int, high: int, now: float) -> HeldOffset | None:
         """Take a response's ends. Returns what a transaction that was told of held back, when it has ended."""
         before = self._held.get(tp)
         if stable < high:
             if before is None or before.offset != stable:
-                self._held[tp] = Held(offset=stable, since=now)
+                self._held[tp] = HeldOffset(offset=stable, since=now)
         else:
             self._held.pop(tp, None)
         if before is not None and self._held.get(tp) != before and tp in self._told:
@@ -50,7 +50,7 @@ class HeldBack:
         self._held.pop(tp, None)
         self._told.discard(tp)
 
-    def due(self, now: float) -> list[tuple[TopicPartition, Held]]:
+    def due(self, now: float) -> list[tuple[TopicPartition, HeldOffset]]:
         """Return what has been held back for too long by now, each once."""
         found = [
             (tp, held)

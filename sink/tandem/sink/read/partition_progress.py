@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 
 from tandem.backup_avro.chain.entries import PartitionKey, Position, RecordHash, Taint
-from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.read.scan.plan import ScanPlan
 
 SHORTEST_RETENTION_S = 60.0
 """Below this `delete.retention.ms` the promise is best effort: no reader can prove itself against a shorter time."""
@@ -42,7 +42,7 @@ def kept_hashes(before: tuple[RecordHash, ...], newest: RecordHash | None) -> tu
     return tuple(sorted(kept))
 
 
-def shorter_promise(one: float | None, other: float | None) -> float | None:
+def shorter_guarantee(one: float | None, other: float | None) -> float | None:
     """Return the shorter of two promises for tombstones in s; None, of a topic that only deletes, is the longest."""
     return min((given for given in (one, other) if given is not None), default=None)
 
@@ -67,7 +67,7 @@ def away_s(*, head_at: int, skew: int | None, store_ms: int, local_ms: int) -> f
 
 
 @dataclass(slots=True, kw_only=True)
-class Track:
+class PartitionProgress:
     """One partition; `offset` is the next one to read, `retention_s` its `delete.retention.ms`, None if not compacted.
 
     `expires`: the topic's policy deletes records by age or size, with or without compaction, so the start of its log
@@ -89,7 +89,7 @@ class Track:
     head_at: int
     head_mono: float
     head_offset: int
-    scan: BaseScan
+    scan: ScanPlan
     retention_s: float | None
     expires: bool = False
     end_offset: int = -1
@@ -105,7 +105,7 @@ class Track:
     began: tuple[int, int] = field(init=False)
     held_to_s: float | None = field(init=False)
     base_held_to_s: float | None = field(init=False)
-    _promised_mono: float = field(init=False, default=-math.inf)
+    _guaranteed_mono: float = field(init=False, default=-math.inf)
     _proven: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,23 +114,23 @@ class Track:
         self.held_to_s = self.base_held_to_s = self.retention_s
         self._proven = self.recorded is not None and self.read_through
 
-    def promise(self, retention_s: float | None, *, now: float) -> None:
+    def guarantee(self, retention_s: float | None, *, now: float) -> None:
         """The topic's configuration, as of `now`, promises tombstones for so long."""
         if retention_s != self.retention_s:
-            self.retention_s, self._promised_mono = retention_s, now
+            self.retention_s, self._guaranteed_mono = retention_s, now
             self.hold_to(retention_s)
 
     def hold_to(self, retention_s: float | None) -> None:
         """Judge what is read, until it is known that nothing was missed, by no longer promise than that."""
-        self.held_to_s = shorter_promise(self.held_to_s, retention_s)
-        self.base_held_to_s = shorter_promise(self.base_held_to_s, retention_s)
+        self.held_to_s = shorter_guarantee(self.held_to_s, retention_s)
+        self.base_held_to_s = shorter_guarantee(self.base_held_to_s, retention_s)
 
     def settled_since(self, mono: float) -> bool:
         """Whether nothing that was read before `mono` is still to be judged: at head since, and the base is done."""
         return self.head_mono > mono and self.scan.base.complete
 
     def _missed_nothing(self) -> None:
-        if self.head_mono > self._promised_mono:
+        if self.head_mono > self._guaranteed_mono:
             self.held_to_s = self.retention_s
 
     def read(self, *, offset: int, epoch: int, newest: RecordHash | None = None) -> None:

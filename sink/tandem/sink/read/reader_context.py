@@ -15,15 +15,15 @@ from tandem.backup_avro.errors import DamagedError, TransientError
 from tandem.backup_avro.selection.last_records import PartitionCopy
 from tandem.sink import clock
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
-from tandem.sink.kafka.fetch.events import AtHead, Evidence, Fetched, FetchFault, LogBounds, Place, TopicPartition
+from tandem.sink.kafka.fetch.events import AtHead, Evidence, Fetched, FetchFault, LogBounds, LogPlace, TopicPartition
 from tandem.sink.memory_budget import MemoryBudget, MemoryShare
 from tandem.sink.meters import NOBODY, Meters
-from tandem.sink.read.partition_progress import Track
+from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.skip.copied_records import CopiedRecords, LookingError
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.object_store import ObjectStore
-from tandem.sink.transcode.segment import Transcoded, Transcoder
-from tandem.sink.write.object_buffer import Roller
+from tandem.sink.transcode.transcoder_result import Transcoded, Transcoder
+from tandem.sink.write.object_buffer import ObjectBuffer
 
 _LOG = structlog.get_logger()
 DAMAGED_RETRY_S = 5.0
@@ -38,10 +38,10 @@ def reading(tp: TopicPartition, *, tail: bool) -> object:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Emptiness:
+class EmptyTail:
     """Brokers say that nothing readable lies in [start, end) of a log, which ends there; times as in `Fetched`.
 
-    `named` is the record that the leader's own index names (`Source.named_records`), None if it was not told.
+    `named` is the record that the leader's own index names (`FetchSource.named_records`), None if it was not told.
     """
 
     start: int
@@ -64,7 +64,7 @@ def _withheld(tp: TopicPartition, *, tail: bool) -> object:
     return ("withheld", tp, tail)
 
 
-class Source(Protocol):
+class FetchSource(Protocol):
     """One lane of raw fetches, as `sink.kafka.fetch.fetcher` has it. Used from one thread alone."""
 
     def assign(
@@ -115,7 +115,7 @@ class Source(Protocol):
         """Return what the leaders know of these epochs: the largest one up to each, and its end (KIP-320)."""
         ...
 
-    def record_hashes(self, places: Mapping[TopicPartition, Place]) -> dict[TopicPartition, RecordHash | None]:
+    def record_hashes(self, places: Mapping[TopicPartition, LogPlace]) -> dict[TopicPartition, RecordHash | None]:
         """Return what the leaders have at these offsets: the last record at or below, within the same record batch.
 
         None where nothing is left there. Takes little time: without those that no leader answers for.
@@ -134,8 +134,8 @@ class Source(Protocol):
         ...
 
 
-def named_records(source: Source, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return as `Source.named_records`; nothing where brokers can't be asked now."""
+def named_records(source: FetchSource, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return as `FetchSource.named_records`; nothing where brokers can't be asked now."""
     try:
         return source.named_records(tps) if tps else {}
     except TransientError as error:
@@ -173,7 +173,7 @@ class ScanLane(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Board:
+class ReaderContext:
     """State of a pipeline that its lanes work on.
 
     `floor` is the last time in ms that the chain tells of: its clock never goes back behind that.
@@ -185,11 +185,11 @@ class Board:
     """
 
     store: ObjectStore
-    roller: Roller
+    buffer: ObjectBuffer
     transcoder: Transcoder
     read_committed: bool
     hurry_survey: Callable[[], None]
-    tracks: dict[TopicPartition, Track] = field(default_factory=dict)
+    progress_of: dict[TopicPartition, PartitionProgress] = field(default_factory=dict)
     trouble: dict[object, str] = field(default_factory=dict)
     damaged: dict[object, TopicPartition] = field(default_factory=dict)
     adopted: dict[PartitionKey, list[StoredObject]] = field(default_factory=dict)
@@ -200,7 +200,7 @@ class Board:
     share: MemoryShare = field(default_factory=MemoryBudget(0).open_share)
     record_keys: RecordKeys = PLAIN
     meters: Meters = NOBODY
-    copies: Callable[[Track], Sequence[PartitionCopy]] = lambda _: ()
+    copies: Callable[[PartitionProgress], Sequence[PartitionCopy]] = lambda _: ()
     pool: Executor | None = None
     _ahead_ms: float = field(init=False)
     _copied: CopiedRecords = field(init=False)
@@ -243,7 +243,7 @@ class Board:
             aborted=fetched.aborted,
             read_committed=self.read_committed,
         )
-        self.roller.add(key, scan, result.segments)
+        self.buffer.add(key, scan, result.segments)
         size = sum(len(segment.body) for segment in result.segments)
         self.room -= size
         self.share.held += size
@@ -251,7 +251,7 @@ class Board:
         self.well(reading(TopicPartition(fetched.topic, fetched.partition), tail=scan is None))
         return result
 
-    def may_skip(self, track: Track, seen: Emptiness, *, to: int, tail: bool) -> bool:
+    def may_skip(self, progress: PartitionProgress, seen: EmptyTail, *, to: int, tail: bool) -> bool:
         """Whether to skip what lies below `to`, because brokers say that nothing readable is left of a log.
 
         Not if another copy has a record there that compaction leaves in the log: then brokers do not send what they
@@ -259,11 +259,11 @@ class Board:
         there is one. That is a trouble until something comes (`reads_on`).
         """
         start, end = seen.start, seen.end
-        subject = _withheld(TopicPartition(track.topic, track.key.partition), tail=tail)
-        nothing = f"{track.topic}-{track.key.partition}: nothing comes of offsets {start} to {end}"
+        subject = _withheld(TopicPartition(progress.topic, progress.key.partition), tail=tail)
+        nothing = f"{progress.topic}-{progress.key.partition}: nothing comes of offsets {start} to {end}"
         remedy = "it is asked again. Find out what the broker, or what lies between, holds back"
         try:
-            record = self._copied.proof(self.copies(track), start, end, now=self.now())
+            record = self._copied.proof(self.copies(progress), start, end, now=self.now())
         except LookingError:
             return False
         except TransientError as error:
@@ -284,7 +284,7 @@ class Board:
             self.say(subject, f"{nothing}, {but} {at}; for {NAMED_PATIENCE_S:.0f} s {remedy}")
             return False
         if to > start:
-            where = {"topic": track.topic, "partition": track.key.partition, "start": start, "to": to, "end": end}
+            where = {"topic": progress.topic, "partition": progress.key.partition, "start": start, "to": to, "end": end}
             found = {"evidence": str(seen.evidence)}
             if doubted_s is None:
                 _LOG.info("nothing is left of a range of a log, reading skips it", **where, **found)
@@ -299,7 +299,7 @@ class Board:
             self.meters.skipped(to - start)
         return True
 
-    def _doubted_s(self, subject: object, seen: Emptiness) -> float | None:
+    def _doubted_s(self, subject: object, seen: EmptyTail) -> float | None:
         """Return for how long the leader has named a record in the range, None if it names none."""
         now, named = clock.now(), seen.named
         if named is not None and not seen.start <= named < seen.end:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.read.partition_progress import Track
+from tandem.sink.read.partition_progress import PartitionProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class PartitionReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ReadingProgress:
     """Several partitions together: sums of offsets, the longest `behind_s`, the smallest margins, counts."""
 
     partitions: int = 0
@@ -70,32 +70,32 @@ class Reading:
         return self.high - self.end
 
 
-def reading_of(
-    tp: TopicPartition, track: Track, *, now: float, hanging: Collection[TopicPartition]
+def partition_reading(
+    tp: TopicPartition, progress: PartitionProgress, *, now: float, hanging: Collection[TopicPartition]
 ) -> PartitionReading:
     """Return how far a partition is. Before the first response its ends are taken to be where it stands."""
-    high = max(track.high_watermark, track.offset)
+    high = max(progress.high_watermark, progress.offset)
     # A reader never goes beyond what it may read, so an end below the position is one from before it moved on.
-    end = high if track.end_offset < 0 else min(high, max(track.end_offset, track.offset))
-    limit, margin = track.gap_limit_s, track.margin_s(now)
+    end = high if progress.end_offset < 0 else min(high, max(progress.end_offset, progress.offset))
+    limit, margin = progress.gap_limit_s, progress.margin_s(now)
     return PartitionReading(
         topic=tp.topic,
         partition=tp.partition,
-        position=track.offset,
+        position=progress.offset,
         end=end,
         high=high,
-        base_remaining=track.scan.remaining,
-        behind_s=max(0.0, now - track.head_mono),
+        base_remaining=progress.scan.remaining,
+        behind_s=max(0.0, now - progress.head_mono),
         margin_s=margin,
         margin_share=None if limit is None or margin is None else margin / limit,
         hanging=tp in hanging,
     )
 
 
-def together(readings: Iterable[PartitionReading]) -> Reading:
+def sum_readings(readings: Iterable[PartitionReading]) -> ReadingProgress:
     """Add readings up."""
     found = list(readings)
-    return Reading(
+    return ReadingProgress(
         partitions=len(found),
         position=sum(one.position for one in found),
         end=sum(one.end for one in found),
@@ -108,9 +108,9 @@ def together(readings: Iterable[PartitionReading]) -> Reading:
     )
 
 
-def by_topic(readings: Iterable[PartitionReading]) -> dict[str, Reading]:
+def by_topic(readings: Iterable[PartitionReading]) -> dict[str, ReadingProgress]:
     """Add readings up by topic, in the order of their names."""
     found: dict[str, list[PartitionReading]] = {}
     for one in readings:
         found.setdefault(one.topic, []).append(one)
-    return {topic: together(found[topic]) for topic in sorted(found)}
+    return {topic: sum_readings(found[topic]) for topic in sorted(found)}

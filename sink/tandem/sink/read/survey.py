@@ -12,7 +12,7 @@ import structlog
 from tandem.backup_avro.chain.entries import GroupOffset
 from tandem.backup_avro.errors import TandemError
 from tandem.sink import clock
-from tandem.sink.kafka.cluster.guarded_topics import Cluster, GuardedTopics
+from tandem.sink.kafka.cluster.guarded_topics import ClusterView, GuardedTopics
 from tandem.sink.meters import NOBODY, Meters
 
 _LOG = structlog.get_logger()
@@ -20,7 +20,7 @@ _RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class ClusterSurvey:
     """One answer; `groups` is None when it was not their turn or they could not be read, as is a single group.
 
     `asked` is when topics were asked for, by `sink.clock`.
@@ -31,11 +31,11 @@ class Survey:
     asked: float = field(default_factory=clock.now)
 
 
-class Surveyor:
+class ClusterSurveyor:
     """Surveys every `interval_s`, groups every `groups_interval_s` (None: never); `trouble` is why the last failed."""
 
     def __init__(
-        self, *, cluster: Cluster, interval_s: float, groups_interval_s: float | None, meters: Meters = NOBODY
+        self, *, cluster: ClusterView, interval_s: float, groups_interval_s: float | None, meters: Meters = NOBODY
     ) -> None:
         self._cluster = cluster
         self._meters = meters
@@ -45,7 +45,7 @@ class Surveyor:
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._lock = threading.Lock()
-        self._latest: Survey | None = None
+        self._latest: ClusterSurvey | None = None
         self._thread = threading.Thread(target=self._run, name="survey", daemon=True)
         self.trouble: str | None = None
 
@@ -62,7 +62,7 @@ class Surveyor:
         """Survey again soon: something is not as the last one said."""
         self._wake.set()
 
-    def take(self) -> Survey | None:
+    def take(self) -> ClusterSurvey | None:
         """Return the newest survey if it was not taken yet."""
         with self._lock:
             latest, self._latest = self._latest, None
@@ -90,7 +90,7 @@ class Surveyor:
     def _once(self) -> None:
         asked = clock.now()
         found = self._cluster.guarded()
-        self._hand_out(Survey(found=found, groups=None, asked=asked))  # groups may take minutes
+        self._hand_out(ClusterSurvey(found=found, groups=None, asked=asked))  # groups may take minutes
         if self._groups_interval_s is None or time.monotonic() < self._groups_at:
             return
         try:
@@ -102,9 +102,9 @@ class Surveyor:
             _LOG.warning("cannot read consumer-group offsets", error=str(error))
             return
         self._groups_at = time.monotonic() + self._groups_interval_s
-        self._hand_out(Survey(found=found, groups=groups, asked=asked))
+        self._hand_out(ClusterSurvey(found=found, groups=groups, asked=asked))
 
-    def _hand_out(self, survey: Survey) -> None:
+    def _hand_out(self, survey: ClusterSurvey) -> None:
         with self._lock:
             if survey.groups is None and self._latest is not None:
                 survey = replace(survey, groups=self._latest.groups)

@@ -10,12 +10,19 @@ import structlog
 from tandem.backup_avro.errors import DamagedError, TransientError
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
-from tandem.sink.kafka.lookup.leader_epochs import holds
+from tandem.sink.kafka.lookup.leader_epochs import log_holds
 from tandem.sink.read import log_identity
-from tandem.sink.read.deferred_responses import Leftovers
-from tandem.sink.read.open_transactions import Held, HeldBack
-from tandem.sink.read.partition_progress import Track
-from tandem.sink.read.reader_context import DAMAGED_RETRY_S, Board, Emptiness, Source, named_records, reading
+from tandem.sink.read.deferred_responses import DeferredResponses
+from tandem.sink.read.open_transactions import HeldOffset, OpenTransactions
+from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.reader_context import (
+    DAMAGED_RETRY_S,
+    EmptyTail,
+    FetchSource,
+    ReaderContext,
+    named_records,
+    reading,
+)
 from tandem.sink.transcode.record_hash import last_record
 
 _LOG = structlog.get_logger()
@@ -30,14 +37,14 @@ class TailLane:
     `patience_s` is how long an open transaction may hold a partition back before that is a trouble.
     """
 
-    def __init__(self, board: Board, source: Source, *, patience_s: float) -> None:
-        self._board = board
+    def __init__(self, context: ReaderContext, source: FetchSource, *, patience_s: float) -> None:
+        self._context = context
         self._source = source
-        self._held = HeldBack(patience_s=patience_s)
-        self._leftovers = Leftovers(board)
+        self._held = OpenTransactions(patience_s=patience_s)
+        self._deferred = DeferredResponses(context)
         self._retry_at: dict[TopicPartition, float] = {}
         self._trouble_since: float | None = None
-        self._empty: dict[TopicPartition, Emptiness] = {}
+        self._empty: dict[TopicPartition, EmptyTail] = {}
         self._skip_at = 0.0
         self._epoch_unknown: set[TopicPartition] = set()
         self._doubtful: dict[TopicPartition, bool] = {}
@@ -48,16 +55,16 @@ class TailLane:
         """Return the partitions that an open transaction holds back for too long; for any thread."""
         return self._held.told()
 
-    def add(self, tp: TopicPartition, track: Track) -> None:
+    def add(self, tp: TopicPartition, progress: PartitionProgress) -> None:
         """Begin to read a partition where its track stands, once its log is known to be the one that was read before.
 
         Its leader may have moved since it was asked for, and back: who reads a base elsewhere learns of it from here.
         """
-        if track.recorded is not None:
-            self._doubt(tp, track)
-        base = track.scan.base
+        if progress.recorded is not None:
+            self._doubt(tp, progress)
+        base = progress.scan.base
         led_by = None if base.complete or base.leader < 0 else (base.leader, base.epoch)
-        self._source.assign(tp, track.offset, track.epoch, topic_id=track.key.topic_id, led_by=led_by)
+        self._source.assign(tp, progress.offset, progress.epoch, topic_id=progress.key.topic_id, led_by=led_by)
 
     def remove(self, tp: TopicPartition) -> None:
         """Stop reading a partition."""
@@ -67,36 +74,36 @@ class TailLane:
         self._epoch_unknown.discard(tp)
         self._doubtful.pop(tp, None)
         self._held.forget(tp)
-        self._leftovers.forget(tp)
-        self._board.reads_on(tp, tail=True)
+        self._deferred.forget(tp)
+        self._context.reads_on(tp, tail=True)
         for subject in (_held(tp), reading(tp, tail=True)):
-            self._board.forget(subject)
+            self._context.forget(subject)
 
     def step(self, timeout_s: float) -> None:
         """Take what has arrived within `timeout_s`."""
-        for event in self._leftovers.in_turn(self._source.poll(timeout_s)):
+        for event in self._deferred.in_turn(self._source.poll(timeout_s)):
             if isinstance(event, AtHead):
                 self._at_head(event)
                 continue
             if isinstance(event, FetchFault) and event.partition < 0:
                 self._trouble_since = clock.now()
-                self._board.meters.retried("brokers")
-                self._board.say(_BROKERS, event.detail)
+                self._context.meters.retried("brokers")
+                self._context.say(_BROKERS, event.detail)
                 continue
             tp = TopicPartition(event.topic, event.partition)
-            track = self._board.tracks.get(tp)
-            if track is None or track.frozen:
+            progress = self._context.progress_of.get(tp)
+            if progress is None or progress.frozen:
                 continue
             if isinstance(event, FetchFault):
-                self._fault(event, tp, track)
-            elif event.fetch_offset != track.offset:
+                self._fault(event, tp, progress)
+            elif event.fetch_offset != progress.offset:
                 continue
             elif tp in self._doubtful:
                 self._doubtful[tp] = True
-            elif self._leftovers.leaves(event):
-                self._source.seek(tp, track.offset, track.epoch)
+            elif self._deferred.leaves(event):
+                self._source.seek(tp, progress.offset, progress.epoch)
             else:
-                self._read(event, tp, track)
+                self._read(event, tp, progress)
         if self._trouble_since is not None:
             self._look_whether_over(self._trouble_since)
         for tp, held in self._held.due(clock.now()):
@@ -107,33 +114,33 @@ class TailLane:
 
     def _look_whether_over(self, since: float) -> None:
         """Trouble with a broker, or all of them, is over when every partition has been at head after it."""
-        if all(track.frozen or track.head_mono > since for track in self._board.tracks.values()):
+        if all(progress.frozen or progress.head_mono > since for progress in self._context.progress_of.values()):
             self._trouble_since = None
-            self._board.well(_BROKERS)
+            self._context.well(_BROKERS)
 
     def _at_head(self, event: AtHead) -> None:
-        at = self._board.at(event.requested_at)
-        tracks = self._board.tracks
+        at = self._context.at(event.requested_at)
+        progress_of = self._context.progress_of
         for tp, offset in event.partitions.items():
-            track = tracks.get(tp)
+            progress = progress_of.get(tp)
             if tp in self._doubtful:
                 self._doubtful[tp] = True
-            elif track is not None and not track.frozen and tp not in self._retry_at:
-                if offset == track.offset and tp in self._epoch_unknown:
-                    self._empty[tp] = Emptiness(
+            elif progress is not None and not progress.frozen and tp not in self._retry_at:
+                if offset == progress.offset and tp in self._epoch_unknown:
+                    self._empty[tp] = EmptyTail(
                         start=offset, end=offset, requested=event.requested_at, received=event.received_at
                     )
-                track.at_head(offset=offset, requested=event.requested_at, received=event.received_at, at=at)
+                progress.at_head(offset=offset, requested=event.requested_at, received=event.received_at, at=at)
                 # Nobody may write to it for days.
-                self._board.well(reading(tp, tail=True))
+                self._context.well(reading(tp, tail=True))
 
-    def _doubt(self, tp: TopicPartition, track: Track) -> None:
+    def _doubt(self, tp: TopicPartition, progress: PartitionProgress) -> None:
         """Believe nothing that comes of a log before it is known to be the one that was read so far.
 
         What was said of its end before is not believed either. It is compared once its leader has answered a fetch:
         that shows that the log does not end below the position, where a record that is missing would prove nothing.
         """
-        if track.hashes:
+        if progress.hashes:
             self._doubtful[tp] = False
             self._empty.pop(tp, None)
 
@@ -145,14 +152,16 @@ class TailLane:
         """
         if clock.now() < self._compare_at:
             return
-        tracks = {tp: self._board.tracks[tp] for tp, answered in self._doubtful.items() if answered}
+        progress_of = {tp: self._context.progress_of[tp] for tp, answered in self._doubtful.items() if answered}
         wanted = {
-            tp: log_identity.Read.of(track.key, track.position()) for tp, track in tracks.items() if not track.frozen
+            tp: log_identity.ReadPosition.of(progress.key, progress.position())
+            for tp, progress in progress_of.items()
+            if not progress.frozen
         }
         if not wanted:
             return
         try:
-            found = log_identity.compare(self._source, wanted, self._board.record_keys)
+            found = log_identity.compare(self._source, wanted, self._context.record_keys)
         except TransientError as error:
             self._compare_at = clock.now() + _COMPARE_RETRY_S
             _LOG.warning("cannot compare logs with what was read, trying again", error=str(error))
@@ -160,9 +169,9 @@ class TailLane:
         for tp, rewritten in found.items():
             del self._doubtful[tp]
             if rewritten is None:
-                self._source.seek(tp, tracks[tp].offset, tracks[tp].epoch)
+                self._source.seek(tp, progress_of[tp].offset, progress_of[tp].epoch)
             else:
-                self._freeze(tracks[tp], rewritten.reason, cut_at=rewritten.cut_at)
+                self._freeze(progress_of[tp], rewritten.reason, cut_at=rewritten.cut_at)
         self._compare_at = clock.now() + _COMPARE_RETRY_S if len(found) < len(wanted) else 0.0
 
     def _skip(self) -> None:
@@ -184,31 +193,31 @@ class TailLane:
         asked = [tp for tp in ends if self._empty[tp].evidence is not None]
         named = named_records(self._source, asked)
         for tp, (end, epoch) in ends.items():
-            seen, track = self._empty.pop(tp), self._board.tracks[tp]
+            seen, progress = self._empty.pop(tp), self._context.progress_of[tp]
             if tp in asked:
                 seen = replace(seen, named=named.get(tp))
-            if end != seen.end or track.frozen:  # if the log has grown, the next response brings records
+            if end != seen.end or progress.frozen:  # if the log has grown, the next response brings records
                 continue
-            if self._board.may_skip(track, seen, to=end, tail=True):
+            if self._context.may_skip(progress, seen, to=end, tail=True):
                 self._epoch_unknown.discard(tp)
-                track.read(offset=end, epoch=epoch)
-                self._source.advance(tp, end, track.epoch)
-                at = self._board.at(seen.requested)
-                track.at_head(offset=end, requested=seen.requested, received=seen.received, at=at)
+                progress.read(offset=end, epoch=epoch)
+                self._source.advance(tp, end, progress.epoch)
+                at = self._context.at(seen.requested)
+                progress.at_head(offset=end, requested=seen.requested, received=seen.received, at=at)
 
-    def _read(self, fetched: Fetched, tp: TopicPartition, track: Track) -> None:
+    def _read(self, fetched: Fetched, tp: TopicPartition, progress: PartitionProgress) -> None:
         try:
-            result = self._board.take(fetched, key=track.key, scan=None, start=track.offset, until=None)
+            result = self._context.take(fetched, key=progress.key, scan=None, start=progress.offset, until=None)
         except DamagedError as error:
-            self._board.say_damaged(tp, error, tail=True)
+            self._context.say_damaged(tp, error, tail=True)
             self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             return
-        newest = self._board.record_keys.of(last_record(result.segments))
-        track.read(offset=result.next_offset, epoch=result.leader_epoch, newest=newest)
+        newest = self._context.record_keys.of(last_record(result.segments))
+        progress.read(offset=result.next_offset, epoch=result.leader_epoch, newest=newest)
         if result.leader_epoch >= 0:
             self._epoch_unknown.discard(tp)
         if fetched.evidence is not None:
-            self._empty[tp] = Emptiness(
+            self._empty[tp] = EmptyTail(
                 start=fetched.fetch_offset,
                 end=fetched.end_offset,
                 requested=fetched.requested_at,
@@ -217,27 +226,27 @@ class TailLane:
             )
         elif fetched.records:
             self._empty.pop(tp, None)
-            self._board.reads_on(tp, tail=True, upto=track.offset)
-        if track.expires:  # else what was read stays: the policy does not delete it
-            track.log_start = max(track.log_start, fetched.log_start_offset)
-        track.high_watermark, track.end_offset = fetched.high_watermark, fetched.end_offset
+            self._context.reads_on(tp, tail=True, upto=progress.offset)
+        if progress.expires:  # else what was read stays: the policy does not delete it
+            progress.log_start = max(progress.log_start, fetched.log_start_offset)
+        progress.high_watermark, progress.end_offset = fetched.high_watermark, fetched.end_offset
         ended = self._held.seen(tp, stable=fetched.end_offset, high=fetched.high_watermark, now=fetched.received_at)
         if ended is not None:
             self._tell_free(tp, ended, fetched.received_at)
         # A leader that has just begun may name an end below the position: it does not know its own log yet.
-        if track.offset == fetched.end_offset:
-            self._board.reads_on(tp, tail=True)
-            track.at_head(
-                offset=track.offset,
+        if progress.offset == fetched.end_offset:
+            self._context.reads_on(tp, tail=True)
+            progress.at_head(
+                offset=progress.offset,
                 requested=fetched.requested_at,
                 received=fetched.received_at,
-                at=self._board.at(fetched.requested_at),
+                at=self._context.at(fetched.requested_at),
             )
-        self._source.advance(tp, track.offset, track.epoch)
+        self._source.advance(tp, progress.offset, progress.epoch)
 
-    def _tell_held(self, tp: TopicPartition, held: Held) -> None:
-        since = datetime.fromtimestamp(self._board.at(held.since) / 1000, UTC).isoformat(timespec="seconds")
-        self._board.trouble[_held(tp)] = (
+    def _tell_held(self, tp: TopicPartition, held: HeldOffset) -> None:
+        since = datetime.fromtimestamp(self._context.at(held.since) / 1000, UTC).isoformat(timespec="seconds")
+        self._context.trouble[_held(tp)] = (
             f"{tp.topic}-{tp.partition}: an open transaction holds back what comes from offset {held.offset} on, "
             f"since {since}; it can't be backed up before that transaction ends"
         )
@@ -250,8 +259,8 @@ class TailLane:
             remedy="find its producer (kafka-transactions.sh find-hanging) and let it end, or abort the transaction",
         )
 
-    def _tell_free(self, tp: TopicPartition, held: Held, now: float) -> None:
-        self._board.trouble.pop(_held(tp), None)
+    def _tell_free(self, tp: TopicPartition, held: HeldOffset, now: float) -> None:
+        self._context.trouble.pop(_held(tp), None)
         _LOG.info(
             "the open transaction has ended",
             topic=tp.topic,
@@ -260,78 +269,78 @@ class TailLane:
             seconds=round(now - held.since),
         )
 
-    def _fault(self, fault: FetchFault, tp: TopicPartition, track: Track) -> None:
+    def _fault(self, fault: FetchFault, tp: TopicPartition, progress: PartitionProgress) -> None:
         match fault.kind:
-            case FaultKind.OUT_OF_RANGE if fault.log_start is not None and fault.log_start > track.offset:
-                self._skip_to(fault.log_start, tp, track)
-            case FaultKind.OUT_OF_RANGE if fault.log_end is not None and fault.log_end < track.offset:
-                self._freeze_cut(track, fault.log_end)
-            case FaultKind.DIVERGED if holds(
-                fault.diverging_epoch, fault.diverging_offset, of_epoch=track.epoch, offset=track.offset
+            case FaultKind.OUT_OF_RANGE if fault.log_start is not None and fault.log_start > progress.offset:
+                self._skip_to(fault.log_start, tp, progress)
+            case FaultKind.OUT_OF_RANGE if fault.log_end is not None and fault.log_end < progress.offset:
+                self._freeze_cut(progress, fault.log_end)
+            case FaultKind.DIVERGED if log_holds(
+                fault.diverging_epoch, fault.diverging_offset, of_epoch=progress.epoch, offset=progress.offset
             ):
                 # The epoch that was named is not known to this leader, but the log is ours up to where the tail stands.
-                track.epoch = fault.diverging_epoch
-                self._source.seek(tp, track.offset, fault.diverging_epoch)
+                progress.epoch = fault.diverging_epoch
+                self._source.seek(tp, progress.offset, fault.diverging_epoch)
             case FaultKind.DIVERGED:
                 cut_at = fault.diverging_offset
-                self._freeze_cut(track, cut_at if cut_at < track.offset else -1)
+                self._freeze_cut(progress, cut_at if cut_at < progress.offset else -1)
             case FaultKind.UNKNOWN_TOPIC:
-                self._board.hurry_survey()
+                self._context.hurry_survey()
             case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
                 self._empty.pop(tp, None)  # another log, perhaps
                 self.moved.append((tp, fault.new_leader, fault.new_epoch))
-                self._doubt(tp, track)
+                self._doubt(tp, progress)
             case FaultKind.LEADER_LOST:
-                self._doubt(tp, track)
+                self._doubt(tp, progress)
             case FaultKind.OUT_OF_RANGE:
                 # Where the log begins and ends could not be had, or the position lies between the two: that is no cut.
-                self._board.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
+                self._context.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
                 self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             case FaultKind.TOO_LARGE:
-                self._board.say_damaged(tp, DamagedError(fault.detail), tail=True)
+                self._context.say_damaged(tp, DamagedError(fault.detail), tail=True)
             case _:
-                self._board.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
+                self._context.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
 
-    def _skip_to(self, log_start: int, tp: TopicPartition, track: Track) -> None:
-        why = f"the log start moved to {log_start} before offsets from {track.offset} on were read"
+    def _skip_to(self, log_start: int, tp: TopicPartition, progress: PartitionProgress) -> None:
+        why = f"the log start moved to {log_start} before offsets from {progress.offset} on were read"
         where = {"topic": tp.topic, "partition": tp.partition, "why": why}
-        if track.expires:
+        if progress.expires:
             # Nothing that can be restored is missing: restores leave out what lies below the log start of a position.
-            track.log_start = log_start
+            progress.log_start = log_start
             _LOG.warning("records expired before they were read", **where)
         else:
-            track.lost = why
+            progress.lost = why
             _LOG.error("records were deleted before they were read", **where)
-        track.read(offset=log_start, epoch=-1)
+        progress.read(offset=log_start, epoch=-1)
         self._empty.pop(tp, None)
         self._epoch_unknown.add(tp)
-        self._source.seek(tp, log_start, track.epoch)
+        self._source.seek(tp, log_start, progress.epoch)
 
-    def _freeze_cut(self, track: Track, cut_at: int) -> None:
+    def _freeze_cut(self, progress: PartitionProgress, cut_at: int) -> None:
         where = f"at {cut_at}" if cut_at >= 0 else "somewhere"
-        self._freeze(track, f"the log was cut {where} below what was read ({track.offset})", cut_at=cut_at)
+        self._freeze(progress, f"the log was cut {where} below what was read ({progress.offset})", cut_at=cut_at)
 
-    def _freeze(self, track: Track, why: str, *, cut_at: int) -> None:
+    def _freeze(self, progress: PartitionProgress, why: str, *, cut_at: int) -> None:
         # What was cut off is in this generation only; new records under the same offsets must not mix with it.
-        track.freeze(why, cut_at=cut_at)
+        progress.freeze(why, cut_at=cut_at)
         _LOG.error(
             "reading of a partition stops, another generation is needed",
-            topic=track.topic,
-            partition=track.key.partition,
-            why=track.lost,
+            topic=progress.topic,
+            partition=progress.key.partition,
+            why=progress.lost,
         )
 
     def _retry(self) -> None:
         now = clock.now()
         for tp in [tp for tp, when in self._retry_at.items() if when <= now]:
             del self._retry_at[tp]
-            track = self._board.tracks[tp]
-            self._source.seek(tp, track.offset, track.epoch)
+            progress = self._context.progress_of[tp]
+            self._source.seek(tp, progress.offset, progress.epoch)
 
 
-def held_back(board: Board) -> tuple[TopicPartition, ...]:
+def held_back(context: ReaderContext) -> tuple[TopicPartition, ...]:
     """Return the partitions that an open transaction has held back for too long, in order."""
-    subjects = [subject for subject in list(board.trouble) if isinstance(subject, tuple) and subject[0] == _HELD]
+    subjects = [subject for subject in list(context.trouble) if isinstance(subject, tuple) and subject[0] == _HELD]
     return tuple(sorted(TopicPartition(*tp) for _, tp in subjects))
 
 

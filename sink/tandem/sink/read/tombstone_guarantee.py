@@ -5,25 +5,25 @@ from __future__ import annotations
 from typing import TypedDict
 
 from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S
-from tandem.sink.read.scan.plan import chunk_limit_s
+from tandem.sink.read.scan.plan import range_limit_s
 
 _SHORTEST_LIMIT_S = 1.0
 _SHORTEST_TRY_S = 0.25
 """Where nothing is promised for long enough to prove anything: a quarter of less would cut a log into confetti."""
 
 
-class Promise(TypedDict):
+class TombstoneGuarantee(TypedDict):
     """Arguments of `BaseScan`: how long a chunk may take, and whether small ones count however long they took."""
 
     limit_s: float
     best_effort: bool
 
 
-def promise_of(retention_s: float | None, ceiling_s: float) -> Promise:
+def tombstone_guarantee(retention_s: float | None, ceiling_s: float) -> TombstoneGuarantee:
     """Return what `delete.retention.ms` allows, None if the topic is not compacted; `ceiling_s` is the setting."""
     if retention_s is None:
         return {"limit_s": ceiling_s, "best_effort": True}
     best_effort = retention_s < SHORTEST_RETENTION_S
-    limit_s = chunk_limit_s(retention_s, ceiling_s)
+    limit_s = range_limit_s(retention_s, ceiling_s)
     # What never counts is tried for ever: at intervals of a second at least, whatever the ceiling is set to.
     return {"limit_s": max(limit_s, _SHORTEST_TRY_S if best_effort else _SHORTEST_LIMIT_S), "best_effort": best_effort}

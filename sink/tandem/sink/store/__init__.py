@@ -10,7 +10,7 @@ from tandem.sink.store.object_store import (
     ObjectMissingError,
     ObjectStore,
     OutsizedObjectError,
-    Put,
+    PutResult,
     StoreDeniedError,
     StoreMissingError,
     StoreRejectedError,
@@ -19,7 +19,7 @@ from tandem.sink.store.object_store import (
     UploadInfo,
 )
 from tandem.sink.store.open_store import open_store
-from tandem.sink.store.store_settings import StoreSettings
+from tandem.sink.store.store_settings import StoreAccess
 
 __all__ = [
     "BadKeyError",
@@ -27,11 +27,11 @@ __all__ = [
     "ObjectMissingError",
     "ObjectStore",
     "OutsizedObjectError",
-    "Put",
+    "PutResult",
+    "StoreAccess",
     "StoreDeniedError",
     "StoreMissingError",
     "StoreRejectedError",
-    "StoreSettings",
     "StoreTransientError",
     "StoreUnfitError",
     "UploadInfo",

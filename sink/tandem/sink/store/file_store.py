@@ -24,7 +24,7 @@ from tandem.sink.store.object_keys import check_folder, check_key, check_prefix,
 from tandem.sink.store.object_store import (
     ObjectInfo,
     ObjectMissingError,
-    Put,
+    PutResult,
     StoreDeniedError,
     StoreMissingError,
     StoreTransientError,
@@ -72,7 +72,7 @@ class FileStore:
         """The root as the user wrote it."""
         return self._url
 
-    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> Put:
+    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> PutResult:
         """Create `key` unless it exists; durable when it returns (file and folder are synced).
 
         A full disk is StoreTransientError, as space may come back.
@@ -80,7 +80,7 @@ class FileStore:
         path = self._path(check_key(key))
         with self._errors("put", key):
             if self._is_taken(path, key):
-                return Put.EXISTS
+                return PutResult.EXISTS
             temporary, descriptor = self._create_temporary(key)
             made: set[Path] = set()
             try:
@@ -276,16 +276,16 @@ class FileStore:
                 self._make_folder(parent, set())
         raise self._starved(key)
 
-    def _link(self, temporary: Path, path: Path, key: str, descriptor: int, made: set[Path]) -> Put:
+    def _link(self, temporary: Path, path: Path, key: str, descriptor: int, made: set[Path]) -> PutResult:
         for _ in range(_RACE_LIMIT):
             try:
                 os.link(temporary, path, follow_symlinks=False)
             except FileExistsError:
                 # On a network file system the answer to a link that worked can be lost; the count of names tells.
                 if os.fstat(descriptor).st_nlink > 1:
-                    return Put.CREATED
+                    return PutResult.CREATED
                 self._is_taken(path, key)  # raises if a folder has the name
-                return Put.EXISTS
+                return PutResult.EXISTS
             except FileNotFoundError:
                 if not os.path.lexists(temporary):
                     raise StoreTransientError(
@@ -302,7 +302,7 @@ class FileStore:
                     remedy="use a local file system such as ext4, xfs or apfs, one for the whole folder",
                 ) from error
             else:
-                return Put.CREATED
+                return PutResult.CREATED
         raise self._starved(key)
 
     def _make_folder(self, folder: Path, made: set[Path]) -> None:

@@ -53,7 +53,7 @@ class StoreUnfitError(RefusedError):
     """The store lacks what Tandem's safety rests on, such as put-if-absent."""
 
 
-class Put(Enum):
+class PutResult(Enum):
     """Outcome of a put-if-absent."""
 
     CREATED = "created"
@@ -90,7 +90,7 @@ class ObjectStore(Protocol):
         """The root as the user wrote it, without secrets."""
         ...
 
-    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> Put:
+    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> PutResult:
         """Create `key` unless it exists. Never overwrites, never leaves part of a body under `key`.
 
         EXISTS may mean our own bytes: an attempt took effect, its answer was lost, and the retry met the object.
@@ -187,7 +187,7 @@ def put_new(store: ObjectStore, key: str, data: bytes | bytearray) -> None:
 
     Raises the store's errors, and DamagedError if others are there. Whoever may not read them goes by their number.
     """
-    if store.put_if_absent(key, data) is Put.CREATED:
+    if store.put_if_absent(key, data) is PutResult.CREATED:
         return
     try:
         same = store.get(key, most=len(data)) == data

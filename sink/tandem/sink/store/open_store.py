@@ -10,22 +10,22 @@ from tandem.sink.store.file_store import FileStore
 from tandem.sink.store.object_keys import check_key
 from tandem.sink.store.object_store import BadKeyError, ObjectStore
 from tandem.sink.store.signed_store import SignedStore
-from tandem.sink.store.store_settings import BUCKET, NOT_YET, StoreSettings
+from tandem.sink.store.store_settings import BUCKET, NOT_YET, StoreAccess
 
 _FORMS = "write s3://bucket/prefix or file:///folder"
 
 
-def open_store(url: str, settings: StoreSettings | None = None, *, place: str = "store url") -> ObjectStore:
+def open_store(url: str, settings: StoreAccess | None = None, *, place: str = "store url") -> ObjectStore:
     """Open the store at `s3://bucket[/prefix]` or `file:///folder`. Sends nothing yet: `probe` checks access.
 
     Its documents are signed and checked as the settings say; keys of their `encryption` are not read before they are
     needed. Raises ConfigError; it names `place`, which is where the user wrote the URL.
     """
-    settings = settings or StoreSettings()
+    settings = settings or StoreAccess()
     return SignedStore(open_adapter(url, settings, place=place), settings)
 
 
-def open_adapter(url: str, settings: StoreSettings, *, place: str = "store url") -> ObjectStore:
+def open_adapter(url: str, settings: StoreAccess, *, place: str = "store url") -> ObjectStore:
     """Open what `open_store` opens, without regard to signatures. Raises ConfigError."""
     keys = KeyRing(settings.encryption)
     if url != url.strip() or any(char < " " or char == "\x7f" for char in url):  # `urlsplit` drops some of them

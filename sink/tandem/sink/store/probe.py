@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from tandem.backup_avro.chain.layout import PROBES
-from tandem.sink.store.object_store import ObjectStore, Put, StoreTransientError, StoreUnfitError
+from tandem.sink.store.object_store import ObjectStore, PutResult, StoreTransientError, StoreUnfitError
 
 _RACERS = 6
 LARGEST_PROBE = 1000
@@ -36,7 +36,7 @@ def probe_put_if_absent(store: ObjectStore, key: str, body: bytes) -> None:
     if store.get(key, most=LARGEST_PROBE) != body:
         raise StoreUnfitError(f"{store.url}: an object just written to {key!r} reads back differently", remedy=_REMEDY)
     for again in (body, body[::-1] + b"other"):
-        if store.put_if_absent(key, again) is not Put.EXISTS:
+        if store.put_if_absent(key, again) is not PutResult.EXISTS:
             raise StoreUnfitError(f"{store.url}: put-if-absent replaced the existing object {key!r}", remedy=_REMEDY)
     if store.get(key, most=LARGEST_PROBE) != body:
         raise StoreUnfitError(f"{store.url}: put-if-absent changed the existing object {key!r}", remedy=_REMEDY)
@@ -54,11 +54,11 @@ def probe_put_if_absent(store: ObjectStore, key: str, body: bytes) -> None:
         )
 
 
-def race_for(put: Callable[[bytes], Put]) -> list[bytes]:
+def race_for(put: Callable[[bytes], PutResult]) -> list[bytes]:
     """Call `put` with different bodies from several threads at once; return those for which it said CREATED."""
     bodies = [f"{number}".encode() for number in range(_RACERS)]
 
-    def run(body: bytes) -> Put | None:
+    def run(body: bytes) -> PutResult | None:
         try:
             return put(body)
         except StoreTransientError:
@@ -66,4 +66,4 @@ def race_for(put: Callable[[bytes], Put]) -> list[bytes]:
 
     with ThreadPoolExecutor(_RACERS) as pool:
         outcomes = list(pool.map(run, bodies))
-    return [body for body, outcome in zip(bodies, outcomes, strict=True) if outcome is Put.CREATED]
+    return [body for body, outcome in zip(bodies, outcomes, strict=True) if outcome is PutResult.CREATED]

@@ -20,14 +20,14 @@ from tandem.backup_avro.chain.signatures import Signer, Trust
 from tandem.backup_avro.errors import ConfigError, OversizeError
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.process import log
-from tandem.sink.store.object_store import ObjectInfo, ObjectStore, Put, UploadInfo
-from tandem.sink.store.store_settings import StoreSettings
+from tandem.sink.store.object_store import ObjectInfo, ObjectStore, PutResult, UploadInfo
+from tandem.sink.store.store_settings import StoreAccess
 
 _LARGEST_KEY = 10_000
 """Bytes of a private key's file. A right one has a hundred and twenty."""
 
 
-def load_signer(settings: StoreSettings) -> Signer | None:
+def load_signer(settings: StoreAccess) -> Signer | None:
     """Read the private key that the settings name; None if they name none. Raises ConfigError."""
     if settings.signing_key_env is not None:
         text = os.environ.get(settings.signing_key_env)
@@ -56,7 +56,7 @@ class SignedStore:
     Beside the errors of the store, `get` raises SignatureError, and `put_if_absent` ConfigError if it can't sign.
     """
 
-    def __init__(self, inner: ObjectStore, settings: StoreSettings) -> None:
+    def __init__(self, inner: ObjectStore, settings: StoreAccess) -> None:
         self._inner = inner
         self.keys = keys_of(inner)
         self._settings = settings
@@ -84,7 +84,7 @@ class SignedStore:
                 self._signer = signer
             return self._signer
 
-    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> Put:
+    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> PutResult:
         """See ObjectStore."""
         signer = self.signer_for(key) if is_signed(key) else None
         data = body if signer is None else signer.seal(key, bytes(body))

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.sink.encryption import key_text
-from tandem.sink.encryption.encryption_settings import UNENCRYPTED, EncryptionSettings
+from tandem.sink.encryption.encryption_settings import UNENCRYPTED, KeySettings
 
 _MIB = 1024 * 1024
 _NO_CONDITION = (
@@ -28,7 +28,7 @@ MIN_PART_SIZE = 5 * _MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSettings:
+class StoreAccess:
     """Settings of an S3 store, of signing and of encryption; a file store needs only the latter two.
 
     Without `access_key_id` the provider chain of the SDK is asked (environment, profile, web identity, instance).
@@ -69,7 +69,7 @@ class StoreSettings:
     signing_key_env: str | None = None
     trusted_keys: str | None = None
     require_signatures: bool = False
-    encryption: EncryptionSettings = UNENCRYPTED
+    encryption: KeySettings = UNENCRYPTED
 
     def __post_init__(self) -> None:
         """Refuse combinations that can't work."""

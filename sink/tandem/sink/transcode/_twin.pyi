@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from tandem.sink.transcode.segment import Transcoded
+from tandem.sink.transcode.transcoder_result import Transcoded
 
 def crc32c(data: bytes | memoryview, hardware: bool = True) -> int: ...
 def transcode(

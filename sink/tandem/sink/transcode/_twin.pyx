@@ -42,7 +42,7 @@ from tandem.sink.transcode._wire cimport (
     tandem_crc_has_hardware,
     tandem_crc_prepare,
 )
-from tandem.sink.transcode.segment import Segment, Transcoded
+from tandem.sink.transcode.transcoder_result import Segment, Transcoded
 
 cdef int64_t LONG_MAX = 0x7FFFFFFFFFFFFFFF
 cdef size_t OWN_BYTES = 64  # what a record takes at most besides its prefix and what is copied

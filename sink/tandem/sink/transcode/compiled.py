@@ -10,8 +10,8 @@ from tandem.backup_avro.record.current import encode_prefix
 from tandem.backup_avro.record.varint import LONG_MAX
 from tandem.sink.transcode import _twin
 from tandem.sink.transcode.batch import decompress
-from tandem.sink.transcode.reference import BATCH_LIMIT, ReferenceTranscoder
-from tandem.sink.transcode.segment import OUTPUT_LIMIT, Transcoded
+from tandem.sink.transcode.plain_transcoder import BATCH_LIMIT, ReferenceTranscoder
+from tandem.sink.transcode.transcoder_result import OUTPUT_LIMIT, Transcoded
 
 #: Bytes from which on a segment takes no more batches: few enough to fill blocks evenly, enough to be few objects.
 PIECE_BYTES: Final = 64 << 10

@@ -11,11 +11,11 @@ from tandem.backup_avro.record import version_1
 from tandem.backup_avro.record.binary_reader import BinaryReader
 from tandem.backup_avro.record.record_spans import Span, spans
 from tandem.backup_avro.record.varint import LONG_MAX
-from tandem.backup_avro.record.version_1 import LayoutV1, Modern
+from tandem.backup_avro.record.version_1 import ConvertedBody, LayoutV1
 from tandem.sink.transcode import _bodies, content_hash, reverse
 from tandem.sink.transcode import batch as layout
 from tandem.sink.transcode.batch import Compression
-from tandem.sink.transcode.bodies import Advanced, BuiltBatch, Survey
+from tandem.sink.transcode.body_operations import BodySurvey, BuiltBatch, HashState
 
 #: A record begins with its topic (at most 249 bytes and their length) and partition.
 _HEAD_BYTES: Final = 300
@@ -90,23 +90,23 @@ class CompiledBodies:
                 oversized=len(data) + (0 if plain else layout.HEADER_SIZE) > max_batch_bytes,
             )
 
-    def advance(self, state: bytes, body: bytes | memoryview, count: int) -> Advanced:
+    def advance(self, state: bytes, body: bytes | memoryview, count: int) -> HashState:
         """See `content_hash.advance_body`."""
         place = _place(bytes(body[:_HEAD_BYTES]))
         found = None if place is None else _bodies.advance(body, count, place[0], state)
         if found is None:
             return content_hash.advance_body(state, body, count)
         state, tombstones, null_keys = found
-        return Advanced(state=state, tombstones=tombstones, null_keys=null_keys)
+        return HashState(state=state, tombstones=tombstones, null_keys=null_keys)
 
-    def survey(self, body: bytes, count: int) -> Survey | None:
+    def survey(self, body: bytes, count: int) -> BodySurvey | None:
         """See `BodyWorker.survey`."""
         place = _place(body[:_HEAD_BYTES])
         found = None if place is None else _bodies.survey(body, count, place[0])
         if place is None or found is None:
             return None
         tombstones, first, last, least, greatest, disorder = found
-        return Survey(
+        return BodySurvey(
             head=place[0],
             tombstones=tombstones,
             first_offset=first,
@@ -133,7 +133,7 @@ class CompiledBodies:
         if done < count or at != len(body):
             yield from islice(spans(body, count), done, None)
 
-    def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> Modern:
+    def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> ConvertedBody:
         """See `record_v1.modern`."""
         place = _place(body[:_HEAD_BYTES])
         found = None
@@ -144,7 +144,7 @@ class CompiledBodies:
         if found is None:
             return version_1.modern(body, count, layout, empty_as_null=empty_as_null)
         written, empty_keys, empty_values = found
-        return Modern(body=written, empty_keys=empty_keys, empty_values=empty_values)
+        return ConvertedBody(body=written, empty_keys=empty_keys, empty_values=empty_values)
 
     def stamped(
         self, data: bytes | bytearray, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tandem.backup_avro.record.current import NOT_UTF8, decode_body
-from tandem.sink.transcode.bodies import Advanced
+from tandem.sink.transcode.body_operations import HashState
 
 #: The state before the first record.
 START: Final = bytes(32)
@@ -55,11 +55,11 @@ def advance(
     return hashlib.sha256(b"".join(out)).digest()
 
 
-def advance_body(state: bytes, body: bytes | memoryview, count: int) -> Advanced:
+def advance_body(state: bytes, body: bytes | memoryview, count: int) -> HashState:
     """Return the state after the `count` records of a body. Raises DamagedError."""
     tombstones = null_keys = 0
     for record in decode_body(bytes(body), count):
         state = advance(state, record.timestamp, record.key, record.value, record.headers)
         tombstones += record.value is None
         null_keys += record.key is None
-    return Advanced(state=state, tombstones=tombstones, null_keys=null_keys)
+    return HashState(state=state, tombstones=tombstones, null_keys=null_keys)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import NO_TIMESTAMP, TimestampType, encode_prefix
 from tandem.backup_avro.record.varint import LONG_MAX, LONG_MIN, decode_unsigned, encode_long, encode_unsigned
-from tandem.sink.transcode.segment import Segment
+from tandem.sink.transcode.transcoder_result import Segment
 
 _NONE: Final = encode_long(TimestampType.NONE)
 _CREATE: Final = encode_long(TimestampType.CREATE_TIME)
@@ -25,7 +25,7 @@ _LOW: Final = tuple(bytes(((low << 1) & 0x7F | 0x80, low >> 6 | 0x80)) for low i
 _OWN_BYTES: Final = 24
 
 
-class Encoded(NamedTuple):
+class EncodedBatch(NamedTuple):
     """What was made of a batch. `weight`: about its bytes. `cut`: there was no room for what follows the segment."""
 
     segment: Segment | None
@@ -58,7 +58,7 @@ def encode_batch(
     start: int,
     stop: int,
     room: int,
-) -> Encoded:
+) -> EncodedBatch:
     """Encode those of the `count` records at data[pos:] whose offsets lie in [start, stop), none if there are none.
 
     It ends with the record whose weight fills `room`; what follows that is not looked at.
@@ -100,7 +100,7 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
     start: int,
     stop: int,
     room: int,
-) -> Encoded:
+) -> EncodedBatch:
     """Do the work of `encode_batch`. `own`: what a record weighs besides what its batch had of it.
 
     No slice is checked on its own: past the end it comes out short, but then the next byte is missing (IndexError) or
@@ -250,7 +250,7 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
     if pos > len(data) or (fill and pos < len(data) and not cut):
         raise DamagedError(f"its records end at byte {pos} of {len(data)}")
     if not records:
-        return Encoded(None, 0, cut)
+        return EncodedBatch(None, 0, cut)
     if min_timestamp < LONG_MIN or max_timestamp > LONG_MAX:
         raise DamagedError(f"its timestamps, {min_timestamp} to {max_timestamp}, do not fit 64 bits")
     body = b"".join(out)
@@ -266,7 +266,7 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
         max_timestamp=max_timestamp,
         largest=largest,
     )
-    return Encoded(segment, weight, cut)
+    return EncodedBatch(segment, weight, cut)
 
 
 def _stamp(timestamp: int, *, append: bool) -> bytes:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from tandem.backup_avro.record import version_1
 from tandem.backup_avro.record.record_spans import Span, spans
-from tandem.backup_avro.record.version_1 import LayoutV1, Modern
+from tandem.backup_avro.record.version_1 import ConvertedBody, LayoutV1
 from tandem.sink.transcode import content_hash, reverse
 from tandem.sink.transcode.batch import Compression, with_producer
-from tandem.sink.transcode.bodies import Advanced, BuiltBatch, Survey
+from tandem.sink.transcode.body_operations import BodySurvey, BuiltBatch, HashState
 
 
 class PlainBodies:
@@ -39,11 +39,11 @@ class PlainBodies:
             until=until,
         )
 
-    def advance(self, state: bytes, body: bytes | memoryview, count: int) -> Advanced:
+    def advance(self, state: bytes, body: bytes | memoryview, count: int) -> HashState:
         """See `content_hash.advance_body`."""
         return content_hash.advance_body(state, body, count)
 
-    def survey(self, body: bytes, count: int) -> Survey | None:
+    def survey(self, body: bytes, count: int) -> BodySurvey | None:
         """Leave it to whoever looks at each record."""
         del body, count
         return None
@@ -52,7 +52,7 @@ class PlainBodies:
         """See `backup_avro.record.record_spans.spans`."""
         return spans(body, count)
 
-    def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> Modern:
+    def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> ConvertedBody:
         """See `record_v1.modern`."""
         return version_1.modern(body, count, layout, empty_as_null=empty_as_null)
 

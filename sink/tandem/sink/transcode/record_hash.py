@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tandem.backup_avro.chain.entries import RecordHash
-from tandem.sink.transcode.segment import Segment
+from tandem.sink.transcode.transcoder_result import Segment
 
 _DIGITS: Final = 12
 

@@ -20,7 +20,7 @@ from tandem.backup_avro.record.record_spans import spans
 from tandem.backup_avro.record.varint import INT_MAX, LONG_MAX, LONG_MIN, encode_long, encode_unsigned
 from tandem.sink.transcode import batch as layout
 from tandem.sink.transcode.batch import Compression
-from tandem.sink.transcode.bodies import BuiltBatch
+from tandem.sink.transcode.body_operations import BuiltBatch
 
 _NO_PRODUCER: Final = -1
 _NO_EPOCH: Final = -1

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import structlog
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Clearing, Entry, Kind
+from tandem.backup_avro.chain.entries import Clearing, Entry, EntryKind
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import PermanentError
 from tandem.sink.store.chain import pins
@@ -29,7 +29,7 @@ _ROUNDS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cleared:
+class ClearResult:
     """Outcome: `pinned` are the pins that are waited for (nothing was deleted then); else what was deleted."""
 
     pinned: tuple[pins.Pin, ...] = ()
@@ -37,14 +37,14 @@ class Cleared:
     bytes: int = 0
 
 
-def clear(
+def clear_generation(
     store: ObjectStore,
     writer: ChainWriter,
     wanted: Clearing,
     *,
     stop: threading.Event,
     confirm: Callable[[], None] = lambda: None,
-) -> Cleared:
+) -> ClearResult:
     """Clear what `wanted` lets go of the writer's generation, or what an earlier CLEARING named.
 
     `confirm` raises if what covers it is not in the store; what never was COMPLETE nobody has to cover. Raises that,
@@ -55,14 +55,14 @@ def clear(
     if not begun:
         kept = [pin for pin in _pinned(store, state) if pin.lasting]
         if kept:
-            return Cleared(pinned=tuple(kept))
+            return ClearResult(pinned=tuple(kept))
         confirm()
-        writer.append(Entry(kind=Kind.CLEARING, seq=0, prev_sha256="", incarnation="", at=0, clearing=wanted))
+        writer.append(Entry(kind=EntryKind.CLEARING, seq=0, prev_sha256="", incarnation="", at=0, clearing=wanted))
     clearing = state.clearing
     assert clearing is not None
     pinned = _pinned(store, state)
     if pinned:
-        return Cleared(pinned=tuple(pinned))
+        return ClearResult(pinned=tuple(pinned))
     if begun:
         confirm()
     deleted = size = 0
@@ -82,11 +82,11 @@ def clear(
         for upload in list(store.list_uploads(_prefix(state))):
             store.abort_upload(upload)
         if stop.is_set():
-            return Cleared(objects=deleted, bytes=size)
+            return ClearResult(objects=deleted, bytes=size)
         if next(_doomed(store, state, clearing), None) is None:
-            writer.append(Entry(kind=Kind.CLEARED, seq=0, prev_sha256="", incarnation="", at=0, clearing=clearing))
+            writer.append(Entry(kind=EntryKind.CLEARED, seq=0, prev_sha256="", incarnation="", at=0, clearing=clearing))
             _LOG.info("cleared", generation=state.number, objects=deleted, bytes=size, stays=len(clearing.stays))
-            return Cleared(objects=deleted, bytes=size)
+            return ClearResult(objects=deleted, bytes=size)
     raise PermanentError(
         f"objects keep appearing under {_prefix(state)} while it is cleared",
         remedy="another process writes there: find and stop it",
@@ -95,7 +95,7 @@ def clear(
 
 def _pinned(store: ObjectStore, state: Generation) -> list[pins.Pin]:
     now = now_ms(store)  # before they are listed: what holds then counts, however long the listing takes
-    return pins.holding(pins.list_pins(store, state.claim.pair), state.number, now)
+    return pins.pins_on(pins.list_pins(store, state.claim.pair), state.number, now)
 
 
 def _prefix(state: Generation) -> str:

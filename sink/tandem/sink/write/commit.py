@@ -20,8 +20,8 @@ import structlog
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import (
     Entry,
+    EntryKind,
     GroupOffset,
-    Kind,
     Mark,
     PartitionKey,
     Position,
@@ -33,13 +33,13 @@ from tandem.backup_avro.errors import PermanentError, TandemError, TransientErro
 from tandem.sink import clock
 from tandem.sink.encryption.errors import KeyUnavailableError
 from tandem.sink.encryption.objects import new_seal
-from tandem.sink.kafka.cluster.guarded_topics import Cluster
+from tandem.sink.kafka.cluster.guarded_topics import ClusterView
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError
 from tandem.sink.meters import NOBODY, Meters, Target
 from tandem.sink.store.chain.chain_writer import ChainWriter, StoppedError
 from tandem.sink.store.object_store import ObjectStore, StoreTransientError, put_new
 from tandem.sink.write.confirm import what_is_wrong
-from tandem.sink.write.object_buffer import Assembly
+from tandem.sink.write.object_buffer import ObjectAssembly
 
 _LOG = structlog.get_logger()
 _T = TypeVar("_T")
@@ -65,13 +65,13 @@ _FOR_A_KEY = _Wait(who="kms", begins="the KMS gives no key for an object", ends=
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class CommitDraft:
     """What one commit adds. `stored` are objects that are in the store already.
 
     `names` are the topics behind its positions, to be checked against their ids.
     """
 
-    objects: tuple[Assembly, ...] = ()
+    objects: tuple[ObjectAssembly, ...] = ()
     stored: tuple[StoredObject, ...] = ()
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
     head_at: int | None = None
@@ -89,7 +89,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
+class CommitResult:
     """What became of a draft: the entry, and the topic ids that were left out.
 
     Those were no longer there, or nobody may say whether they are, or they are in `refused`: ids of topics that the
@@ -117,7 +117,7 @@ class Committer:
         *,
         writer: ChainWriter,
         store: ObjectStore,
-        cluster: Cluster,
+        cluster: ClusterView,
         stop: threading.Event,
         name: str,
         meters: Meters = NOBODY,
@@ -127,8 +127,8 @@ class Committer:
         self._cluster = cluster
         self._stop = stop
         self._meters = meters
-        self._queue: queue.Queue[Draft | Task | None] = queue.Queue()
-        self._done: queue.SimpleQueue[Committed] = queue.SimpleQueue()
+        self._queue: queue.Queue[CommitDraft | Task | None] = queue.Queue()
+        self._done: queue.SimpleQueue[CommitResult] = queue.SimpleQueue()
         self._drafts = 0
         self._refused: dict[str, str] = {}
         self._suspects: set[str] = set()
@@ -150,7 +150,7 @@ class Committer:
         refused = list(self._refused.values())
         return refused[0] if refused else self._writer.trouble
 
-    def submit(self, draft: Draft) -> None:
+    def submit(self, draft: CommitDraft) -> None:
         """Hand over a draft; its outcome comes out of `outcomes`."""
         self._drafts += 1
         self._queue.put(draft)
@@ -159,7 +159,7 @@ class Committer:
         """Have `task` append something of its own between drafts."""
         self._queue.put(task)
 
-    def outcomes(self) -> list[Committed]:
+    def outcomes(self) -> list[CommitResult]:
         """Return what was committed since the last call."""
         found = []
         while not self._done.empty():
@@ -184,7 +184,7 @@ class Committer:
                 if job is None:
                     return
                 try:
-                    if isinstance(job, Draft):
+                    if isinstance(job, CommitDraft):
                         self._done.put(self._commit(job, pool))
                     else:
                         job(self._writer)
@@ -192,7 +192,7 @@ class Committer:
                     self.error = error
                     return
 
-    def _commit(self, draft: Draft, pool: ThreadPoolExecutor) -> Committed:
+    def _commit(self, draft: CommitDraft, pool: ThreadPoolExecutor) -> CommitResult:
         began = time.monotonic()
         stored, refused = self._store_objects(draft, pool)
         missing, unseen = self._missing(draft, pool)
@@ -204,13 +204,13 @@ class Committer:
         # The first taint of a partition counts, and what is missing lies below what was read late.
         taints = tuple(taint for taint in (*missing, *draft.taints) if taint.key.topic_id not in lost)
         if taints:
-            self._writer.append(_entry(Kind.TAINTED, taints=taints))
+            self._writer.append(_entry(EntryKind.TAINTED, taints=taints))
             self._tell(taints, draft.names)
         objects = tuple(_without(item, lost) for item in stored)
         # Of a topic that is left out nothing is said, either: it would go by a promise that nothing was read under yet.
         topics = tuple(topic for topic in draft.topics if topic.removed or topic.topic_id not in lost)
         entry = _entry(
-            Kind.COMMIT if objects or positions or topics or draft.groups else Kind.CONFIRM,
+            EntryKind.COMMIT if objects or positions or topics or draft.groups else EntryKind.CONFIRM,
             objects=tuple(item for item in objects if item.parts),
             positions=positions,
             head_at=None if lost else draft.head_at,  # it would speak for the positions that are left out
@@ -224,9 +224,9 @@ class Committer:
         self._meters.committed(seconds, written)
         self._writer.snapshot_if_due()
         size = sum(item.bytes for item in stored)
-        return Committed(entry=written, lost_topics=lost, bytes=size, seconds=seconds, refused=refused)
+        return CommitResult(entry=written, lost_topics=lost, bytes=size, seconds=seconds, refused=refused)
 
-    def _missing(self, draft: Draft, pool: ThreadPoolExecutor) -> tuple[tuple[Taint, ...], dict[str, str]]:
+    def _missing(self, draft: CommitDraft, pool: ThreadPoolExecutor) -> tuple[tuple[Taint, ...], dict[str, str]]:
         """Return a taint for each base of which something that others have stored is not there any more.
 
         And by topic id why the store does not say whether it has something of a topic, while it says so of others.
@@ -266,7 +266,7 @@ class Committer:
             "comes back, find what stops or starves this process, or raise delete.retention.ms",
         )
 
-    def _store_objects(self, draft: Draft, pool: ThreadPoolExecutor) -> tuple[list[StoredObject], dict[str, str]]:
+    def _store_objects(self, draft: CommitDraft, pool: ThreadPoolExecutor) -> tuple[list[StoredObject], dict[str, str]]:
         """Return what the commit may name, and by topic id why the store takes nothing of a topic."""
         stored, refused = list(draft.stored), dict[str, str]()
         for assembly, outcome in zip(draft.objects, pool.map(self._upload, draft.objects), strict=True):
@@ -296,7 +296,7 @@ class Committer:
             return False
         return True
 
-    def _upload(self, assembly: Assembly) -> StoredObject | TandemError:
+    def _upload(self, assembly: ObjectAssembly) -> StoredObject | TandemError:
         """Build an object and store it, or return why the store refuses it for good, or fails for it alone.
 
         Its bytes are let go of as soon as the store has them.
@@ -378,25 +378,25 @@ def _mark_without(mark: Mark, lost: frozenset[str]) -> Mark:
     return replace(mark, offsets=kept) if lost else mark
 
 
-def _entry(kind: Kind, **content: object) -> Entry:
+def _entry(kind: EntryKind, **content: object) -> Entry:
     return Entry(kind=kind, seq=0, prev_sha256="", incarnation="", at=0, **content)  # type: ignore[arg-type]  # Draft's
 
 
 def complete_entry(reason: str) -> Entry:
     """Return a COMPLETE entry."""
-    return _entry(Kind.COMPLETE, reason=reason)
+    return _entry(EntryKind.COMPLETE, reason=reason)
 
 
 def tainted_entry(taints: tuple[Taint, ...]) -> Entry:
     """Return a TAINTED entry."""
-    return _entry(Kind.TAINTED, taints=taints)
+    return _entry(EntryKind.TAINTED, taints=taints)
 
 
 def sealed_entry(reason: str, *, topics: tuple[Topic, ...] = ()) -> Entry:
     """Return a SEALED entry; `topics` are those that are no longer guarded (or are again) since the chain said so."""
-    return _entry(Kind.SEALED, reason=reason, topics=topics)
+    return _entry(EntryKind.SEALED, reason=reason, topics=topics)
 
 
 def takeover_entry(reason: str) -> Entry:
     """Return a TAKEOVER entry."""
-    return _entry(Kind.TAKEOVER, reason=reason)
+    return _entry(EntryKind.TAKEOVER, reason=reason)

@@ -16,26 +16,26 @@ from tandem.sink.kafka.cluster.guarded_topics import (
     expires,
     held_by_restore,
     own_config,
-    tombstones_promised_s,
+    tombstone_guarantee_s,
 )
 from tandem.sink.read.marks import Marks
 from tandem.sink.read.partition_progress import (
     CONFIRM_CEILING_S,
     SHORTEST_RETENTION_S,
-    Track,
+    PartitionProgress,
     longest_gap_s,
-    shorter_promise,
+    shorter_guarantee,
 )
-from tandem.sink.read.reader_context import Board
-from tandem.sink.read.survey import Survey
-from tandem.sink.write.commit import Draft
+from tandem.sink.read.reader_context import ReaderContext
+from tandem.sink.read.survey import ClusterSurvey
+from tandem.sink.write.commit import CommitDraft
 
 _HEAD_FRESH_MS = 10_000
 _PATIENCE_S = 600.0
 """How long commits wait for somebody to describe a topic; an outage of the brokers' admin side is shorter."""
 
 
-class Drafter:
+class CommitDrafter:
     """Knows what the chain has and what it lacks. Used from the pipeline's thread.
 
     `guarded` are the topics that are there as of the last survey, and those that were denied as they were known.
@@ -44,14 +44,14 @@ class Drafter:
 
     def __init__(
         self,
-        board: Board,
+        context: ReaderContext,
         state: Generation,
         *,
         max_objects: int,
         flush_interval_s: float,
         copies: Callable[[], Sequence[Generation]] = lambda: (),
     ) -> None:
-        self._board = board
+        self._context = context
         self._copies = copies
         self._state = state
         self._max_objects = max_objects
@@ -65,7 +65,7 @@ class Drafter:
         self._groups = {name: tuple(offsets.values()) for name, offsets in state.groups.items()}
         self._groups_seen = self._groups
 
-    def survey(self, survey: Survey) -> list[Topic]:
+    def survey(self, survey: ClusterSurvey) -> list[Topic]:
         """Take a survey; return the topics that are gone since the last one."""
         now = clock.now()
         present = survey.found.with_known(self._topics)
@@ -86,11 +86,11 @@ class Drafter:
                 name: (*(one for one in answered.get(name, ()) if one not in offsets), *offsets)
                 for name, offsets in kept.items()
             }
-        for track in self._board.tracks.values():
-            if track.key.topic_id in present:
-                config = present[track.key.topic_id].config
-                track.promise(tombstones_promised_s(config), now=now)
-                track.expires = expires(config)
+        for progress in self._context.progress_of.values():
+            if progress.key.topic_id in present:
+                config = present[progress.key.topic_id].config
+                progress.guarantee(tombstone_guarantee_s(config), now=now)
+                progress.expires = expires(config)
         return gone
 
     def _told(self, topic: Topic, now: float) -> Topic:
@@ -102,14 +102,14 @@ class Drafter:
         if held_by_restore(topic.config):
             known = before.config if before is not None else self._known_elsewhere(topic.topic_id)
             topic = replace(topic, config=own_config(topic.config, known))
-        promised_s = tombstones_promised_s(topic.config)
-        if before is None or shorter_promise(tombstones_promised_s(before.config), promised_s) == promised_s:
+        guaranteed_s = tombstone_guarantee_s(topic.config)
+        if before is None or shorter_guarantee(tombstone_guarantee_s(before.config), guaranteed_s) == guaranteed_s:
             self._longer.pop(topic.topic_id, None)
             return topic
-        if self._longer.get(topic.topic_id, (0.0, 0.0))[0] != promised_s:
-            self._longer[topic.topic_id] = (promised_s, now)
+        if self._longer.get(topic.topic_id, (0.0, 0.0))[0] != guaranteed_s:
+            self._longer[topic.topic_id] = (guaranteed_s, now)
         since = self._longer[topic.topic_id][1]
-        settled = {track.key for track in self._board.tracks.values() if track.settled_since(since)}
+        settled = {progress.key for progress in self._context.progress_of.values() if progress.settled_since(since)}
         # A list: the committer's thread adds positions meanwhile.
         if settled.issuperset(key for key in list(self._state.positions) if key.topic_id == topic.topic_id):
             del self._longer[topic.topic_id]
@@ -140,17 +140,19 @@ class Drafter:
         now, longest_s = clock.now(), longest_gap_s(SHORTEST_RETENTION_S)
         unknown = {topic_id for topic_id, asked in self._asked.items() if now - asked > longest_s}
         doubtful = [
-            track
-            for track in (self._board.tracks.values() if unknown else ())
-            if track.key.topic_id in unknown and track.gap_s(now) > longest_s and not (track.lost or track.frozen)
+            progress
+            for progress in (self._context.progress_of.values() if unknown else ())
+            if progress.key.topic_id in unknown
+            and progress.gap_s(now) > longest_s
+            and not (progress.lost or progress.frozen)
         ]
         self._unsure_since = (self._unsure_since or now) if doubtful else None
         if self._unsure_since is None:
             return False
         if now - self._unsure_since < _PATIENCE_S:
             return True
-        for track in doubtful:
-            track.hold_to(SHORTEST_RETENTION_S)
+        for progress in doubtful:
+            progress.hold_to(SHORTEST_RETENTION_S)
         return False
 
     def _still_known(self, groups: Mapping[str, tuple[GroupOffset, ...] | None]) -> dict[str, tuple[GroupOffset, ...]]:
@@ -178,24 +180,24 @@ class Drafter:
 
     def mark(self) -> None:
         """Note where the logs end, about once a second. Before COMPLETE nothing can be restored as of then anyway."""
-        now = self._board.now()
+        now = self._context.now()
         if self._marks.due(now) and self._state.complete:
-            self._marks.take(now, self._board.tracks.values())
+            self._marks.take(now, self._context.progress_of.values())
 
     def news(self) -> bool:
         """Whether there is anything to commit besides being at head."""
         return bool(
-            self._board.roller.bytes
+            self._context.buffer.bytes
             or self._news
             or self._groups != self._groups_seen
-            or any(track.changed() for track in self._board.tracks.values())
+            or any(progress.changed() for progress in self._context.progress_of.values())
         )
 
     def proof_due(self) -> bool:
         """Whether all is read through, but the chain does not say so yet: the last step before COMPLETE."""
-        tracks = self._board.tracks.values()
-        return all(track.read_through for track in tracks) and not all(
-            self._state.read_through(track.key) for track in tracks
+        progress_of = self._context.progress_of.values()
+        return all(progress.read_through for progress in progress_of) and not all(
+            self._state.read_through(progress.key) for progress in progress_of
         )
 
     def confirm_interval_s(self) -> float:
@@ -203,41 +205,41 @@ class Drafter:
 
         A D of less than a minute, or of 0, asks for no more than that does: a tail may be away for as long.
         """
-        promised = (track.retention_s for track in self._board.tracks.values())
-        shortest = min((max(one, SHORTEST_RETENTION_S) for one in promised if one is not None), default=86_400.0)
+        guaranteed = (progress.retention_s for progress in self._context.progress_of.values())
+        shortest = min((max(one, SHORTEST_RETENTION_S) for one in guaranteed if one is not None), default=86_400.0)
         return min(shortest / 8, CONFIRM_CEILING_S)
 
-    def draft(self) -> Draft | None:
+    def draft(self) -> CommitDraft | None:
         """Cut all buffers and return what to commit, None if there is nothing to say at all."""
         now = clock.now()
         # One number speaks for all that are not named, so it must not fall behind what it said before.
-        stale = max(self._board.now() - _HEAD_FRESH_MS, self._state.heads[1])
-        named: list[Track] = []
-        unnamed: list[Track] = []
-        for track in self._board.tracks.values():
+        stale = max(self._context.now() - _HEAD_FRESH_MS, self._state.heads[1])
+        named: list[PartitionProgress] = []
+        unnamed: list[PartitionProgress] = []
+        for progress in self._context.progress_of.values():
             # In the middle of a base chunk there are records, while the position is what it was.
-            news = track.changed() or self._board.roller.holds(track.key)
+            news = progress.changed() or self._context.buffer.holds(progress.key)
             # What an earlier life saw at head it saw by other clocks than those that this entry tells of.
-            apart = track.head_at < stale or track.skew is not None
-            (named if news or apart else unnamed).append(track)
-        taints = tuple(taint for taint in (track.taint(now) for track in named) if taint is not None)
+            apart = progress.head_at < stale or progress.skew is not None
+            (named if news or apart else unnamed).append(progress)
+        taints = tuple(taint for taint in (progress.taint(now) for progress in named) if taint is not None)
         groups: dict[str, tuple[GroupOffset, ...]] = {
             name: offsets for name, offsets in self._groups_seen.items() if self._groups.get(name) != offsets
         }
         groups |= {name: () for name in self._groups if name not in self._groups_seen}
-        names = {track.key: track.topic for track in self._board.tracks.values()}
-        adopted, self._board.adopted = self._board.adopted, {}
-        draft = Draft(
+        names = {progress.key: progress.topic for progress in self._context.progress_of.values()}
+        adopted, self._context.adopted = self._context.adopted, {}
+        draft = CommitDraft(
             stored=tuple(item for items in adopted.values() for item in items),
-            objects=tuple(self._board.roller.cut(_Names(self._state, names), max_objects=self._max_objects)),
-            positions=(self._unread() if unnamed else {}) | {track.key: track.record() for track in named},
-            head_at=min((track.head_at for track in unnamed), default=None),
-            skew=self._board.skew() if named or unnamed else None,
+            objects=tuple(self._context.buffer.cut(_Names(self._state, names), max_objects=self._max_objects)),
+            positions=(self._unread() if unnamed else {}) | {progress.key: progress.record() for progress in named},
+            head_at=min((progress.head_at for progress in unnamed), default=None),
+            skew=self._context.skew() if named or unnamed else None,
             topics=tuple(self._news.values()),
             groups=groups,
             marks=self._marks.cut(),
             taints=taints,
-            names={track.key.topic_id: track.topic for track in named},
+            names={progress.key.topic_id: progress.topic for progress in named},
         )
         self._news = {}
         self._groups = self._groups_seen
@@ -246,7 +248,7 @@ class Drafter:
 
     def _unread(self) -> dict[PartitionKey, Position]:
         """Return the chain's positions that nobody reads now: a number for all others must not speak for them."""
-        read = {track.key for track in self._board.tracks.values()}
+        read = {progress.key for progress in self._context.progress_of.values()}
         return {key: self._state.restated(key) for key in list(self._state.positions) if key not in read}
 
 

@@ -35,7 +35,7 @@ class ObjectLostError(DamagedError):
         self.item = item
 
 
-class Loss(NamedTuple):
+class ObjectLoss(NamedTuple):
     """An object that a chain names, and what is wrong with it in the store, as the end of a sentence about it."""
 
     item: StoredObject
@@ -45,7 +45,7 @@ class Loss(NamedTuple):
 class CoverLostError(DamagedError):
     """`kept` is neither sealed nor cleared, because `generation`, which covers it, has lost objects."""
 
-    def __init__(self, kept: int, generation: int, lost: Sequence[Loss]) -> None:
+    def __init__(self, kept: int, generation: int, lost: Sequence[ObjectLoss]) -> None:
         item, what = lost[0]
         more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
         super().__init__(
@@ -122,7 +122,7 @@ def confirm_objects(store: ObjectStore, state: Generation, *, read_back: bool, d
     return len(objects)
 
 
-def lost_objects(store: ObjectStore, state: Generation, again: Callable[[], Generation]) -> list[Loss]:
+def lost_objects(store: ObjectStore, state: Generation, again: Callable[[], Generation]) -> list[ObjectLoss]:
     """Return what a restore would miss of a COMPLETE generation: by presence and size, in the order of the chain.
 
     `again` reads its chain anew. Its owner merges meanwhile, and janitors sweep: they delete what they have replaced in
@@ -149,7 +149,7 @@ def needed_part(state: Generation, part: Part) -> bool:
     return state.counts(part) and part.key not in state.going
 
 
-def _losses(store: ObjectStore, state: Generation, objects: list[StoredObject]) -> list[Loss]:
+def _losses(store: ObjectStore, state: Generation, objects: list[StoredObject]) -> list[ObjectLoss]:
     """Return which of these objects of a generation are missing or have another size, by one listing.
 
     Of what is listed nothing is kept but what is wrong, so it may be millions.
@@ -165,7 +165,7 @@ def _losses(store: ObjectStore, state: Generation, objects: list[StoredObject]) 
         else:
             sizes[info.key] = info.size
     wrong = ((item, what_is_wrong(item, sizes.get(item.key))) for item in left.values())
-    return [Loss(item, what) for item, what in wrong if what is not None]
+    return [ObjectLoss(item, what) for item, what in wrong if what is not None]
 
 
 def what_is_wrong(item: StoredObject, size: int | None) -> str | None:

@@ -22,7 +22,7 @@ import structlog
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import (
     Entry,
-    Kind,
+    EntryKind,
     Part,
     StoredObject,
     Topic,
@@ -35,14 +35,14 @@ from tandem.backup_avro.errors import DamagedError, TandemError, TransientError
 from tandem.backup_avro.record.container import Codec, encode_header
 from tandem.sink.encryption.errors import PlainObjectError
 from tandem.sink.encryption.key_ring import keys_of
-from tandem.sink.encryption.objects import Canvas, Plain, new_seal, open_object, read_parts, stored_object
+from tandem.sink.encryption.objects import ObjectBytes, Plain, new_seal, open_object, read_parts, stored_object
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
 from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, put_new
 from tandem.sink.write.commit import Task
-from tandem.sink.write.confirm import Loss, ObjectLostError
-from tandem.sink.write.merge_plan import Merge, MergeRules, Output, Piece, plan_merge
+from tandem.sink.write.confirm import ObjectLoss, ObjectLostError
+from tandem.sink.write.merge_plan import Merge, MergeOutput, MergePiece, MergeRules, plan_merge
 
 _LOG = structlog.get_logger()
 _GAP = 64 << 10
@@ -53,7 +53,7 @@ _AFTER = 8
 """Commits after which it is looked for something to merge."""
 
 
-class Appender(Protocol):
+class ChainAppender(Protocol):
     """Who appends to the chain, one thing after the other. `error` is why it ended."""
 
     error: Exception | None
@@ -64,7 +64,7 @@ class Appender(Protocol):
 
 
 @dataclass(slots=True)
-class _Errand:
+class _CommitterCall:
     """Something that the committer does for the merger. `value` or `failed` once it is done."""
 
     done: threading.Event
@@ -94,7 +94,7 @@ class Merger:
         *,
         writer: ChainWriter,
         store: ObjectStore,
-        committer: Appender,
+        committer: ChainAppender,
         rules: MergeRules,
         name: str,
         turn: AbstractContextManager[object] | None = None,
@@ -114,7 +114,7 @@ class Merger:
         self._known_pins: pins.KnownPins = {}
         self._told = False
         self._doubted: set[str] = set()
-        self._lost: dict[str, Loss] = {}
+        self._lost: dict[str, ObjectLoss] = {}
         self.trouble: str | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -129,7 +129,7 @@ class Merger:
         self._wake.set()
 
     @property
-    def lost(self) -> tuple[Loss, ...]:
+    def lost(self) -> tuple[ObjectLoss, ...]:
         """What was found twice to be missing, or to hold something else. It stays as it is, and the rest is merged."""
         return tuple(self._lost.values())
 
@@ -194,7 +194,7 @@ class Merger:
         if key not in self._doubted:
             self._doubted.add(key)
             raise error
-        self._lost[key] = Loss(error.item, error.about(key))
+        self._lost[key] = ObjectLoss(error.item, error.about(key))
         _LOG.error("an object of this generation is lost", generation=self._claim.generation, error=str(error))
 
     def _look(self, writer: ChainWriter) -> _Job:
@@ -222,22 +222,22 @@ class Merger:
 
     def _ask(self, what: Callable[[ChainWriter], object], *, mine: type[Exception]) -> object:
         """Have the committer do something and return what that gave. Raises `mine`; other errors end the committer."""
-        errand = _Errand(done=threading.Event())
+        timed_call = _CommitterCall(done=threading.Event())
 
         def run(writer: ChainWriter) -> None:
             try:
-                errand.value = what(writer)
+                timed_call.value = what(writer)
             except mine as error:
-                errand.failed = error
-            errand.done.set()
+                timed_call.failed = error
+            timed_call.done.set()
 
         self._committer.request(run)
-        while not errand.done.wait(_LOOK_S):
+        while not timed_call.done.wait(_LOOK_S):
             if self._stopped.is_set() or self._committer.error is not None:
                 raise _StoppedError
-        if errand.failed is not None:
-            raise errand.failed
-        return errand.value
+        if timed_call.failed is not None:
+            raise timed_call.failed
+        return timed_call.value
 
     # --- copying ------------------------------------------------------------------------------------------------------
 
@@ -253,13 +253,13 @@ class Merger:
             raise
         return stored
 
-    def _store_output(self, job: _Job, output: Output) -> StoredObject:
+    def _store_output(self, job: _Job, output: MergeOutput) -> StoredObject:
         if self._stopped.is_set():
             raise _StoppedError
         found = self._fetch(piece for group in output.groups for piece in group)
         key = self._name(job, output)
         seal = new_seal(self._store, key)
-        canvas = Canvas(seal, key=key, size=len(job.header) + sum(map(len, found.values())))
+        canvas = ObjectBytes(seal, key=key, size=len(job.header) + sum(map(len, found.values())))
         canvas.write(job.header)
         parts = []
         for group in output.groups:
@@ -272,7 +272,7 @@ class Merger:
         put_new(self._store, key, data)
         return item
 
-    def _name(self, job: _Job, output: Output) -> str:
+    def _name(self, job: _Job, output: MergeOutput) -> str:
         where = (self._claim.pair, self._claim.instance, self._claim.generation)
         nonce = layout.marked(secrets.token_hex(8), self._mark)
         if output.place is not None:
@@ -283,10 +283,10 @@ class Merger:
             *where, topic=topic, partition=first.key.partition, first=first.first, last=last.last, nonce=nonce
         )
 
-    def _fetch(self, pieces: Iterable[Piece]) -> dict[tuple[str, int], Plain]:
+    def _fetch(self, pieces: Iterable[MergePiece]) -> dict[tuple[str, int], Plain]:
         """Read pieces and check them: those of journals one by one, other objects as a whole."""
         found: dict[tuple[str, int], Plain] = {}
-        by_item: dict[str, list[Piece]] = {}
+        by_item: dict[str, list[MergePiece]] = {}
         for piece in pieces:
             by_item.setdefault(piece.item.key, []).append(piece)
         for wanted in by_item.values():
@@ -330,7 +330,7 @@ class Merger:
         if not old:
             return
         found = pins.list_pins(self._store, self._claim.pair, known=self._known_pins)
-        holding = pins.holding(found, self._claim.generation, now)
+        holding = pins.pins_on(found, self._claim.generation, now)
         self._forget_all_but({pin.id for pin in holding})
         if not all(map(self._is_known, holding)):
             return
@@ -379,7 +379,7 @@ class _StoppedError(Exception):
     """The merger was told to end, or the committer has ended."""
 
 
-_REWRITE = Entry(kind=Kind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0)
+_REWRITE = Entry(kind=EntryKind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0)
 _REMEDY = "`tandem verify` says what else is damaged; another generation is built without being asked"
 
 
@@ -399,7 +399,7 @@ def _sound(item: StoredObject) -> Iterator[None]:
         raise ObjectLostError(item, str(error.args[0]), remedy=_REMEDY) from error
 
 
-def _joined(group: tuple[Piece, ...], start: int, end: int) -> Part:
+def _joined(group: tuple[MergePiece, ...], start: int, end: int) -> Part:
     """Return what became bytes [start, end) of the new object as one part."""
     parts = [piece.part for piece in group]
     return replace(
@@ -418,9 +418,9 @@ def _joined(group: tuple[Piece, ...], start: int, end: int) -> Part:
     )
 
 
-def _runs(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+def _runs(pieces: Iterable[MergePiece]) -> Iterator[list[MergePiece]]:
     """Yield pieces of one object that are read in one go, in the order of their bytes."""
-    run: list[Piece] = []
+    run: list[MergePiece] = []
     for piece in sorted(pieces, key=lambda piece: piece.part.start):
         if run and piece.part.start - run[-1].part.end > _GAP:
             yield run

@@ -46,7 +46,7 @@ class MergeRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class MergePiece:
     """A part to copy and the object that it is in."""
 
     item: StoredObject
@@ -54,14 +54,14 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class MergeOutput:
     """An object to write. Each group of pieces follows one on another without a gap and becomes one part.
 
     `place` is the number in the name of a journal, None for an object of one partition.
     """
 
     place: int | None
-    groups: tuple[tuple[Piece, ...], ...]
+    groups: tuple[tuple[MergePiece, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class Merge:
     """What one REWRITE does. What does not count of the inputs is in no output."""
 
     inputs: tuple[StoredObject, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[MergeOutput, ...]
 
 
 def plan_merge(
@@ -104,7 +104,7 @@ def plan_merge(
     groups = (_groups(_live(state, taken), holders[key]) for key, taken in chosen.items())
     return Merge(
         inputs=tuple(item for taken in chosen.values() for item in taken),
-        outputs=tuple(Output(place=None, groups=found) for found in groups if found),
+        outputs=tuple(MergeOutput(place=None, groups=found) for found in groups if found),
     )
 
 
@@ -140,13 +140,13 @@ def _fitting(runs: Sequence[StoredObject], limit: int) -> list[StoredObject]:
     return taken
 
 
-def _live(state: Generation, items: Iterable[StoredObject]) -> list[Piece]:
-    return [Piece(item=item, part=part) for item in items for part in item.parts if state.counts(part)]
+def _live(state: Generation, items: Iterable[StoredObject]) -> list[MergePiece]:
+    return [MergePiece(item=item, part=part) for item in items for part in item.parts if state.counts(part)]
 
 
 def _split(state: Generation, journals: list[StoredObject], rules: MergeRules) -> Merge:
     """Give large partitions objects of their own and the others a journal."""
-    by_key: dict[PartitionKey, list[Piece]] = {}
+    by_key: dict[PartitionKey, list[MergePiece]] = {}
     for piece in _live(state, journals):
         by_key.setdefault(piece.part.key, []).append(piece)
     sizes = {key: sum(_size(piece.part) for piece in pieces) for key, pieces in by_key.items()}
@@ -160,26 +160,26 @@ def _split(state: Generation, journals: list[StoredObject], rules: MergeRules) -
             continue
         left -= sizes[key]
         groups = _groups(by_key[key], holders[key])
-        outputs += [Output(place=None, groups=some) for some in _portions(groups, rules.limit)]
+        outputs += [MergeOutput(place=None, groups=some) for some in _portions(groups, rules.limit)]
     groups = tuple(group for key in sorted(shared) for group in _groups(by_key[key], holders[key]))
     if groups:
         place = max(layout.journal_number(item.key) for item in journals)
-        outputs.append(Output(place=place, groups=groups))
+        outputs.append(MergeOutput(place=place, groups=groups))
     return Merge(inputs=tuple(journals), outputs=tuple(outputs))
 
 
-def _holders(state: Generation, keys: Iterable[PartitionKey]) -> dict[PartitionKey, list[Piece]]:
+def _holders(state: Generation, keys: Iterable[PartitionKey]) -> dict[PartitionKey, list[MergePiece]]:
     """Return all that counts of some partitions, in whatever object it is."""
-    found: dict[PartitionKey, list[Piece]] = {key: [] for key in keys}
+    found: dict[PartitionKey, list[MergePiece]] = {key: [] for key in keys}
     for item, part in state.live_parts():
         if part.key in found:
-            found[part.key].append(Piece(item=item, part=part))
+            found[part.key].append(MergePiece(item=item, part=part))
     return found
 
 
-def _portions(groups: tuple[tuple[Piece, ...], ...], limit: int) -> list[tuple[tuple[Piece, ...], ...]]:
+def _portions(groups: tuple[tuple[MergePiece, ...], ...], limit: int) -> list[tuple[tuple[MergePiece, ...], ...]]:
     """Cut one partition's groups into objects of about `limit` bytes at most."""
-    portions: list[list[tuple[Piece, ...]]] = []
+    portions: list[list[tuple[MergePiece, ...]]] = []
     room = 0
     for group in groups:
         begin = 0
@@ -195,7 +195,7 @@ def _portions(groups: tuple[tuple[Piece, ...], ...], limit: int) -> list[tuple[t
     return [tuple(portion) for portion in portions]
 
 
-def _groups(pieces: Iterable[Piece], holders: Iterable[Piece]) -> tuple[tuple[Piece, ...], ...]:
+def _groups(pieces: Iterable[MergePiece], holders: Iterable[MergePiece]) -> tuple[tuple[MergePiece, ...], ...]:
     """Put pieces of one partition into groups that can become one part: nothing else that counts lies in between.
 
     `holders` are all pieces of the partition that count.
@@ -203,7 +203,7 @@ def _groups(pieces: Iterable[Piece], holders: Iterable[Piece]) -> tuple[tuple[Pi
     ordered = sorted(pieces, key=lambda piece: piece.part.first)
     mine = {(piece.item.key, piece.part.start) for piece in ordered}
     others = sorted(piece.part.first for piece in holders if (piece.item.key, piece.part.start) not in mine)
-    groups: list[list[Piece]] = []
+    groups: list[list[MergePiece]] = []
     at = 0
     for piece in ordered:
         before = groups[-1][-1].part if groups else None

@@ -19,9 +19,9 @@ from typing import Protocol
 
 from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject
 from tandem.backup_avro.record.container import Codec, encode_block, encode_header
-from tandem.sink.encryption.key_ring import Seal
-from tandem.sink.encryption.objects import Canvas, stored_object
-from tandem.sink.transcode.segment import Segment
+from tandem.sink.encryption.key_ring import ObjectSeal
+from tandem.sink.encryption.objects import ObjectBytes, stored_object
+from tandem.sink.transcode.transcoder_result import Segment
 
 LaneKey = tuple[PartitionKey, int | None]
 _MOST_COMPRESSING = 32
@@ -30,7 +30,7 @@ OWN_BYTES = 1 << 20
 """Where not every partition can have an object of its own, those with less of a commit share the journal."""
 
 
-class Names(Protocol):
+class ObjectNames(Protocol):
     """Makes the keys of new objects; every call returns another one."""
 
     def data(self, key: PartitionKey, first: int, last: int) -> str:
@@ -112,7 +112,7 @@ class _Lane:
         self.blocks = deque(done)
         return sum(len(block) for block in done)
 
-    def move_to(self, canvas: Canvas) -> None:
+    def move_to(self, canvas: ObjectBytes) -> None:
         """Write all blocks to `canvas` and let go of each. After `finish`."""
         while self.blocks:
             block = self.blocks.popleft()
@@ -121,7 +121,7 @@ class _Lane:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assembly:
+class ObjectAssembly:
     """An object in the making. `held` are about the bytes that it takes in memory."""
 
     key: str
@@ -134,13 +134,13 @@ class Assembly:
         """Bytes held, as far as was known at the cut."""
         return len(self.header) + sum(lane.held for _, lanes in self.groups for _, lane in lanes)
 
-    def build(self, seal: Seal | None = None) -> BuiltObject:
+    def build(self, seal: ObjectSeal | None = None) -> BuiltObject:
         """Put the object together, once all of its blocks are compressed. For any thread, once: it lets go of them.
 
         With a `seal` it is encrypted.
         """
         size = len(self.header) + sum(lane.finish() for _, lanes in self.groups for _, lane in lanes)
-        canvas = Canvas(seal, key=self.key, size=size)
+        canvas = ObjectBytes(seal, key=self.key, size=size)
         canvas.write(self.header)
         parts = []
         for key, lanes in self.groups:
@@ -176,7 +176,7 @@ class _Compressing:
     size: int
 
 
-class Roller:
+class ObjectBuffer:
     """Buffers segments and cuts them into objects. For one thread. `bytes` is what it holds, compressed or not yet.
 
     `level` is the codec's compression level, None for its own. It may differ between processes of one generation.
@@ -270,7 +270,7 @@ class Roller:
             self._compressing = deque(found for found in self._compressing if found.lane is not lane)
             self._account(lane_key[0], -lane.held)
 
-    def cut(self, names: Names, *, max_objects: int) -> list[Assembly]:
+    def cut(self, names: ObjectNames, *, max_objects: int) -> list[ObjectAssembly]:
         """Turn all that is held into at most `max_objects` objects (at least 2) and start afresh."""
         by_key: dict[PartitionKey, list[tuple[int | None, _Lane]]] = {}
         for (key, scan), lane in self._lanes.items():
@@ -292,8 +292,10 @@ class Roller:
             lanes = by_key[key]
             first, last = min(lane.first for _, lane in lanes), max(lane.last for _, lane in lanes)
             groups = ((key, tuple(lanes)),)
-            cut.append(Assembly(key=names.data(key, first, last), journal=False, header=self._header, groups=groups))
+            cut.append(
+                ObjectAssembly(key=names.data(key, first, last), journal=False, header=self._header, groups=groups)
+            )
         if shared:
             rest = tuple((key, tuple(by_key[key])) for key in shared)
-            cut.append(Assembly(key=names.journal(), journal=True, header=self._header, groups=rest))
+            cut.append(ObjectAssembly(key=names.journal(), journal=True, header=self._header, groups=rest))
         return cut

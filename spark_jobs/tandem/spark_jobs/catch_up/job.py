@@ -20,10 +20,16 @@ from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.read.scan.range_reader import RangeTask, put_offer, read_range
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.transcode.choice import best_transcoder
-from tandem.spark_jobs.catch_up.plan import Left, Pace, building, offered, what_is_left
+from tandem.sink.transcode.implementation_choice import best_transcoder
+from tandem.spark_jobs.catch_up.plan import (
+    CatchUpPace,
+    RemainingRanges,
+    generation_being_built,
+    offered_ranges,
+    remaining_ranges,
+)
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
-from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
@@ -34,7 +40,7 @@ _IDLE_ROUNDS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class RangeFigures:
     """Figures of one range; `bytes` are those of stored objects."""
 
     records: int
@@ -42,16 +48,16 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RangeOutcome:
     """What became of one range: what was read, or why not."""
 
     place: str
-    read: Read | None = None
+    read: RangeFigures | None = None
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaughtUp:
+class CatchUpResult:
     """Outcome of a job. `bytes` are those of stored objects; `failed` ranges were read again."""
 
     pair: str
@@ -66,11 +72,18 @@ class CaughtUp:
 Tell = Callable[[str], None]
 
 
-class CatchUp:
+class CatchUpJob:
     """One job for one pair."""
 
     def __init__(
-        self, spark: SparkSession, address: StoreAddress, pair: str, cluster: Cluster, *, pace: Pace, run: str
+        self,
+        spark: SparkSession,
+        address: StoreAddress,
+        pair: str,
+        cluster: ClusterAddress,
+        *,
+        pace: CatchUpPace,
+        run: str,
     ) -> None:
         self._spark = spark
         self._address = address
@@ -82,7 +95,7 @@ class CatchUp:
         self._reader = ChainReader(self._store, pair)
         self._copies: list[Generation] = []
 
-    def run(self, *, number: int | None, wait_s: float, patience_s: float, tell: Tell) -> CaughtUp:
+    def run(self, *, number: int | None, wait_s: float, patience_s: float, tell: Tell) -> CatchUpResult:
         """Read until all bases of a generation are done. `wait_s` is how long to wait for one that is being built.
 
         Raises RefusedError if there is none, TransientError if the instance takes nothing for `patience_s`, and what
@@ -91,7 +104,7 @@ class CatchUp:
         began = time.monotonic()
         keys_of(self._store).check(self._pair)
         state = self._wait_for_one(number, wait_s, tell)
-        read: list[Read] = []
+        read: list[RangeFigures] = []
         failed = fruitless = 0
         while True:
             left = self._left(state)
@@ -110,7 +123,7 @@ class CatchUp:
                     raise TransientError(f"no range could be read: {errors[0]}")
             else:
                 self._wait_for_instance(state, left, patience_s)
-        return CaughtUp(
+        return CatchUpResult(
             pair=self._pair,
             generation=state.number,
             ranges=len(read),
@@ -126,7 +139,7 @@ class CatchUp:
         told = False
         while True:
             self._copies = self._reader.refresh(tolerant=True)
-            state = building(self._copies, number)
+            state = generation_being_built(self._copies, number)
             if number is not None and number in self._reader.damaged:
                 raise bare(self._reader.damaged[number])
             if state is not None:
@@ -142,7 +155,7 @@ class CatchUp:
                 told = True
             time.sleep(_POLL_S)
 
-    def _left(self, state: Generation) -> Left:
+    def _left(self, state: Generation) -> RemainingRanges:
         """Look at the offers first: what the chain takes meanwhile is in the chain when that is read."""
         folder = layout.offers_prefix(self._pair, state.instance, state.number)
         names = [info.key.removeprefix(folder) for info in self._store.list(folder)]
@@ -151,9 +164,9 @@ class CatchUp:
             raise RefusedError(
                 f"generation {state.number} takes no more records", remedy="`tandem status` shows what is being built"
             )
-        return what_is_left(state, offered(names), self._pace, run=self._run_id, copies=self._copies)
+        return remaining_ranges(state, offered_ranges(names), self._pace, run=self._run_id, copies=self._copies)
 
-    def _wait_for_instance(self, state: Generation, left: Left, patience_s: float) -> None:
+    def _wait_for_instance(self, state: Generation, left: RemainingRanges, patience_s: float) -> None:
         seq, deadline = state.seq, time.monotonic() + patience_s
         while state.seq == seq:
             if time.monotonic() >= deadline:
@@ -170,15 +183,15 @@ class CatchUp:
         if state.number in self._reader.damaged:
             raise bare(self._reader.damaged[state.number])
 
-    def _read(self, ranges: tuple[RangeTask, ...]) -> list[Outcome]:
+    def _read(self, ranges: tuple[RangeTask, ...]) -> list[RangeOutcome]:
         work = partial(_read_all, self._address, self._cluster)
-        found: list[Outcome] = (
+        found: list[RangeOutcome] = (
             self._spark.sparkContext.parallelize(ranges, len(ranges)).mapPartitions(logged(work)).collect()
         )
         return found
 
 
-def _read_all(address: StoreAddress, cluster: Cluster, ranges: Iterable[RangeTask]) -> Iterator[Outcome]:
+def _read_all(address: StoreAddress, cluster: ClusterAddress, ranges: Iterable[RangeTask]) -> Iterator[RangeOutcome]:
     """Read one task's ranges. What fails is for the driver to plan again, in order; Spark must not retry it late."""
     for task in ranges:
         try:
@@ -190,6 +203,6 @@ def _read_all(address: StoreAddress, cluster: Cluster, ranges: Iterable[RangeTas
         except ConfigError:
             raise
         except TandemError as error:
-            yield Outcome(place=task.place, error=str(error))
+            yield RangeOutcome(place=task.place, error=str(error))
         else:
-            yield Outcome(place=task.place, read=Read(records=read.records, bytes=read.bytes))
+            yield RangeOutcome(place=task.place, read=RangeFigures(records=read.records, bytes=read.bytes))

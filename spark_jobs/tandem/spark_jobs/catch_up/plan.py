@@ -10,13 +10,13 @@ from tandem.backup_avro.chain.entries import PartitionKey, Position
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.selection.last_records import partition_copies
-from tandem.sink.kafka.cluster.guarded_topics import tombstones_promised_s
+from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
 from tandem.sink.read.scan.range_reader import RangeTask
-from tandem.sink.read.tombstone_guarantee import promise_of
+from tandem.sink.read.tombstone_guarantee import tombstone_guarantee
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class CatchUpPace:
     """How ranges are cut and read: offsets, seconds, bytes."""
 
     range_offsets: int = 1_000_000
@@ -27,7 +27,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
+class OfferedRange:
     """A range that was read already, as the name of its offer says."""
 
     key: PartitionKey
@@ -38,7 +38,7 @@ class Offered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class RemainingRanges:
     """What is left to do: `ranges` to read, newest first; `untaken` ranges wait for the instance; bases not done."""
 
     ranges: tuple[RangeTask, ...]
@@ -46,7 +46,7 @@ class Left:
     bases: int
 
 
-def building(states: Iterable[Generation], number: int | None = None) -> Generation | None:
+def generation_being_built(states: Iterable[Generation], number: int | None = None) -> Generation | None:
     """Return the newest generation that takes records and has bases to read, or `number`; None if there is none."""
     found = [
         state
@@ -62,35 +62,42 @@ def building(states: Iterable[Generation], number: int | None = None) -> Generat
     return max(found, key=lambda state: state.number, default=None)
 
 
-def offered(names: Iterable[str]) -> list[Offered]:
+def offered_ranges(names: Iterable[str]) -> list[OfferedRange]:
     """Return what names of offers say; other names are left out."""
     found = []
     for name in names:
         parts = layout.offer_of(name)
         if parts is not None:
             topic_id, partition, floor, leader, low, high = parts
-            found.append(Offered(key=PartitionKey(topic_id, partition), floor=floor, leader=leader, low=low, high=high))
+            found.append(
+                OfferedRange(key=PartitionKey(topic_id, partition), floor=floor, leader=leader, low=low, high=high)
+            )
     return found
 
 
-def what_is_left(
-    state: Generation, offers: Iterable[Offered], pace: Pace, *, run: str, copies: Collection[Generation] = ()
-) -> Left:
+def remaining_ranges(
+    state: Generation,
+    offers: Iterable[OfferedRange],
+    pace: CatchUpPace,
+    *,
+    run: str,
+    copies: Collection[Generation] = (),
+) -> RemainingRanges:
     """Return what is left of all bases. Ranges come in descending order of each partition, partitions in turns.
 
     What `copies` hold goes with the ranges. RefusedError if the chain has no OPEN yet.
     """
     if state.opening is None:
         raise RefusedError(f"generation {state.number} is not open yet", remedy="try again in a moment")
-    by_key: dict[PartitionKey, list[Offered]] = {}
+    by_key: dict[PartitionKey, list[OfferedRange]] = {}
     for offer in offers:
         by_key.setdefault(offer.key, []).append(offer)
-    promised = {
-        key: tombstones_promised_s(state.topics[key.topic_id].config)
+    guaranteed = {
+        key: tombstone_guarantee_s(state.topics[key.topic_id].config)
         for key, position in state.positions.items()
         if not position.base.complete
     }
-    held = partition_copies(copies, promised)
+    held = partition_copies(copies, guaranteed)
     columns: list[list[RangeTask]] = []
     untaken = bases = 0
     for key, position in sorted(state.positions.items()):
@@ -110,10 +117,10 @@ def what_is_left(
     ranges = [
         column[row] for row in range(max(map(len, columns), default=0)) for column in columns if row < len(column)
     ]
-    return Left(ranges=tuple(ranges), untaken=untaken, bases=bases)
+    return RemainingRanges(ranges=tuple(ranges), untaken=untaken, bases=bases)
 
 
-def _gaps(position: Position, top: int, usable: list[Offered], pace: Pace) -> list[tuple[int, int]]:
+def _gaps(position: Position, top: int, usable: list[OfferedRange], pace: CatchUpPace) -> list[tuple[int, int]]:
     """Return what of [start, top) is not offered, in pieces, from high to low."""
     gaps = []
     high = top
@@ -127,12 +134,12 @@ def _cut(low: int, high: int, size: int) -> list[tuple[int, int]]:
     return [(max(low, end - size), end) for end in range(high, low, -size)]
 
 
-def _task(state: Generation, key: PartitionKey, pace: Pace, run: str) -> RangeTask:
+def _task(state: Generation, key: PartitionKey, pace: CatchUpPace, run: str) -> RangeTask:
     """Return a task for all of a base."""
     assert state.opening is not None
     base = state.positions[key].base
     topic = state.topics[key.topic_id]
-    promise = promise_of(tombstones_promised_s(topic.config), pace.chunk_ceiling_s)
+    guarantee = tombstone_guarantee(tombstone_guarantee_s(topic.config), pace.chunk_ceiling_s)
     return RangeTask(
         folder=(state.claim.pair, state.claim.instance, state.number),
         key=key,
@@ -143,8 +150,8 @@ def _task(state: Generation, key: PartitionKey, pace: Pace, run: str) -> RangeTa
         low=base.start,
         high=base.end,
         opening=state.opening,
-        limit_s=promise["limit_s"],
-        best_effort=promise["best_effort"],
+        limit_s=guarantee["limit_s"],
+        best_effort=guarantee["best_effort"],
         run=run,
         compression_level=pace.compression_level,
         object_size=pace.object_size,

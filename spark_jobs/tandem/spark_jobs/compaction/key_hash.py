@@ -9,7 +9,7 @@ from typing import Final
 _KEPT_BYTES: Final = 16
 
 
-def remembered(key: bytes) -> bytes:
+def key_fingerprint(key: bytes) -> bytes:
     """Return what stands for a key: a short one itself, a longer one's BLAKE2b of 128 bits.
 
     A key of less than 16 bytes stands for itself, so that the two are never taken for each other.

@@ -1,8 +1,8 @@
 """The newest record of each key, as Kafka's own compaction would leave it: within a partition the highest offset wins.
 
-Two ways. `winners` is what the option `latestPerKey` does in one task: it reads a partition from its end and remembers
-the keys that it has seen. `latest_per_key` has Spark aggregate any frame with the source's columns: it shuffles, and so
-has no limit but the disks. docs/decisions/0020 says when which.
+Two ways. `newest_records` is what the option `latestPerKey` does in one task: it reads a partition from its end and
+remembers the keys that it has seen. `latest_per_key` has Spark aggregate any frame with the source's columns: it
+shuffles, and so has no limit but the disks. docs/decisions/0020 says when which.
 
 A key that lies in several partitions has a winner in each of them, because nothing but the clocks of producers relates
 the offsets of two partitions. A record without a key supersedes nothing and is superseded by nothing.
@@ -16,28 +16,28 @@ from typing import TYPE_CHECKING
 
 from tandem.backup_avro.record.current import NO_TIMESTAMP
 from tandem.backup_avro.record.record_spans import Span
-from tandem.spark_jobs.compaction.key_hash import remembered
-from tandem.spark_jobs.datasource.options import ALL, Range
-from tandem.spark_jobs.reading.arrow import Run
+from tandem.spark_jobs.compaction.key_hash import key_fingerprint
+from tandem.spark_jobs.datasource.options import ALL, NumberRange
+from tandem.spark_jobs.reading.arrow import RecordRun
 from tandem.spark_jobs.reading.object_reader import Body
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def winners(
+def newest_records(
     bodies: Iterable[Body],
     seen: set[bytes],
     *,
     bucket: tuple[int, int] = (0, 1),
-    times: Range = ALL,
+    times: NumberRange = ALL,
     generation: int = 0,
     item: str = "",
-) -> Iterator[Run]:
+) -> Iterator[RecordRun]:
     """Yield the records of a partition whose keys are not in `seen`, and put them there.
 
     The bodies come from the newest to the oldest, each with its records in ascending order of offset. Records whose
-    times are not wanted count for nothing. Of `bucket` (i, n) see LatestTask. `seen` holds what is `remembered` of the
+    times are not wanted count for nothing. Of `bucket` (i, n) see LatestTask. `seen` holds `key_fingerprint` of the
     keys. `generation` and `item` are where the bodies are stored.
     """
     number, of = bucket
@@ -55,14 +55,14 @@ def winners(
             key = data[span[6] : span[7]]
             if of > 1 and zlib.crc32(key) % of != number:
                 continue
-            newest[remembered(key)] = span
+            newest[key_fingerprint(key)] = span
         kept = [span for key, span in newest.items() if key not in seen]
         seen.update(newest)
         if kept or without:
-            yield Run(data=data, spans=sorted(kept + without, key=_offset), generation=generation, item=item)
+            yield RecordRun(data=data, spans=sorted(kept + without, key=_offset), generation=generation, item=item)
 
 
-def _timely(timestamp: int, times: Range) -> bool:
+def _timely(timestamp: int, times: NumberRange) -> bool:
     return timestamp != NO_TIMESTAMP and times.meets(timestamp, timestamp)
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject, Topic
-from tandem.backup_avro.documents.connector_layout import Reading
+from tandem.backup_avro.documents.connector_layout import ConnectorReading
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.selection.newest_state import PartitionSelection, Slice
-from tandem.spark_jobs.connector.file_findings import File, FileFinding, Listed
-from tandem.spark_jobs.connector.overlapping_files import Cut, Settled, clusters
+from tandem.spark_jobs.connector.file_findings import ConnectorFile, FileFinding, ListedFile
+from tandem.spark_jobs.connector.overlapping_files import FileCut, SettledFiles, overlapping_groups
 
 #: The generation that a connector's files are said to be of, wherever a number is needed: none has it.
 NO_GENERATION: Final = 0
@@ -29,18 +29,18 @@ _SHOWN: Final = 3
 _MOST_PARTITIONS: Final = 100_000
 _ID_BYTES: Final = 16
 
-Copies: TypeAlias = dict[str, dict[str, list[File]]]
+Copies: TypeAlias = dict[str, dict[str, list[ConnectorFile]]]
 """Topic -> copy -> its files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class FileListing:
     """What lies below a root. `strays` are Avro files in no folder of either layout, `others` files of other kinds.
 
     `pairs` are Tandem's own, whose backups lie there.
     """
 
-    files: tuple[Listed, ...]
+    files: tuple[ListedFile, ...]
     strays: tuple[str, ...] = ()
     others: int = 0
     pairs: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ def topic_id_of(topic: str) -> str:
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-def asked(listing: Listing, reading: Reading, wants: Callable[[str], bool]) -> list[Listed]:
+def files_to_read(listing: FileListing, reading: ConnectorReading, wants: Callable[[str], bool]) -> list[ListedFile]:
     """Return the files that have to be read: of wanted topics, and of the copy that is asked for, if one is.
 
     Raises ConfigError where a topic has no such copy, and for names that nothing has.
@@ -84,7 +84,7 @@ def _known(there: Mapping[str, object]) -> str:
     return f"there are files of {', '.join(names[:_SHOWN])}" + (" and others" if len(names) > _SHOWN else "")
 
 
-def by_copy(files: Iterable[File]) -> Copies:
+def by_copy(files: Iterable[ConnectorFile]) -> Copies:
     """Put the files of each copy of each topic together."""
     found: Copies = {}
     for file in files:
@@ -104,7 +104,7 @@ def refuse_faults(findings: Sequence[FileFinding]) -> None:
         )
 
 
-def ends_of(files: Iterable[File]) -> dict[int, int]:
+def ends_of(files: Iterable[ConnectorFile]) -> dict[int, int]:
     """Return partition -> the offset after the last record, 0 for a partition without any."""
     found: dict[int, int] = {}
     for file in files:
@@ -113,7 +113,7 @@ def ends_of(files: Iterable[File]) -> dict[int, int]:
     return found
 
 
-def choose(topic: str, copies: Mapping[str, Sequence[File]]) -> tuple[str, str | None]:
+def choose(topic: str, copies: Mapping[str, Sequence[ConnectorFile]]) -> tuple[str, str | None]:
     """Return the copy that reaches further than every other one, and what to say of that if there were several.
 
     Nowhere may another one be ahead. Raises RefusedError if there is no such copy: which of them is whole, files don't
@@ -136,7 +136,7 @@ def _leads(mine: Mapping[int, int], other: Mapping[int, int]) -> bool:
     return mine != other and all(mine.get(number, 0) >= end for number, end in other.items())
 
 
-def _figures(files: Sequence[File]) -> str:
+def _figures(files: Sequence[ConnectorFile]) -> str:
     ends = ends_of(files)
     records = sum(file.records for file in files)
     return f"{_count(records, 'record')}, {_count(len(ends), 'partition')}, ends add up to {sum(ends.values()):,}"
@@ -146,20 +146,22 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def overlapping(files: Iterable[File]) -> list[Sequence[File]]:
+def overlapping(files: Iterable[ConnectorFile]) -> list[Sequence[ConnectorFile]]:
     """Return the groups of files of one copy in which offsets may occur twice."""
-    return [group for part in by_partition(files).values() for group in clusters(part) if len(group) > 1]
+    return [group for part in by_partition(files).values() for group in overlapping_groups(part) if len(group) > 1]
 
 
-def by_partition(files: Iterable[File]) -> dict[int, list[File]]:
+def by_partition(files: Iterable[ConnectorFile]) -> dict[int, list[ConnectorFile]]:
     """Put the files of each partition together, ascending."""
-    found: dict[int, list[File]] = {}
+    found: dict[int, list[ConnectorFile]] = {}
     for file in files:
         found.setdefault(file.listed.place.partition, []).append(file)
     return dict(sorted(found.items()))
 
 
-def select(topic: str, files: Collection[File], settled: Mapping[str, Settled]) -> list[PartitionSelection]:
+def select(
+    topic: str, files: Collection[ConnectorFile], settled: Mapping[str, SettledFiles]
+) -> list[PartitionSelection]:
     """Return all of one copy, by partition. `settled`: key of the first file of each group that overlaps -> its files.
 
     A partition without any record is none of them, but counts for the topic's number of partitions. Raises RefusedError
@@ -184,12 +186,14 @@ def select(topic: str, files: Collection[File], settled: Mapping[str, Settled]) 
     ]
 
 
-def _partition(topic: Topic, number: int, files: Sequence[File], settled: Mapping[str, Settled]) -> PartitionSelection:
+def _partition(
+    topic: Topic, number: int, files: Sequence[ConnectorFile], settled: Mapping[str, SettledFiles]
+) -> PartitionSelection:
     slices: list[Slice] = []
-    for group in clusters(files):
+    for group in overlapping_groups(files):
         first = group[0]
-        cuts = settled[first.key].cuts if len(group) > 1 else (Cut(first, first.item(topic.topic_id).parts[0]),)
-        slices += [taken(cut.file.item(topic.topic_id), cut.part) for cut in cuts]
+        cuts = settled[first.key].cuts if len(group) > 1 else (FileCut(first, first.item(topic.topic_id).parts[0]),)
+        slices += [slice_of_file(cut.file.item(topic.topic_id), cut.part) for cut in cuts]
     end = slices[-1].high
     return PartitionSelection(
         key=PartitionKey(topic.topic_id, number),
@@ -202,12 +206,14 @@ def _partition(topic: Topic, number: int, files: Sequence[File], settled: Mappin
     )
 
 
-def taken(item: StoredObject, part: Part) -> Slice:
+def slice_of_file(item: StoredObject, part: Part) -> Slice:
     """Return the slice of a file that holds a part of it."""
     return Slice(generation=NO_GENERATION, opening=None, item=item, part=part, low=part.first, high=part.last + 1)
 
 
-def notes_of(topic: str, files: Collection[File], settled: Collection[Settled], reading: Reading) -> list[str]:
+def notes_of(
+    topic: str, files: Collection[ConnectorFile], settled: Collection[SettledFiles], reading: ConnectorReading
+) -> list[str]:
     """Return what to know of a copy before relying on it."""
     found = []
     empty_keys, empty_values = sum(file.empty_keys for file in files), sum(file.empty_values for file in files)
@@ -235,7 +241,7 @@ def notes_of(topic: str, files: Collection[File], settled: Collection[Settled], 
     return found
 
 
-def notes_on(listing: Listing) -> list[str]:
+def notes_on(listing: FileListing) -> list[str]:
     """Return what to know of a root before relying on it."""
     found = [f"{key} is left out" for key in listing.left_out]
     if listing.strays:

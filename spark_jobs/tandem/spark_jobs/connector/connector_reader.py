@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.documents import connector_layout
-from tandem.backup_avro.documents.connector_layout import Reading, place_of
+from tandem.backup_avro.documents.connector_layout import ConnectorReading, place_of
 from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.backup_avro.selection.newest_state import Selection
 from tandem.sink.store import ObjectMissingError, ObjectStore, OutsizedObjectError
 from tandem.spark_jobs.connector import choose_files, file_findings, file_index, overlapping_files
-from tandem.spark_jobs.connector.choose_files import NO_GENERATION, Listing
-from tandem.spark_jobs.connector.file_findings import File, Listed
-from tandem.spark_jobs.connector.overlapping_files import Settled
+from tandem.spark_jobs.connector.choose_files import NO_GENERATION, FileListing
+from tandem.spark_jobs.connector.file_findings import ConnectorFile, ListedFile
+from tandem.spark_jobs.connector.overlapping_files import SettledFiles
 from tandem.spark_jobs.reading.object_reader import Body, StoreAddress
 from tandem.spark_jobs.spark.worker_log import logged
-from tandem.spark_jobs.state.wanted_state import Found, Ready, Wish
+from tandem.spark_jobs.state.wanted_state import FoundState, ReadyState, StateRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,28 +80,28 @@ class ConnectorReader:
         assert address.connector is not None
         self.store: ObjectStore = address.open()
         self.pair = connector_layout.PAIR
-        self.reading: Reading = address.connector
+        self.reading: ConnectorReading = address.connector
         self.run: Run = in_threads  # type: ignore[type-arg]  # for any task and its result
         self._address = address
         self._wants = wants
         self._tell = tell
         self._index = index
-        self._found: Found | None = None
+        self._found: FoundState | None = None
 
-    def find(self, wish: Wish) -> Found:
+    def find(self, state_request: StateRequest) -> FoundState:
         """Return the one state there is.
 
         Raises ConfigError for what is asked for and is not there, or can't be; DamagedError for files that can't be
         relied on; RefusedError where only a person can choose; the store's errors.
         """
-        refuse_states(wish)
+        refuse_states(state_request)
         if self._found is None:
-            self._found = Found(generations=(), basis={}, ready=self._ready())
+            self._found = FoundState(generations=(), basis={}, ready=self._ready())
         return self._found
 
-    def _ready(self) -> Ready:
+    def _ready(self) -> ReadyState:
         listing = self.listing()
-        wanted = choose_files.asked(listing, self.reading, self._wants)
+        wanted = choose_files.files_to_read(listing, self.reading, self._wants)
         if not wanted:
             raise nothing_there(self._address, listing)
         files = self.files(wanted, self._known())
@@ -115,9 +115,9 @@ class ConnectorReader:
             notes += [said] if said is not None else []
             notes += choose_files.notes_of(topic, copies[copy], settled.values(), self.reading)
         selection = Selection(generation=NO_GENERATION, seq=0, partitions=tuple(partitions))
-        return Ready(selection=selection, notes=tuple(notes), reading=_identity(self.reading))
+        return ReadyState(selection=selection, notes=tuple(notes), reading=_identity(self.reading))
 
-    def listing(self) -> Listing:
+    def listing(self) -> FileListing:
         """List all that lies below the root. ConfigError if a file that is to be left out is not there."""
         listing = list_root(self.store, self.reading)
         missing = sorted(self.reading.left_out - set(listing.left_out))
@@ -128,31 +128,33 @@ class ConnectorReader:
             )
         return listing
 
-    def _known(self) -> dict[str, File]:
+    def _known(self) -> dict[str, ConnectorFile]:
         if self._index is None:
             return {}
         return file_index.load(self._index, root=self._address.root, empty_as_null=self.reading.empty_as_null)
 
-    def files(self, wanted: Sequence[Listed], known: Mapping[str, File] | None = None) -> list[File]:
+    def files(
+        self, wanted: Sequence[ListedFile], known: Mapping[str, ConnectorFile] | None = None
+    ) -> list[ConnectorFile]:
         """Read files, whatever is in them, but for those that did not change since they were `known`."""
         before = known or {}
         found = [before[item.key] for item in wanted if item.key in before and before[item.key].listed == item]
         new = [item for item in wanted if item.key not in before or before[item.key].listed != item]
         return [*found, *self._read(new, before)] if new else found
 
-    def _keep(self, before: Mapping[str, File], files: Iterable[File]) -> None:
+    def _keep(self, before: Mapping[str, ConnectorFile], files: Iterable[ConnectorFile]) -> None:
         if self._index is not None:
             kept = {**before, **{file.key: file for file in files}}
             root, empty_as_null = self._address.root, self.reading.empty_as_null
             file_index.save(self._index, kept.values(), root=root, empty_as_null=empty_as_null)
 
-    def _read(self, wanted: Sequence[Listed], before: Mapping[str, File]) -> list[File]:
+    def _read(self, wanted: Sequence[ListedFile], before: Mapping[str, ConnectorFile]) -> list[ConnectorFile]:
         """Read files; now and then what they hold is kept, with what was known `before`."""
         total = sum(item.size for item in wanted)
         large = [item for item in wanted if item.size >= _LARGE]
         small = [item for item in wanted if item.size < _LARGE]
         work = partial(_look_all, self._address)
-        found: list[File] = []
+        found: list[ConnectorFile] = []
         done = 0
         kept_at = time.monotonic()
         for run, tasks in ((_one_by_one, [[item] for item in large]), (self.run, file_findings.group(small))):
@@ -167,13 +169,13 @@ class ConnectorReader:
         self._keep(before, found)
         return found
 
-    def settled(self, topic: str, files: Sequence[File]) -> Mapping[str, Settled]:
+    def settled(self, topic: str, files: Sequence[ConnectorFile]) -> Mapping[str, SettledFiles]:
         """Say what is taken of the files of one copy that overlap: by the key of the first file of each group."""
         work = partial(_settle, self._address, choose_files.topic_id_of(topic))
         groups = choose_files.overlapping(files)
         large = [group for group in groups if sum(file.size for file in group) >= _LARGE]
         small = [group for group in groups if sum(file.size for file in group) < _LARGE]
-        found: dict[str, Settled] = {}
+        found: dict[str, SettledFiles] = {}
         for run, tasks in ((_one_by_one, large), (self.run, small)):
             found |= {group[0].key: settled for group, settled in zip(tasks, run(work, tasks), strict=True)}
         return found
@@ -183,24 +185,24 @@ def _one_by_one(work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> Ite
     yield from map(work, tasks)
 
 
-def _identity(reading: Reading) -> str:
+def _identity(reading: ConnectorReading) -> str:
     """Return what makes other records of the same parts of the same files."""
     return "connector, empty as null" if reading.empty_as_null else "connector"
 
 
-def refuse_states(wish: Wish, prefix: str = "") -> None:
+def refuse_states(state_request: StateRequest, prefix: str = "") -> None:
     """Raise ConfigError if a state is wished for that only chains can tell; `prefix` is what options begin with."""
     for name in ("generation", "at", "commit", "checkpoint"):
-        if getattr(wish, name) is not None:
+        if getattr(state_request, name) is not None:
             raise ConfigError(
                 f"{prefix}{name} goes without the layout connector: there are no generations, commits or named cuts",
                 remedy="its files hold one state, the newest",
             )
 
 
-def list_root(store: ObjectStore, reading: Reading) -> Listing:
+def list_root(store: ObjectStore, reading: ConnectorReading) -> FileListing:
     """List a root. What is left there by restores is nothing of the connector's."""
-    files: list[Listed] = []
+    files: list[ListedFile] = []
     strays: list[str] = []
     left_out: list[str] = []
     pairs: list[str] = []
@@ -212,19 +214,19 @@ def list_root(store: ObjectStore, reading: Reading) -> Listing:
             left_out.append(info.key)
         elif place is not None:
             modified = round(info.modified.timestamp() * 1000)
-            files.append(Listed(key=info.key, size=info.size, modified=modified, place=place))
+            files.append(ListedFile(key=info.key, size=info.size, modified=modified, place=place))
         elif info.key.endswith(connector_layout.SUFFIX):
             strays.append(info.key)
         elif not info.key.startswith(own):
             others += 1
             if info.key.endswith(_FIRST_CLAIM) and info.key.count("/") == _FIRST_CLAIM.count("/"):
                 pairs.append(info.key.removesuffix(_FIRST_CLAIM))
-    return Listing(
+    return FileListing(
         files=tuple(files), strays=tuple(strays), others=others, pairs=tuple(pairs), left_out=tuple(left_out)
     )
 
 
-def nothing_there(address: StoreAddress, listing: Listing, missing: Collection[str] = ()) -> ConfigError:
+def nothing_there(address: StoreAddress, listing: FileListing, missing: Collection[str] = ()) -> ConfigError:
     """Return the error for a root, or a choice, without files; `missing` are topics that were named."""
     if listing.files:
         topics = sorted({item.place.topic for item in listing.files})
@@ -248,11 +250,11 @@ _SHOWN: Final = 3
 _FIRST_CLAIM: Final = layout.claim_key("", 1)
 
 
-def _look_all(address: StoreAddress, task: Sequence[Listed]) -> list[File]:
+def _look_all(address: StoreAddress, task: Sequence[ListedFile]) -> list[ConnectorFile]:
     return [look_one(address, item) for item in task]
 
 
-def look_one(address: StoreAddress, item: Listed) -> File:
+def look_one(address: StoreAddress, item: ListedFile) -> ConnectorFile:
     """Read one file and say what it is. Raises errors of the store."""
     assert address.connector is not None
     try:
@@ -263,15 +265,15 @@ def look_one(address: StoreAddress, item: Listed) -> File:
         return file_findings.grown(item, error.size)
     except DamagedError as error:
         return file_findings.unreadable(item, error)
-    return file_findings.look(item, data, empty_as_null=address.connector.empty_as_null)
+    return file_findings.examine_file(item, data, empty_as_null=address.connector.empty_as_null)
 
 
-def _settle(address: StoreAddress, topic_id: str, files: Sequence[File]) -> Settled:
+def _settle(address: StoreAddress, topic_id: str, files: Sequence[ConnectorFile]) -> SettledFiles:
     assert address.connector is not None
 
-    def bodies(file: File) -> Iterator[Body]:
+    def bodies(file: ConnectorFile) -> Iterator[Body]:
         item = file.item(topic_id)
-        piece = choose_files.taken(item, item.parts[0])
+        piece = choose_files.slice_of_file(item, item.parts[0])
         return address.reader(cache_bytes=0).bodies(piece)
 
-    return overlapping_files.settle(files, topic_id, bodies, prefer=address.connector.prefer)
+    return overlapping_files.settle_overlap(files, topic_id, bodies, prefer=address.connector.prefer)

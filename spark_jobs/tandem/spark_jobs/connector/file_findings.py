@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import Final
 
 from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject, sha256_hex
-from tandem.backup_avro.documents.connector_layout import Place
+from tandem.backup_avro.documents.connector_layout import ConnectorFilePlace
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.container import decode_header, decompress, iter_blocks
-from tandem.spark_jobs.reading.object_figures import Seen
+from tandem.spark_jobs.reading.object_figures import ObjectFigures
 from tandem.spark_jobs.reading.object_reader import Turned, turned_by
 
 
@@ -37,23 +37,23 @@ class FileFinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ListedFile:
     """A file as a listing has it: its size in bytes, and when it was written, ms by the store's clock."""
 
     key: str
     size: int
     modified: int
-    place: Place
+    place: ConnectorFilePlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class ConnectorFile:
     """A file that was read. `start` is where its first block is; offsets and times are -1 if it holds no record.
 
     `empty_keys` and `empty_values` count what the file has as empty bytes, whatever is made of it.
     """
 
-    listed: Listed
+    listed: ListedFile
     sha256: str = ""
     size: int = 0
     start: int = 0
@@ -88,24 +88,24 @@ class File:
         return StoredObject(key=self.key, journal=False, bytes=self.size, sha256=self.sha256, parts=(part,))
 
 
-def gone(listed: Listed) -> File:
+def gone(listed: ListedFile) -> ConnectorFile:
     """Return the result for a file that is not there any more."""
     return _failed(listed, FileFault.MISSING, "it was deleted since it was listed")
 
 
-def grown(listed: Listed, size: int) -> File:
+def grown(listed: ListedFile, size: int) -> ConnectorFile:
     """Return the result for a file that has more bytes by now than the listing had, which were not read."""
     return _failed(
         listed, FileFault.CONTAINER, f"it has {size} bytes, and had {listed.size} when it was listed: it was changed"
     )
 
 
-def unreadable(listed: Listed, error: DamagedError) -> File:
+def unreadable(listed: ListedFile, error: DamagedError) -> ConnectorFile:
     """Return the result for a file that the store itself finds damaged."""
     return _failed(listed, FileFault.CONTAINER, str(error))
 
 
-def look(listed: Listed, data: bytes, *, empty_as_null: bool) -> File:
+def examine_file(listed: ListedFile, data: bytes, *, empty_as_null: bool) -> ConnectorFile:
     """Look at every record of a file. Whatever the bytes are, it is told and not raised."""
     if not data:
         return _failed(listed, FileFault.CONTAINER, "it is empty")
@@ -125,7 +125,7 @@ def look(listed: Listed, data: bytes, *, empty_as_null: bool) -> File:
     except DamagedError as error:
         return _failed(listed, FileFault.CONTAINER, f"{error}; {tally.seen.records} records could be read before that")
     seen = tally.seen
-    return File(
+    return ConnectorFile(
         listed=listed,
         sha256=sha256_hex(data),
         size=len(data),
@@ -146,7 +146,7 @@ class _Tally:
     """What is counted while a file is read."""
 
     def __init__(self, turned: Turned) -> None:
-        self.seen = Seen()
+        self.seen = ObjectFigures()
         self.empty_keys = 0
         self.empty_values = 0
         self._turned = turned
@@ -160,7 +160,7 @@ class _Tally:
         self.seen.add(body, count)
 
 
-def _problems(listed: Listed, seen: Seen) -> Iterable[FileFinding]:
+def _problems(listed: ListedFile, seen: ObjectFigures) -> Iterable[FileFinding]:
     place = listed.place
     foreign = sorted(seen.places - {(place.topic, place.partition)})
     if foreign:
@@ -174,8 +174,8 @@ def _problems(listed: Listed, seen: Seen) -> Iterable[FileFinding]:
         yield FileFinding(fault=FileFault.ORDER, where=listed.key, message=f"its first offset is {seen.first}")
 
 
-def _failed(listed: Listed, fault: FileFault, message: str) -> File:
-    return File(
+def _failed(listed: ListedFile, fault: FileFault, message: str) -> ConnectorFile:
+    return ConnectorFile(
         listed=listed, size=listed.size, findings=(FileFinding(fault=fault, where=listed.key, message=message),)
     )
 
@@ -187,11 +187,11 @@ TASK_FILES: Final = 500
 TASKS: Final = 64
 
 
-def group(files: Sequence[Listed]) -> list[Sequence[Listed]]:
+def group(files: Sequence[ListedFile]) -> list[Sequence[ListedFile]]:
     """Cut files into tasks, small ones together."""
     most_bytes = min(TASK_BYTES, -(-sum(item.size for item in files) // TASKS))
     most_files = min(TASK_FILES, -(-len(files) // TASKS))
-    tasks: list[list[Listed]] = []
+    tasks: list[list[ListedFile]] = []
     room = 0
     for item in files:
         if not tasks or room < item.size or len(tasks[-1]) >= most_files:

@@ -16,14 +16,14 @@ from tandem.backup_avro.chain.entries import is_sha256_hex
 from tandem.backup_avro.chain.integers import is_int64
 from tandem.backup_avro.documents.connector_layout import place_of
 from tandem.backup_avro.errors import ConfigError
-from tandem.spark_jobs.connector.file_findings import File, Listed
+from tandem.spark_jobs.connector.file_findings import ConnectorFile, ListedFile
 
 _KIND: Final = "tandem index of a connector's files"
 _VERSION: Final = 1
-_COLUMNS: Final = tuple(field.name for field in fields(File) if field.name not in {"listed", "findings"})
+_COLUMNS: Final = tuple(field.name for field in fields(ConnectorFile) if field.name not in {"listed", "findings"})
 
 
-def load(path: Path, *, root: str, empty_as_null: bool) -> dict[str, File]:
+def load(path: Path, *, root: str, empty_as_null: bool) -> dict[str, ConnectorFile]:
     """Return what is known, by key; nothing if the file is not there yet.
 
     Raises ConfigError if it can't be read, is none, or is of another root or another reading.
@@ -49,7 +49,7 @@ def load(path: Path, *, root: str, empty_as_null: bool) -> dict[str, File]:
         raise ConfigError(f"{path} is damaged", remedy="remove it: the files are read again") from error
 
 
-def save(path: Path, files: Iterable[File], *, root: str, empty_as_null: bool) -> None:
+def save(path: Path, files: Iterable[ConnectorFile], *, root: str, empty_as_null: bool) -> None:
     """Write what is known of files of which nothing is wrong, in the place of what was there. Raises ConfigError."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
@@ -69,13 +69,13 @@ def _head(root: str, *, empty_as_null: bool) -> dict[str, Any]:
     return {"v": _VERSION, "kind": _KIND, "root": root, "emptyAsNull": empty_as_null}
 
 
-def _file(line: str) -> File:
+def _file(line: str) -> ConnectorFile:
     key, size, modified, *values = json.loads(line)
     place = place_of(key) if isinstance(key, str) else None
     columns = dict(zip(_COLUMNS, values, strict=True))
     if place is None or not all(map(is_int64, (size, modified))) or not _is_sound(columns, size):
         raise ValueError(line)
-    return File(listed=Listed(key=key, size=size, modified=modified, place=place), **columns)
+    return ConnectorFile(listed=ListedFile(key=key, size=size, modified=modified, place=place), **columns)
 
 
 def _is_sound(columns: Mapping[str, Any], size: int) -> bool:

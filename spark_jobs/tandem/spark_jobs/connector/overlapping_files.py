@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from tandem.backup_avro.chain.entries import Part
-from tandem.backup_avro.documents.connector_layout import Prefer
+from tandem.backup_avro.documents.connector_layout import OverlapPreference
 from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.record.current import decode_body
-from tandem.spark_jobs.connector.file_findings import File, FileFault, FileFinding
+from tandem.spark_jobs.connector.file_findings import ConnectorFile, FileFault, FileFinding
 from tandem.spark_jobs.reading.object_reader import Body
 
 #: Most times that reading may go from one file to another within a group of files that overlap: each time it is decoded
@@ -26,34 +26,34 @@ MOST_TURNS: Final = 1000
 MOST_TOLD: Final = 20
 
 
-class Cut(NamedTuple):
+class FileCut(NamedTuple):
     """What is taken of one file: all of its records with offsets from part.first to part.last, which `part` counts."""
 
-    file: File
+    file: ConnectorFile
     part: Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class SettledFiles:
     """Some files, and what is taken of them in offset order.
 
     `twice` records were in more than one file. `lone` ones were in only some of the files whose offsets reach over
     them: the log was compacted between two readings.
     """
 
-    cuts: tuple[Cut, ...]
+    cuts: tuple[FileCut, ...]
     twice: int = 0
     lone: int = 0
     conflicts: tuple[FileFinding, ...] = ()
 
 
-def clusters(files: Iterable[File]) -> Iterator[Sequence[File]]:
+def overlapping_groups(files: Iterable[ConnectorFile]) -> Iterator[Sequence[ConnectorFile]]:
     """Cut the files of a partition into groups that share no range of offsets with each other, ascending.
 
     Files without records are left out, and all but one of those that are the same byte for byte.
     """
     seen: set[tuple[str, int]] = set()
-    held: list[File] = []
+    held: list[ConnectorFile] = []
     last = -1
     for file in sorted(files, key=lambda item: (item.first, item.last, item.key)):
         if not file.records or (file.sha256, file.size) in seen:
@@ -79,14 +79,14 @@ class _Head(NamedTuple):
     rest: Iterator[tuple[int, bytes, int, bool]]
 
 
-def settle(
-    files: Sequence[File],
+def settle_overlap(
+    files: Sequence[ConnectorFile],
     topic_id: str,
-    bodies: Callable[[File], Iterable[Body]],
+    bodies: Callable[[ConnectorFile], Iterable[Body]],
     *,
-    prefer: Prefer | None,
+    prefer: OverlapPreference | None,
     most_turns: int = MOST_TURNS,
-) -> Settled:
+) -> SettledFiles:
     """Say what is taken of files that overlap. `bodies` reads all of one file, in offset order.
 
     Holds a block of each file that reaches over the same offset. Different records under one offset are a conflict
@@ -94,7 +94,7 @@ def settle(
     """
     pending = sorted(range(len(files)), key=lambda number: files[number].first, reverse=True)
     heads: list[_Head] = []
-    runs: list[_Run] = []
+    runs: list[_TakenRun] = []
     conflicts: list[FileFinding] = []
     twice = lone = 0
     while heads or pending:
@@ -112,7 +112,7 @@ def settle(
                 conflicts.append(_conflict(group, files))
             chosen = _preferred(group, files, prefer)
         if not runs or chosen.number != runs[-1].number:
-            runs.append(_Run(chosen))
+            runs.append(_TakenRun(chosen))
             if len(runs) > len(files) + most_turns:
                 raise RefusedError(
                     f"{files[runs[-1].number].key} and {files[runs[-2].number].key} are interwoven: each holds records "
@@ -122,7 +122,7 @@ def settle(
         runs[-1].add(chosen)
         for head in group:
             _push(heads, head.number, head.rest)
-    return Settled(
+    return SettledFiles(
         cuts=tuple(run.cut(files[run.number], topic_id) for run in runs),
         twice=twice,
         lone=lone,
@@ -130,7 +130,7 @@ def settle(
     )
 
 
-class _Run:
+class _TakenRun:
     """Records that are taken from one file, one after the other."""
 
     __slots__ = ("_first", "_greatest", "_last", "_least", "_records", "_tombstones", "number")
@@ -148,7 +148,7 @@ class _Run:
         self._least = min(self._least, head.timestamp)
         self._greatest = max(self._greatest, head.timestamp)
 
-    def cut(self, file: File, topic_id: str) -> Cut:
+    def cut(self, file: ConnectorFile, topic_id: str) -> FileCut:
         [whole] = file.item(topic_id).parts
         part = replace(
             whole,
@@ -159,7 +159,7 @@ class _Run:
             min_timestamp=self._least,
             max_timestamp=self._greatest,
         )
-        return Cut(file, part)
+        return FileCut(file, part)
 
 
 def _push(heads: list[_Head], number: int, rest: Iterator[tuple[int, bytes, int, bool]]) -> None:
@@ -176,7 +176,7 @@ def _records(bodies: Iterable[Body]) -> Iterator[tuple[int, bytes, int, bool]]:
             yield span[2], body.body[span[1] : span[-1]], span[3], span[8] < 0
 
 
-def _chosen(group: Sequence[_Head], owner: int, files: Sequence[File]) -> _Head:
+def _chosen(group: Sequence[_Head], owner: int, files: Sequence[ConnectorFile]) -> _Head:
     """Return the one that goes on with the file that was read last, else with the one that reaches furthest."""
     for head in group:
         if head.number == owner:
@@ -195,12 +195,12 @@ def _unordered(encoded: bytes) -> tuple[object, ...]:
     return (record.timestamp, record.timestamp_type, record.key, record.value, frozenset(record.headers))
 
 
-def _preferred(group: Sequence[_Head], files: Sequence[File], prefer: Prefer | None) -> _Head:
+def _preferred(group: Sequence[_Head], files: Sequence[ConnectorFile], prefer: OverlapPreference | None) -> _Head:
     by_age = sorted(group, key=lambda head: (files[head.number].listed.modified, files[head.number].key))
-    return by_age[0] if prefer is Prefer.OLDER else by_age[-1]
+    return by_age[0] if prefer is OverlapPreference.OLDER else by_age[-1]
 
 
-def _conflict(group: Sequence[_Head], files: Sequence[File]) -> FileFinding:
+def _conflict(group: Sequence[_Head], files: Sequence[ConnectorFile]) -> FileFinding:
     first, second = files[group[0].number].key, files[group[1].number].key
     return FileFinding(
         fault=FileFault.CONFLICT,

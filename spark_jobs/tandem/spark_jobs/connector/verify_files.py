@@ -13,10 +13,10 @@ from tandem.backup_avro.chain.entries import Part
 from tandem.backup_avro.errors import PermanentError
 from tandem.backup_avro.json_fields import in_json
 from tandem.spark_jobs.connector import choose_files
-from tandem.spark_jobs.connector.choose_files import Listing
+from tandem.spark_jobs.connector.choose_files import FileListing
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader, nothing_there
-from tandem.spark_jobs.connector.file_findings import File, FileFault, FileFinding
-from tandem.spark_jobs.connector.overlapping_files import Settled, clusters
+from tandem.spark_jobs.connector.file_findings import ConnectorFile, FileFault, FileFinding
+from tandem.spark_jobs.connector.overlapping_files import SettledFiles, overlapping_groups
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 
 _NOT_PROVEN: Final = (
@@ -57,7 +57,7 @@ class CopyResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class FilesResult:
     """`tandem verify --layout connector`. `choices`: topic -> the copy that a restore takes, or why it takes none."""
 
     root: str
@@ -86,14 +86,14 @@ class Result:
         return _NOT_PROVEN
 
 
-def verify(address: StoreAddress, reader: ConnectorReader, *, topics: Collection[str] | None) -> Result:
+def verify_files(address: StoreAddress, reader: ConnectorReader, *, topics: Collection[str] | None) -> FilesResult:
     """Read all copies of all `topics` (None: of all there are), or just the copies that are asked for.
 
     Raises ConfigError if there are none of a topic, and the store's errors; whatever is wrong with a file is a finding.
     """
     listing = reader.listing()
     missing = set(topics or ()) - {item.place.topic for item in listing.files}
-    wanted = choose_files.asked(listing, reader.reading, lambda topic: topics is None or topic in topics)
+    wanted = choose_files.files_to_read(listing, reader.reading, lambda topic: topics is None or topic in topics)
     if missing or not (wanted or listing.strays):
         raise nothing_there(address, listing, missing)
     files = reader.files(wanted)
@@ -115,7 +115,7 @@ def verify(address: StoreAddress, reader: ConnectorReader, *, topics: Collection
             choices[topic] = str(error)
         else:
             choices[topic] = copy if said is None else said
-    return Result(
+    return FilesResult(
         root=address.root,
         copies=tuple(results),
         findings=tuple(findings),
@@ -124,18 +124,20 @@ def verify(address: StoreAddress, reader: ConnectorReader, *, topics: Collection
     )
 
 
-def _strays(listing: Listing) -> Iterable[FileFinding]:
+def _strays(listing: FileListing) -> Iterable[FileFinding]:
     for key in listing.strays:
         yield FileFinding(
             fault=FileFault.PLACE, where=key, message="it lies in no folder of a partition, so it is never read"
         )
 
 
-def _figures(topic: str, copy: str, files: Collection[File], settled: Mapping[str, Settled]) -> CopyResult:
+def _figures(
+    topic: str, copy: str, files: Collection[ConnectorFile], settled: Mapping[str, SettledFiles]
+) -> CopyResult:
     """Put a copy's figures together; files of which something is wrong count as files, not with their records."""
     sound = [file for file in files if not file.findings]
     parts = {
-        number: [part for group in clusters(of_it) for part in _taken(group, settled)]
+        number: [part for group in overlapping_groups(of_it) for part in _taken(group, settled)]
         for number, of_it in choose_files.by_partition(sound).items()
     }
     return CopyResult(
@@ -163,7 +165,7 @@ def _figures(topic: str, copy: str, files: Collection[File], settled: Mapping[st
     )
 
 
-def _taken(group: Sequence[File], settled: Mapping[str, Settled]) -> list[Part]:
+def _taken(group: Sequence[ConnectorFile], settled: Mapping[str, SettledFiles]) -> list[Part]:
     """Return what is taken of files that overlap, or of the one that does not."""
     found = settled.get(group[0].key)
     if found is not None:

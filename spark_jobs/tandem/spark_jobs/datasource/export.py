@@ -18,9 +18,9 @@ from tandem.spark_jobs.compaction.newest_per_key import latest_per_key
 from tandem.spark_jobs.datasource import plan
 from tandem.spark_jobs.datasource.options import parse_options, referenced
 from tandem.spark_jobs.datasource.source import FORMAT, register
-from tandem.spark_jobs.spark.job_progress import meanwhile
+from tandem.spark_jobs.spark.job_progress import thread_beside
 from tandem.spark_jobs.state import find_state
-from tandem.spark_jobs.state.wanted_state import Found
+from tandem.spark_jobs.state.wanted_state import FoundState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +35,7 @@ Tell = Callable[[int, int], None]
 """Told how many of Spark's tasks are done, and of how many that are known by now."""
 
 
-class Format(StrEnum):
+class ExportFormat(StrEnum):
     """What is written."""
 
     PARQUET = "parquet"
@@ -43,16 +43,16 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlannedExport:
     """What an export will read: the data source's `options`, and what they were found to mean."""
 
     options: Mapping[str, str]
-    found: Found
+    found: FoundState
     selection: Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ExportReport:
     """What was written; `to` as Spark was told."""
 
     to: str
@@ -60,15 +60,15 @@ class Report:
     tombstones: int
 
 
-def prepare(options: Mapping[str, str]) -> Planned:
+def prepare(options: Mapping[str, str]) -> PlannedExport:
     """Find what these options of the data source mean now; what it would refuse is refused before Spark starts."""
     parsed = parse_options(options)
     reader = parsed.reader()
-    found = find_state.find(reader, parsed.wish, tolerant=parsed.wish.generation is not None)
+    found = find_state.find_state(reader, parsed.state_request, tolerant=parsed.state_request.generation is not None)
     selection = found.select(wanted=parsed.wants, removed=bool(parsed.named))
     plan.plan(selection, replace(parsed, latest_per_key=False))
     require_keys(parsed.address.open(), selection.partitions)
-    return Planned(options=options, found=found, selection=selection)
+    return PlannedExport(options=options, found=found, selection=selection)
 
 
 def place(to: str) -> str:
@@ -94,14 +94,14 @@ def place(to: str) -> str:
 class ExportRequest:
     """What is exported to a new folder `to`, as `place` returned it. `latest`: only the newest record of each key."""
 
-    planned: Planned
-    form: Format
+    planned: PlannedExport
+    form: ExportFormat
     to: str
     latest: bool = False
     tombstones: bool = True
 
 
-def export(spark: SparkSession, request: ExportRequest, *, tell: Tell | None = None) -> Report:
+def export(spark: SparkSession, request: ExportRequest, *, tell: Tell | None = None) -> ExportReport:
     """Write what was planned.
 
     The folder holds one file per task, and `_SUCCESS` as soon as all are complete. Pins keep what is read; the newest
@@ -115,7 +115,7 @@ def export(spark: SparkSession, request: ExportRequest, *, tell: Tell | None = N
     register(spark)
     planned, to = request.planned, request.to
     parsed = parse_options(planned.options)
-    with pins.held(
+    with pins.hold_pins(
         parsed.address.open(), parsed.pair, sorted(planned.found.basis_of(planned.selection)), owner="export"
     ):
         frame = spark.read.format(FORMAT).options(**referenced(planned.options)).load()
@@ -135,15 +135,15 @@ def export(spark: SparkSession, request: ExportRequest, *, tell: Tell | None = N
         except (PySparkException, Py4JError) as error:
             raise _plainer(error, to) from error
         figures = seen.get
-    return Report(to=to, records=figures["records"], tombstones=figures["tombstones"])
+    return ExportReport(to=to, records=figures["records"], tombstones=figures["tombstones"])
 
 
-def _write(frame: DataFrame, form: Format, to: str) -> None:
+def _write(frame: DataFrame, form: ExportFormat, to: str) -> None:
     writer = frame.write.mode("errorifexists")
     match form:
-        case Format.PARQUET:
+        case ExportFormat.PARQUET:
             writer.parquet(to)
-        case Format.JSONL:
+        case ExportFormat.JSONL:
             # Spark writes binary as base64. A field that is null is written, so that it differs from an empty one.
             writer.option("ignoreNullFields", "false").json(to)
 
@@ -182,7 +182,7 @@ def _telling(spark: SparkSession, tell: Tell | None) -> Iterator[None]:
             tell(sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages))
 
     try:
-        with meanwhile(run, "export-progress"):
+        with thread_beside(run, "export-progress"):
             yield
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None takes it away again

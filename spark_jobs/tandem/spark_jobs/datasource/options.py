@@ -11,18 +11,18 @@ from typing import Any, Final
 from tandem.backup_avro.chain.entries import Topic
 from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.documents import connector_layout
-from tandem.backup_avro.documents.connector_layout import Prefer, Reading
+from tandem.backup_avro.documents.connector_layout import ConnectorReading, OverlapPreference
 from tandem.backup_avro.documents.name_lists import names_in
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.selection.moments import parse_moment
-from tandem.sink.encryption.encryption_settings import EncryptionSettings
+from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.process import sourced_secret
-from tandem.sink.process.sourced_secret import Source, SourcedSecret
-from tandem.sink.store import StoreSettings
+from tandem.sink.process.sourced_secret import SecretSource, SourcedSecret
+from tandem.sink.store import StoreAccess
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader, refuse_states
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.state.wanted_state import Wish
+from tandem.spark_jobs.state.wanted_state import StateRequest
 
 STORE_PREFIX: Final = "store."
 KEYS_PREFIX: Final = "encryption."
@@ -58,7 +58,7 @@ _OWN: Final = (
     "index",
 )
 _SECRETS: Final = ("access_key_id", "secret_access_key", "session_token")
-_PLACES: Final = {"env": Source.VARIABLE, "file": Source.FILE}
+_PLACES: Final = {"env": SecretSource.VARIABLE, "file": SecretSource.FILE}
 #: Whose files lie below the root.
 LAYOUTS: Final = ("tandem", "connector")
 _TRUE: Final = {"true": True, "false": False}
@@ -68,7 +68,7 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class OffsetBounds:
     """Offsets by partition, or one for all that have none of their own; None: no bound."""
 
     each: Mapping[Place, int] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class NumberRange:
     """Whole numbers in [low, high); None: no bound."""
 
     low: int | None = None
@@ -95,15 +95,15 @@ class Range:
         """Whether one of the numbers from `first` to `last` is in it."""
         return (self.low is None or self.low <= last) and (self.high is None or first < self.high)
 
-    def within(self, other: Range) -> Range:
+    def within(self, other: NumberRange) -> NumberRange:
         """Return what is in both."""
-        return Range(
+        return NumberRange(
             low=max((bound for bound in (self.low, other.low) if bound is not None), default=None),
             high=min((bound for bound in (self.high, other.high) if bound is not None), default=None),
         )
 
 
-ALL: Final = Range()
+ALL: Final = NumberRange()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,19 +111,19 @@ class SourceOptions:
     """The options, checked. `topics`, `pattern` and `partitions` empty: all.
 
     `start` and `end` are offsets, `times` (ms) what producers or brokers wrote, without which a record is in no range:
-    they choose among the records of the state that `wish` names, and `latest_per_key` among what is left.
+    they choose among the records of the state that `state_request` names, and `latest_per_key` among what is left.
     `tombstones` False leaves out records without a value at the very end. `index` is that of a connector's files.
     """
 
     address: StoreAddress
     pair: str
-    wish: Wish = field(default_factory=Wish)
+    state_request: StateRequest = field(default_factory=StateRequest)
     topics: frozenset[str] = frozenset()
     pattern: str | None = None
     partitions: frozenset[Place] = frozenset()
-    start: Bounds = field(default_factory=Bounds)
-    end: Bounds = field(default_factory=Bounds)
-    times: Range = ALL
+    start: OffsetBounds = field(default_factory=OffsetBounds)
+    end: OffsetBounds = field(default_factory=OffsetBounds)
+    times: NumberRange = ALL
     latest_per_key: bool = False
     tombstones: bool = True
     include_source: bool = False
@@ -182,13 +182,13 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     found = SourceOptions(
         address=StoreAddress(root=str(root), settings=settings, connector=reading),
         pair=str(pair),
-        wish=_wish(given),
+        state_request=_state_request(given),
         topics=_names("topics", given.get("topics")),
         pattern=_pattern(given.get("topicspattern")),
         partitions=frozenset(_place("partitions", item) for item in _names("partitions", given.get("partitions"))),
         start=_bounds("startOffset", given.get("startoffset")),
         end=_bounds("endOffset", given.get("endoffset")),
-        times=Range(
+        times=NumberRange(
             low=_time("startTimestamp", given.get("starttimestamp")),
             high=_time("endTimestamp", given.get("endtimestamp")),
         ),
@@ -200,7 +200,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         push_filters=_flag("pushFilters", given.get("pushfilters"), otherwise=False),
     )
     if reading is not None:
-        refuse_states(found.wish, "kafka_backup: option ")
+        refuse_states(found.state_request, "kafka_backup: option ")
     if found.partitions and (found.topics or found.pattern is not None):
         raise ConfigError(
             "kafka_backup: partitions goes with neither topics nor topicsPattern",
@@ -209,7 +209,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     return found
 
 
-def _reading(given: Mapping[str, str]) -> Reading | None:
+def _reading(given: Mapping[str, str]) -> ConnectorReading | None:
     """Return how a connector's files are read, None if there are none of them."""
     name = given.get("layout", LAYOUTS[0])
     if name not in LAYOUTS:
@@ -231,7 +231,7 @@ def _reading(given: Mapping[str, str]) -> Reading | None:
 
 def reading_of(
     *, empty_as_null: bool, instances: Iterable[str], prefer: str | None, left_out: Iterable[str], place: str
-) -> Reading:
+) -> ConnectorReading:
     """Return how a connector's files are read. ConfigError for what makes no sense; `place` is before an option's name.
 
     `instances` are names, or TOPIC=NAME for single topics.
@@ -252,13 +252,13 @@ def reading_of(
         raise ConfigError(
             f"{place}instance names {' and '.join(sorted(every))} for all topics", remedy="name one, or TOPIC=NAME"
         )
-    if prefer is not None and prefer not in list(Prefer):
-        raise ConfigError(f"{place}prefer {prefer!r} is unknown", remedy=f"it is {' or '.join(Prefer)}")
-    return Reading(
+    if prefer is not None and prefer not in list(OverlapPreference):
+        raise ConfigError(f"{place}prefer {prefer!r} is unknown", remedy=f"it is {' or '.join(OverlapPreference)}")
+    return ConnectorReading(
         empty_as_null=empty_as_null,
         instance=next(iter(every), None),
         instances=tuple(sorted(single.items())),
-        prefer=None if prefer is None else Prefer(prefer),
+        prefer=None if prefer is None else OverlapPreference(prefer),
         left_out=frozenset(left_out),
     )
 
@@ -271,16 +271,16 @@ def _items(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def _wish(given: Mapping[str, str]) -> Wish:
+def _state_request(given: Mapping[str, str]) -> StateRequest:
     at = given.get("at")
-    wish = Wish(
+    state_request = StateRequest(
         generation=_number("generation", given.get("generation"), remedy="`tandem status` lists generations"),
         at=None if at is None else parse_moment("kafka_backup: option at", at),
         commit=_number("commit", given.get("commit"), remedy="it is the number of a chain entry"),
         checkpoint=given.get("checkpoint"),
     )
-    wish.check("kafka_backup: option ")
-    return wish
+    state_request.check("kafka_backup: option ")
+    return state_request
 
 
 def _number(name: str, text: str | None, *, remedy: str = "write a number above 0") -> int | None:
@@ -322,11 +322,11 @@ def _place(name: str, text: str) -> Place:
     return topic, number
 
 
-def _bounds(name: str, text: str | None) -> Bounds:
+def _bounds(name: str, text: str | None) -> OffsetBounds:
     if text is None:
-        return Bounds()
+        return OffsetBounds()
     if (every := number_in(text)) is not None:
-        return Bounds(every=every)
+        return OffsetBounds(every=every)
     each: dict[Place, int] = {}
     for item in _items(text) or [text]:
         place, found, offset = item.rpartition("=")
@@ -337,7 +337,7 @@ def _bounds(name: str, text: str | None) -> Bounds:
                 remedy="write e.g. 1000, or orders:0=1000,orders:1=900",
             )
         each[_place(name, place)] = end
-    return Bounds(each=each)
+    return OffsetBounds(each=each)
 
 
 def _time(name: str, text: str | None) -> int | None:
@@ -351,13 +351,13 @@ def _time(name: str, text: str | None) -> int | None:
     return at
 
 
-def parse_store(options: Mapping[str, str]) -> StoreSettings:
+def parse_store(options: Mapping[str, str]) -> StoreAccess:
     """Return store settings from text. ConfigError names the option, never its value.
 
     A credential's name and `_file` or `_env` names the file or the environment variable that holds it, here and where
     tasks run.
     """
-    known = {item.name: item for item in fields(StoreSettings) if item.name != "encryption"}
+    known = {item.name: item for item in fields(StoreAccess) if item.name != "encryption"}
     values: dict[str, object] = {}
     for name, text in options.items():
         secret, _, kind = name.rpartition("_")
@@ -377,12 +377,12 @@ def parse_store(options: Mapping[str, str]) -> StoreSettings:
                 f"kafka_backup: unknown option {STORE_PREFIX}{name}", remedy=f"known are {', '.join(sorted(known))}"
             )
         values[name] = _converted(f"{STORE_PREFIX}{name}", known[name], text)
-    return StoreSettings(**values)  # type: ignore[arg-type]  # converted by the type of each field
+    return StoreAccess(**values)  # type: ignore[arg-type]  # converted by the type of each field
 
 
-def parse_keys(options: Mapping[str, str]) -> EncryptionSettings:
+def parse_keys(options: Mapping[str, str]) -> KeySettings:
     """Return where keys are, from text; lists are separated by commas. ConfigError names the option."""
-    known = {item.name: item for item in fields(EncryptionSettings)}
+    known = {item.name: item for item in fields(KeySettings)}
     values: dict[str, object] = {}
     for name, text in options.items():
         if name not in known:
@@ -391,7 +391,7 @@ def parse_keys(options: Mapping[str, str]) -> EncryptionSettings:
             )
         is_list = known[name].default == ()
         values[name] = tuple(_items(text)) if is_list else _converted(f"{KEYS_PREFIX}{name}", known[name], text)
-    return EncryptionSettings(**values)  # type: ignore[arg-type]  # converted by the type of each field
+    return KeySettings(**values)  # type: ignore[arg-type]  # converted by the type of each field
 
 
 def _converted(option: str, field: Field[Any], text: str) -> object:
@@ -418,11 +418,11 @@ def referenced(options: Mapping[str, str]) -> dict[str, str]:
         if reference is None:
             found[name] = value
         else:
-            found[f"{name}_{'env' if reference[0] is Source.VARIABLE else 'file'}"] = reference[1]
+            found[f"{name}_{'env' if reference[0] is SecretSource.VARIABLE else 'file'}"] = reference[1]
     return found
 
 
-def store_options(settings: StoreSettings) -> dict[str, str]:
+def store_options(settings: StoreAccess) -> dict[str, str]:
     """Return the options that `parse_store` makes these settings of; what is as by default is left out.
 
     Secrets among them know where they were read, for `referenced`.

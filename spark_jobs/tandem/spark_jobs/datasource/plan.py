@@ -8,9 +8,9 @@ from typing import Final
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, Slice
-from tandem.spark_jobs.datasource.options import ALL, MIN_PARTITIONS, Range, SourceOptions
+from tandem.spark_jobs.datasource.options import ALL, MIN_PARTITIONS, NumberRange, SourceOptions
 from tandem.spark_jobs.reading.object_reader import CACHE_BYTES
-from tandem.spark_jobs.reading.task_objects import slim
+from tandem.spark_jobs.reading.task_objects import with_used_parts_only
 
 #: Bytes of stored objects that one Spark partition reads, unless a single object is larger.
 TASK_BYTES: Final = 16 * 1024 * 1024
@@ -23,23 +23,23 @@ MAX_PASSES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class FilterScope:
     """What Spark's own filters leave: no row outside of it is wanted. Rows inside are filtered by Spark once more.
 
     `topics` None: all. `times` in ms.
     """
 
     topics: frozenset[str] | None = None
-    partitions: Range = ALL
-    offsets: Range = ALL
-    times: Range = ALL
+    partitions: NumberRange = ALL
+    offsets: NumberRange = ALL
+    times: NumberRange = ALL
 
     def has(self, topic: str, partition: int) -> bool:
         """Whether rows of a partition may be wanted."""
         return (self.topics is None or topic in self.topics) and self.partitions.meets(partition, partition)
 
 
-EVERYTHING: Final = Scope()
+EVERYTHING: Final = FilterScope()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,9 @@ class LatestTask:
     apart: bool = False
 
 
-def plan(selection: Selection, options: SourceOptions, scope: Scope = EVERYTHING) -> list[ReadTask] | list[LatestTask]:
+def plan(
+    selection: Selection, options: SourceOptions, scope: FilterScope = EVERYTHING
+) -> list[ReadTask] | list[LatestTask]:
     """Cut what is wanted of a selection into tasks. ConfigError for what is named and is not there."""
     _check_named(selection, options)
     partitions = [narrowed(item, options) for item in selection.partitions if _asked(item, options)]
@@ -123,15 +125,15 @@ def narrowed(item: PartitionSelection, options: SourceOptions) -> PartitionSelec
     Offsets are exact then; records whose times are not wanted may still be among them.
     """
     place = (item.topic.name, item.key.partition)
-    found = _between(item.slices, Range(low=options.start.of(place), high=options.end.of(place)))
+    found = _between(item.slices, NumberRange(low=options.start.of(place), high=options.end.of(place)))
     return replace(item, slices=tuple(_timely(found, options.times)))
 
 
-def _scoped(item: PartitionSelection, scope: Scope) -> PartitionSelection:
+def _scoped(item: PartitionSelection, scope: FilterScope) -> PartitionSelection:
     return replace(item, slices=tuple(_timely(_between(item.slices, scope.offsets), scope.times)))
 
 
-def _between(slices: Iterable[Slice], offsets: Range) -> Iterator[Slice]:
+def _between(slices: Iterable[Slice], offsets: NumberRange) -> Iterator[Slice]:
     for piece in slices:
         low = piece.low if offsets.low is None else max(piece.low, offsets.low)
         high = piece.high if offsets.high is None else min(piece.high, offsets.high)
@@ -139,7 +141,7 @@ def _between(slices: Iterable[Slice], offsets: Range) -> Iterator[Slice]:
             yield piece if (low, high) == (piece.low, piece.high) else replace(piece, low=low, high=high)
 
 
-def _timely(slices: Iterable[Slice], times: Range) -> Iterator[Slice]:
+def _timely(slices: Iterable[Slice], times: NumberRange) -> Iterator[Slice]:
     for piece in slices:
         if times.meets(piece.part.min_timestamp, piece.part.max_timestamp):
             yield piece
@@ -169,7 +171,7 @@ def plan_tasks(
 
 
 def _task(slices: Sequence[Slice], *, apart: bool) -> ReadTask:
-    return ReadTask(slices=slim(slices), apart=apart)
+    return ReadTask(slices=with_used_parts_only(slices), apart=apart)
 
 
 def _little(group: Sequence[Slice]) -> bool:
@@ -250,6 +252,6 @@ def _latest(held: Sequence[PartitionSelection], keys: int, task_keys: int) -> li
             "tandem.spark_jobs.compaction.newest_per_key: Spark shuffles then",
         )
     sizes = {piece.item.key: piece.item.bytes for item in held for piece in item.slices}
-    slices = tuple(tuple(reversed(slim(item.slices))) for item in held)
+    slices = tuple(tuple(reversed(with_used_parts_only(item.slices))) for item in held)
     apart = sum(sizes.values()) > CACHE_BYTES
     return [LatestTask(partitions=slices, bucket=(number, passes), apart=apart) for number in range(passes)]

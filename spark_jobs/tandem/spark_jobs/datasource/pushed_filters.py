@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from tandem.spark_jobs.datasource.options import ALL, MAX_MS, Range
-from tandem.spark_jobs.datasource.plan import EVERYTHING, Scope
+from tandem.spark_jobs.datasource.options import ALL, MAX_MS, NumberRange
+from tandem.spark_jobs.datasource.plan import EVERYTHING, FilterScope
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EQUAL: Final = frozenset({"EqualTo", "EqualNullSafe"})
@@ -20,7 +20,7 @@ _ABOVE: Final = {"GreaterThan": 1, "GreaterThanOrEqual": 0}
 _BELOW: Final = {"LessThan": 0, "LessThanOrEqual": 1}
 
 
-def scope_of(filters: Iterable[Any]) -> Scope:
+def scope_of(filters: Iterable[Any]) -> FilterScope:
     """Return the scope that all of these leave together (they are joined by AND)."""
     scope = EVERYTHING
     for item in filters:
@@ -34,7 +34,7 @@ def _literals(value: Any) -> list[Any]:  # noqa: ANN401 - any literal of Spark's
     return [item for item in (value if isinstance(value, (list, tuple)) else [value]) if item is not None]
 
 
-def _narrowed(scope: Scope, column: str, kind: str, values: list[Any]) -> Scope:
+def _narrowed(scope: FilterScope, column: str, kind: str, values: list[Any]) -> FilterScope:
     match column:
         case "topic" if kind in _EQUAL | {"In"} and values and all(isinstance(item, str) for item in values):
             names = frozenset(values)
@@ -50,20 +50,20 @@ def _narrowed(scope: Scope, column: str, kind: str, values: list[Any]) -> Scope:
             return scope
 
 
-def _range(kind: str, values: list[Any]) -> Range:
+def _range(kind: str, values: list[Any]) -> NumberRange:
     """Return where a column of whole numbers may lie."""
     if not values or not all(isinstance(item, int) for item in values):
         return ALL
     if kind in _EQUAL or kind == "In":
-        return Range(low=min(values), high=max(values) + 1)
+        return NumberRange(low=min(values), high=max(values) + 1)
     if kind in _ABOVE:
-        return Range(low=values[0] + _ABOVE[kind])
+        return NumberRange(low=values[0] + _ABOVE[kind])
     if kind in _BELOW:
-        return Range(high=values[0] + _BELOW[kind])
+        return NumberRange(high=values[0] + _BELOW[kind])
     return ALL
 
 
-def _in_ms(micros: Range) -> Range:
+def _in_ms(micros: NumberRange) -> NumberRange:
     """Return a range of shown times, in µs, as one of stored times, in ms.
 
     Spark is shown the nearest time that it can hold, so bounds out there say nothing of what is stored; a low bound
@@ -71,7 +71,7 @@ def _in_ms(micros: Range) -> Range:
     """
     low = None if micros.low is None else micros.low // 1000
     high = None if micros.high is None else -(-micros.high // 1000)
-    return Range(
+    return NumberRange(
         low=low if low is not None and 0 <= low < MAX_MS else None,
         high=high if high is not None and -MAX_MS < high <= MAX_MS else None,
     )

@@ -19,12 +19,12 @@ from pyspark.sql.types import StructType
 from tandem.backup_avro.errors import ConfigError
 from tandem.sink.encryption.objects import require_keys
 from tandem.sink.process import log
-from tandem.spark_jobs.compaction.newest_per_key import winners
+from tandem.spark_jobs.compaction.newest_per_key import newest_records
 from tandem.spark_jobs.datasource.options import SourceOptions, parse_options
-from tandem.spark_jobs.datasource.plan import EVERYTHING, LatestTask, ReadTask, Scope, plan
+from tandem.spark_jobs.datasource.plan import EVERYTHING, FilterScope, LatestTask, ReadTask, plan
 from tandem.spark_jobs.datasource.pushed_filters import scope_of
 from tandem.spark_jobs.reading import arrow
-from tandem.spark_jobs.reading.arrow import Run
+from tandem.spark_jobs.reading.arrow import RecordRun
 from tandem.spark_jobs.reading.object_reader import ObjectReader
 from tandem.spark_jobs.state import find_state
 
@@ -82,7 +82,7 @@ class KafkaBackupReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._scope: Scope = EVERYTHING
+        self._scope: FilterScope = EVERYTHING
 
     def partitions(self) -> Sequence[Any]:
         """Read the chain and cut what is wanted of it into tasks. RefusedError if nothing is complete."""
@@ -90,7 +90,9 @@ class KafkaBackupReader(DataSourceReader):
         options = self._options
         reader = options.reader()
         # Nobody reads what the planning process prints: a newer state that can't be read is an error, unless named.
-        found = find_state.find(reader, options.wish, tolerant=options.wish.generation is not None)
+        found = find_state.find_state(
+            reader, options.state_request, tolerant=options.state_request.generation is not None
+        )
         selection = found.select(wanted=options.wants, removed=bool(options.named))
         require_keys(options.address.open(), selection.partitions)
         return [_Partition(task) for task in plan(selection, options, self._scope)] or [_Partition(None)]
@@ -115,10 +117,10 @@ class KafkaBackupReader(DataSourceReader):
         )
 
 
-def _all(reader: ObjectReader, task: ReadTask) -> Iterator[Run]:
+def _all(reader: ObjectReader, task: ReadTask) -> Iterator[RecordRun]:
     for piece in task.slices:
         for body in reader.bodies(piece, share=task.share):
-            yield Run(
+            yield RecordRun(
                 data=body.body,
                 spans=body.spans(),
                 generation=piece.generation,
@@ -126,12 +128,12 @@ def _all(reader: ObjectReader, task: ReadTask) -> Iterator[Run]:
             )
 
 
-def _latest(reader: ObjectReader, task: LatestTask, options: SourceOptions) -> Iterator[Run]:
+def _latest(reader: ObjectReader, task: LatestTask, options: SourceOptions) -> Iterator[RecordRun]:
     for slices in task.partitions:
         seen: set[bytes] = set()
         for piece in slices:
             bodies = reader.bodies(piece, newest_first=True)
-            yield from winners(
+            yield from newest_records(
                 bodies,
                 seen,
                 bucket=task.bucket,

@@ -49,7 +49,7 @@ _BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RecordRun:
     """Some records of one body `data`, where they lie in it, and the generation and object that they are stored in."""
 
     data: bytes
@@ -60,10 +60,10 @@ class Run:
 
 def batches(bodies: Iterable[Body]) -> Iterator[pa.RecordBatch]:
     """Yield batches of about 10,000 records or 8 MiB, whichever comes first. Raises DamagedError."""
-    return batches_of(Run(data=body.body, spans=body.spans()) for body in bodies)
+    return batches_of(RecordRun(data=body.body, spans=body.spans()) for body in bodies)
 
 
-def batches_of(runs: Iterable[Run], *, with_source: bool = False) -> Iterator[pa.RecordBatch]:
+def batches_of(runs: Iterable[RecordRun], *, with_source: bool = False) -> Iterator[pa.RecordBatch]:
     """Like `batches`, of chosen records, and with `with_source` of where they are stored."""
     columns = _Columns()
     for run in runs:
@@ -115,7 +115,7 @@ class _Columns:
         self.header_values: list[bytes | None] = []
         self.sources: list[tuple[int, str, int]] = []
 
-    def add(self, run: Run) -> None:
+    def add(self, run: RecordRun) -> None:
         """Append records. Raises DamagedError."""
         data = run.data
         self.bytes += len(data)

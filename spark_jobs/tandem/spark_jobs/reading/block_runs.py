@@ -7,13 +7,13 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from tandem.backup_avro.record.container import Block
+from tandem.backup_avro.record.container import ContainerBlock
 from tandem.sink.encryption.objects import Plain
 
 _DIGEST: Final = 32
 
 
-class Run(NamedTuple):
+class BlockRun(NamedTuple):
     """The bytes [start, end) of what was checked, and their SHA-256."""
 
     start: int
@@ -21,12 +21,12 @@ class Run(NamedTuple):
     digest: bytes
 
 
-class Runs:
+class BlockRuns:
     """The runs of consecutive blocks, in order. Takes 40 bytes for each."""
 
     __slots__ = ("_digests", "_ends", "_start")
 
-    def __init__(self, data: Plain, blocks: Iterable[Block], *, most: int) -> None:
+    def __init__(self, data: Plain, blocks: Iterable[ContainerBlock], *, most: int) -> None:
         """Put `blocks`, which follow one another in `data`, into runs of up to `most` bytes, or of one larger block.
 
         Raises as `blocks` does.
@@ -50,8 +50,8 @@ class Runs:
         digests += hashlib.sha256(run).digest()
         self._ends.append(end)
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[BlockRun]:
         start = self._start if self._ends else 0
         for number, end in enumerate(self._ends):
-            yield Run(start, end, self._digests[number * _DIGEST : (number + 1) * _DIGEST])
+            yield BlockRun(start, end, self._digests[number * _DIGEST : (number + 1) * _DIGEST])
             start = end

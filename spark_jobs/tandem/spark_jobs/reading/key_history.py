@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tandem.backup_avro.documents.connector_layout import Reading
+from tandem.backup_avro.documents.connector_layout import ConnectorReading
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.record.current import BYTES, Record, decode_body
 from tandem.backup_avro.record.varint import encode_long
@@ -24,7 +24,7 @@ from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.datasource.plan import ReadTask, plan_tasks
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader, StoreAddress, require_pair
 from tandem.spark_jobs.state import find_state
-from tandem.spark_jobs.state.wanted_state import Found, Wish
+from tandem.spark_jobs.state.wanted_state import FoundState, StateRequest
 
 _THREADS: Final = 4
 """Each holds one object in memory, 64 MiB as they are cut, and one block."""
@@ -53,11 +53,11 @@ class RecordsRequest:
     pair: str
     topic: str
     key: bytes
-    wish: Wish
+    state_request: StateRequest
     index: Path | None = None
 
 
-def find_partitions(request: RecordsRequest, *, tell: Tell) -> tuple[Found, Selection]:
+def find_partitions(request: RecordsRequest, *, tell: Tell) -> tuple[FoundState, Selection]:
     """Return the state, and what of it has the topic, also one that was deleted. ConfigError if nothing has."""
     address = request.address
     reader: ChainReader | ConnectorReader
@@ -66,7 +66,7 @@ def find_partitions(request: RecordsRequest, *, tell: Tell) -> tuple[Found, Sele
         reader = ChainReader(address.open(), request.pair)
     else:
         reader = ConnectorReader(address, wants=lambda name: name == request.topic, tell=tell, index=request.index)
-    state = find_state.find(reader, request.wish)
+    state = find_state.find_state(reader, request.state_request)
     selection = state.select(wanted=lambda found: found.name == request.topic, removed=True)
     if not selection.partitions:
         raise ConfigError(
@@ -81,7 +81,7 @@ def history(
     partitions: Iterable[PartitionSelection],
     key: bytes,
     *,
-    connector: Reading | None = None,
+    connector: ConnectorReading | None = None,
     tell: Tell | None = None,
 ) -> list[KeyRecord]:
     """Return all records of `key`, by partition and offset: within a partition that is the order of history.
@@ -112,7 +112,7 @@ def _bytes(task: ReadTask) -> int:
     return sum({piece.item.key: piece.item.bytes for piece in task.slices}.values())
 
 
-def _search(store: ObjectStore, connector: Reading | None, task: ReadTask, key: bytes) -> Sequence[KeyRecord]:
+def _search(store: ObjectStore, connector: ConnectorReading | None, task: ReadTask, key: bytes) -> Sequence[KeyRecord]:
     reader = ObjectReader(store, cache_bytes=0, apart=task.apart, connector=connector)
     return [
         KeyRecord(record=record, generation=piece.generation, item=piece.item.key)

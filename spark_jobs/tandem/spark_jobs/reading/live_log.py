@@ -9,9 +9,9 @@ from typing import Final
 from tandem.backup_avro.errors import PermanentError, TimedOutError
 from tandem.sink.kafka.fetch.events import FaultKind, Fetched, FetchFault
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
-from tandem.sink.transcode.choice import best_transcoder
-from tandem.sink.transcode.reference import BATCH_LIMIT
-from tandem.sink.transcode.segment import Segment
+from tandem.sink.transcode.implementation_choice import best_transcoder
+from tandem.sink.transcode.plain_transcoder import BATCH_LIMIT
+from tandem.sink.transcode.transcoder_result import Segment
 
 _POLL_S: Final = 1.0
 _FINAL: Final = frozenset({FaultKind.DIVERGED, FaultKind.UNKNOWN_TOPIC, FaultKind.UNAUTHORIZED})

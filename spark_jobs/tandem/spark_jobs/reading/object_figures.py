@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from tandem.backup_avro.record.binary_reader import BinaryReader
 from tandem.backup_avro.record.record_spans import spans
-from tandem.sink.transcode.choice import best_bodies
+from tandem.sink.transcode.implementation_choice import best_bodies
 
 
 @dataclass(slots=True)
-class Seen:
+class ObjectFigures:
     """What the records of some bodies, in the order of reading, turned out to be. Timestamps in ms."""
 
     records: int = 0

@@ -18,13 +18,13 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from tandem.backup_avro.chain.entries import Opening, Part, StoredObject, sha256_hex
-from tandem.backup_avro.documents.connector_layout import Reading, place_of
+from tandem.backup_avro.documents.connector_layout import ConnectorReading, place_of
 from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.backup_avro.record.binary_reader import BinaryReader
 from tandem.backup_avro.record.container import (
-    Block,
     Codec,
-    Header,
+    ContainerBlock,
+    ContainerHeader,
     decode_header,
     decompress,
     encode_header,
@@ -33,7 +33,7 @@ from tandem.backup_avro.record.container import (
 from tandem.backup_avro.record.current import decode_body
 from tandem.backup_avro.record.record_spans import Span
 from tandem.backup_avro.record.varint import LONG_MAX
-from tandem.backup_avro.record.version_1 import Modern, decoder_for, layout_of
+from tandem.backup_avro.record.version_1 import ConvertedBody, decoder_for, layout_of
 from tandem.backup_avro.selection.newest_state import Slice
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.objects import Plain, open_object, read_parts, read_range
@@ -41,13 +41,13 @@ from tandem.sink.store import (
     ObjectMissingError,
     ObjectStore,
     OutsizedObjectError,
+    StoreAccess,
     StoreDeniedError,
-    StoreSettings,
     open_store,
 )
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.transcode.choice import best_bodies
-from tandem.spark_jobs.reading.block_runs import Runs
+from tandem.sink.transcode.implementation_choice import best_bodies
+from tandem.spark_jobs.reading.block_runs import BlockRuns
 
 #: Bytes of checked objects that one reader keeps. A single larger object is kept too while it is the last one.
 CACHE_BYTES: Final = 128 * 1024 * 1024
@@ -69,8 +69,8 @@ class StoreAddress:
     """
 
     root: str
-    settings: StoreSettings
-    connector: Reading | None = None
+    settings: StoreAccess
+    connector: ConnectorReading | None = None
 
     def open(self) -> ObjectStore:
         """Return the store of this process for this address; it is opened once and never closed."""
@@ -102,7 +102,7 @@ _LOOKED_AT: Final = 1000
 
 
 @cache
-def _open(root: str, settings: StoreSettings) -> ObjectStore:
+def _open(root: str, settings: StoreAccess) -> ObjectStore:
     return open_store(root, settings)
 
 
@@ -132,7 +132,7 @@ class ObjectReader:
         *,
         cache_bytes: int = CACHE_BYTES,
         apart: bool = False,
-        connector: Reading | None = None,
+        connector: ConnectorReading | None = None,
     ) -> None:
         self._connector = connector
         self._store = store
@@ -215,7 +215,7 @@ class ObjectReader:
             header, turned = self._headed(piece, data)
             blocks = iter_blocks(data, header, begin, begin + part.end - part.start)
             if len(data) > most:
-                runs = Runs(data, blocks, most=most)
+                runs = BlockRuns(data, blocks, most=most)
                 del data
                 blocks = self._again(piece.item, header, runs, part.start - begin)
             yield from cut_alone(_decoded(blocks, header, turned), piece.low, piece.high, last=self._last(part))
@@ -232,7 +232,7 @@ class ObjectReader:
     def _alone(self, item: StoredObject) -> bool:
         return self._apart and item.separable
 
-    def _headed(self, piece: Slice, data: Plain) -> tuple[Header, Turned]:
+    def _headed(self, piece: Slice, data: Plain) -> tuple[ContainerHeader, Turned]:
         if self._connector is None:
             return (header_of(_opening(piece)) if self._alone(piece.item) else open_container(data)), None
         header = decode_header(data)
@@ -242,7 +242,9 @@ class ObjectReader:
         """Return the last offset that there may be: a connector's file may reach beyond what a slice takes of it."""
         return part.last if self._connector is None else LONG_MAX
 
-    def _again(self, item: StoredObject, header: Header, runs: Runs, shift: int) -> Iterator[Block]:
+    def _again(
+        self, item: StoredObject, header: ContainerHeader, runs: BlockRuns, shift: int
+    ) -> Iterator[ContainerBlock]:
         """Yield the blocks of runs that lie `shift` bytes further on in the object than in what was checked."""
         for run in runs:
             try:
@@ -304,7 +306,7 @@ def _of_another_size(item: StoredObject, size: int) -> DamagedError:
     return DamagedError(f"{item.key} has {size} bytes, the chain says {item.bytes}", remedy=_RESTORE_IT)
 
 
-def open_container(data: Plain) -> Header:
+def open_container(data: Plain) -> ContainerHeader:
     """Decode an object's header. DamagedError unless its schema is today's `AvroKafkaRecord`."""
     header = decode_header(data)
     if _decoder(header.schema_json) is not decode_body:
@@ -318,7 +320,7 @@ def _opening(piece: Slice) -> Opening:
 
 
 @cache
-def header_of(opening: Opening) -> Header:
+def header_of(opening: Opening) -> ContainerHeader:
     """Return the header with which each object of a generation begins. DamagedError for a codec that is not ours."""
     if opening.codec not in list(Codec):
         raise DamagedError(f"its generation's OPEN names the codec {opening.codec}")
@@ -328,17 +330,19 @@ def header_of(opening: Opening) -> Header:
 _decoder = cache(decoder_for)
 _layout_of = cache(layout_of)
 
-Turned: TypeAlias = Callable[[bytes, int], Modern] | None
+Turned: TypeAlias = Callable[[bytes, int], ConvertedBody] | None
 """Turns the bodies of an older version into today's; None where that is not needed."""
 
 
-def turned_by(header: Header, *, empty_as_null: bool) -> Turned:
+def turned_by(header: ContainerHeader, *, empty_as_null: bool) -> Turned:
     """Return what makes today's bodies of a file's; None if they are that. Raises DamagedError for another schema."""
     layout = _layout_of(header.schema_json)
     return None if layout is None else partial(best_bodies().modern, layout=layout, empty_as_null=empty_as_null)
 
 
-def _shared(blocks: Iterable[Block], begin: int, part: Part, share: tuple[int, int]) -> Iterator[Block]:
+def _shared(
+    blocks: Iterable[ContainerBlock], begin: int, part: Part, share: tuple[int, int]
+) -> Iterator[ContainerBlock]:
     """Yield the blocks that begin in a share of the part's bytes, which lie from `begin` on."""
     number, of = share
     size = part.end - part.start
@@ -350,7 +354,7 @@ def _shared(blocks: Iterable[Block], begin: int, part: Part, share: tuple[int, i
             yield block
 
 
-def _decoded(blocks: Iterable[Block], header: Header, turned: Turned) -> Iterator[Body]:
+def _decoded(blocks: Iterable[ContainerBlock], header: ContainerHeader, turned: Turned) -> Iterator[Body]:
     codec: Codec = header.codec
     for block in blocks:
         if not block.count:

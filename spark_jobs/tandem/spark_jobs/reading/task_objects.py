@@ -9,7 +9,7 @@ from tandem.backup_avro.chain.entries import Part, StoredObject
 from tandem.backup_avro.selection.newest_state import Slice
 
 
-def slim(slices: Iterable[Slice]) -> tuple[Slice, ...]:
+def with_used_parts_only(slices: Iterable[Slice]) -> tuple[Slice, ...]:
     """Return slices, in their order, whose objects name no parts but theirs.
 
     A journal of a thousand partitions would otherwise travel to a thousand tasks with all of its parts.

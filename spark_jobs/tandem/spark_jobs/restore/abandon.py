@@ -20,11 +20,11 @@ from tandem.sink.kafka.auth.client_config import Value
 from tandem.spark_jobs.restore.lease import lease_record
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.other_restores import short, unfinished
-from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanState, Progress, State
+from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanPhase, PlanState, RestoreProgress
 from tandem.spark_jobs.restore.load.batch_producer import fence
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.prepare import append
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 _FENCES_AT_ONCE: Final = 8
 _LOOK_S: Final = 0.5
@@ -32,7 +32,7 @@ _SHORTEST: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Abandoned:
+class AbandonResult:
     """What became of it. `put_back`: topics whose config is as it was before. `stay`: topics that are left as loaded.
 
     `gone`: topics that are not there any more. `refused`: topic -> setting -> why the cluster refuses it; then it is
@@ -48,7 +48,7 @@ class Abandoned:
     own: Mapping[str, Mapping[str, str]]
 
 
-def find(found: Progress, name: str) -> PlanState:
+def find(found: RestoreProgress, name: str) -> PlanState:
     """Return the restore whose plan's hash begins with `name`.
 
     Raises ConfigError unless there is exactly one, or if fewer than eight digits are given, RefusedError if it ended.
@@ -68,16 +68,16 @@ def find(found: Progress, name: str) -> PlanState:
     return state
 
 
-def abandon(target: Target, name: str, tell: Callable[[str], None] = lambda _: None) -> Abandoned:
+def abandon(target: TargetCluster, name: str, tell: Callable[[str], None] = lambda _: None) -> AbandonResult:
     """Give up the restore whose plan's hash begins with `name`. Raises as `find`, and what the cluster says.
 
     A run of it that is still at work is ended. Ended in mid-way, or if the cluster refuses some of the config, this is
     to be done again. `tell` takes what is being done, for people who wait.
     """
-    begun = find(target.plans() if marks.partitions(target.admin) else Progress(), name)
+    begun = find(target.plans() if marks.partitions(target.admin) else RestoreProgress(), name)
     # Whoever is at work finds out at its next word, its tasks when they look who is in charge.
     state = replace(begun, run=str(uuid.uuid4()))
-    lease_record.say(target, begun, state)
+    lease_record.write_phase(target, begun, state)
     tell(f"restore {short(state.plan)}: ending what up to {sum(1 for _ in state.tasks)} tasks may have open")
     try:
         fence_all(target.props, [state])
@@ -95,11 +95,11 @@ def abandon(target: Target, name: str, tell: Callable[[str], None] = lambda _: N
     refused |= _still(target, again, restore_plan.LOADING)
     refused = {topic: why for topic, why in refused.items() if why}
     if not refused:
-        lease_record.say(target, state, replace(state, state=State.ABANDONED))
+        lease_record.write_phase(target, state, replace(state, state=PlanPhase.ABANDONED))
         put_back_again(target, before)
     ids = set(state.targets.values())
     changed = before.keys() | configs.keys()
-    return Abandoned(
+    return AbandonResult(
         state=state,
         records=sum(item.records for item in found.of_plan(state.plan) if item.target_topic_id in ids),
         put_back=tuple(sorted(changed - refused.keys())),
@@ -110,7 +110,7 @@ def abandon(target: Target, name: str, tell: Callable[[str], None] = lambda _: N
     )
 
 
-def _what_is_known(target: Target, tell: Callable[[str], None]) -> Progress:
+def _what_is_known(target: TargetCluster, tell: Callable[[str], None]) -> RestoreProgress:
     """Return all progress; if a transaction stays open, what there is before it: it is only told."""
     try:
         return target.progress(settled=True)
@@ -119,7 +119,7 @@ def _what_is_known(target: Target, tell: Callable[[str], None]) -> Progress:
         return target.progress(settled=False)
 
 
-def put_back(target: Target, before: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
+def put_back(target: TargetCluster, before: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
     """Set topics that were appended to as they were `before`; return by topic what the cluster refuses, and why.
 
     What somebody has set otherwise since, because the cluster refused it, is left as it is.
@@ -129,7 +129,7 @@ def put_back(target: Target, before: Mapping[str, Mapping[str, str]]) -> dict[st
 
 
 def _still(
-    target: Target, refused: Mapping[str, Mapping[str, str]], ours: Mapping[str, str]
+    target: TargetCluster, refused: Mapping[str, Mapping[str, str]], ours: Mapping[str, str]
 ) -> dict[str, Mapping[str, str]]:
     """Return what was refused of settings that are as a restore has set them, `ours`."""
     names = [name for name, why in refused.items() if why]
@@ -140,7 +140,7 @@ def _still(
     }
 
 
-def put_back_again(target: Target, before: Mapping[str, Mapping[str, str]]) -> None:
+def put_back_again(target: TargetCluster, before: Mapping[str, Mapping[str, str]]) -> None:
     """Do it once more where a run has held a topic off that did not know yet that it was not in charge any more.
 
     After the word that ends the restore: whoever does so later finds that word, and takes it back himself. What another

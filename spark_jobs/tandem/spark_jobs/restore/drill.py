@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 from tandem.backup_avro.errors import RefusedError, TandemError
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
-from tandem.spark_jobs.restore.job import Report, RestoreRequest, Told, restore
+from tandem.spark_jobs.restore.job import RestoreListener, RestoreReport, RestoreRequest, restore
 from tandem.spark_jobs.restore.lease import forget_restores
-from tandem.spark_jobs.restore.plan.options import Options
-from tandem.spark_jobs.restore.plan.plan import Naming
-from tandem.spark_jobs.restore.prepare.prepare import Prepared, prepare
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, prepare_restore
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,13 +32,13 @@ _ID: Final = re.compile(r"[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drilled:
+class DrillResult:
     """What a drill came to. `deleted` are the scratch topics that are gone again, `left` those that stay, why.
 
     `phases`: name -> seconds. `report` is that of the restore.
     """
 
-    report: Report
+    report: RestoreReport
     deleted: tuple[str, ...]
     left: dict[str, str]
     phases: dict[str, float]
@@ -49,19 +49,21 @@ class Drilled:
         return self.report.ended
 
 
-def drill_options(options: Options, drill_id: str) -> Options:
+def drill_options(options: RestoreOptions, drill_id: str) -> RestoreOptions:
     """Return the options of the restore.
 
     What the recorded retention deletes of scratch topics needs no consent, and nobody looks for what was in them.
     """
     if _ID.fullmatch(drill_id) is None:
         raise ValueError(f"{drill_id!r} is not eight hex digits")
-    return replace(options, naming=Naming(suffix=f"{SUFFIX}{drill_id}"), consent=True, leaves_record=False)
+    return replace(options, naming=TopicNaming(suffix=f"{SUFFIX}{drill_id}"), consent=True, leaves_record=False)
 
 
-def prepare_drill(reader: ChainReader | ConnectorReader, target: Target, options: Options) -> Prepared:
+def prepare_drill(
+    reader: ChainReader | ConnectorReader, target: TargetCluster, options: RestoreOptions
+) -> PreparedRestore:
     """Plan it, touching nothing. Raises what `restore.prepare` does, and RefusedError for a name that is taken."""
-    prepared = prepare(reader, target, options)
+    prepared = prepare_restore(reader, target, options)
     if prepared.targets:
         raise RefusedError(
             f"topic {min(prepared.targets)} exists on the target already, and a drill deletes its topics",
@@ -70,18 +72,20 @@ def prepare_drill(reader: ChainReader | ConnectorReader, target: Target, options
     return prepared
 
 
-def left_over(target: Target) -> list[str]:
+def left_over(target: TargetCluster) -> list[str]:
     """Return the scratch topics of drills that were killed, or are at work elsewhere."""
     return sorted(info.name for info in target.admin.topics((), [_LEFT_OVER]))
 
 
-def drill(spark: SparkSession, request: RestoreRequest, *, keep: bool, tell: Told | None = None) -> Drilled:
+def drill(
+    spark: SparkSession, request: RestoreRequest, *, keep: bool, tell: RestoreListener | None = None
+) -> DrillResult:
     """Restore, check, and delete the scratch topics again unless `keep`, also when it fails.
 
     The options of the request are those of `drill_options`. Raises what `restore.restore` does; the topics are deleted
     then too.
     """
-    told = tell or Told()
+    told = tell or RestoreListener()
     target = request.target
     began = time.monotonic()
     names = [topic.target for topic in prepare_drill(request.reader, target, request.options).plan.topics]
@@ -92,7 +96,7 @@ def drill(spark: SparkSession, request: RestoreRequest, *, keep: bool, tell: Tol
         heard = told if keep else _Scratch(told)
         report = restore(spark, request, tell=heard)
         rest = time.monotonic() - planned - report.load_seconds - report.check_seconds
-    return Drilled(
+    return DrillResult(
         report=report,
         deleted=tuple(gone),
         left=dict.fromkeys(names, "kept, as was asked for") if keep else left,
@@ -106,10 +110,10 @@ def drill(spark: SparkSession, request: RestoreRequest, *, keep: bool, tell: Tol
     )
 
 
-class _Scratch(Told):
+class _Scratch(RestoreListener):
     """What happens in a restore that nobody goes on with, however it ends."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: RestoreListener) -> None:
         self._told = told
 
     def phase(self, text: str) -> None:
@@ -123,7 +127,7 @@ class _Scratch(Told):
 
 @contextmanager
 def _deleting(
-    target: Target, names: list[str], gone: list[str], left: dict[str, str], told: Told
+    target: TargetCluster, names: list[str], gone: list[str], left: dict[str, str], told: RestoreListener
 ) -> Iterator[list[float]]:
     """Delete the topics after the block, however it ends; what can't be deleted is told of, not raised."""
     took: list[float] = []

@@ -19,33 +19,39 @@ from tandem.sink.store.chain import pins, restore_targets
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.reading.task_objects import slim
+from tandem.spark_jobs.reading.task_objects import with_used_parts_only
 from tandem.spark_jobs.restore import offset_map, restore_record
 from tandem.spark_jobs.restore.abandon import put_back
 from tandem.spark_jobs.restore.check import check_partition
-from tandem.spark_jobs.restore.check.check_partition import Checked, CheckTask, Expected, MapTask, Stretch
+from tandem.spark_jobs.restore.check.check_partition import (
+    CheckResult,
+    CheckTask,
+    ExpectedRecords,
+    MapTask,
+    WrittenRange,
+)
 from tandem.spark_jobs.restore.groups import restore_groups
 from tandem.spark_jobs.restore.lease import forget_restores
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
-from tandem.spark_jobs.restore.lease.progress import LostEndError, Progress, State
-from tandem.spark_jobs.restore.lease.restore_lease import Charge
+from tandem.spark_jobs.restore.lease.progress import LostEndError, PlanPhase, RestoreProgress
+from tandem.spark_jobs.restore.lease.restore_lease import RestoreLease
 from tandem.spark_jobs.restore.load import load
 from tandem.spark_jobs.restore.load.batch_producer import FencedError
-from tandem.spark_jobs.restore.load.load import Loaded
-from tandem.spark_jobs.restore.load.load_task import LoadTask, Pace, Source
+from tandem.spark_jobs.restore.load.load import LoadResult
+from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import stray_keys
-from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicPlan
-from tandem.spark_jobs.restore.plan.stray_keys import Disorder, Stray, SurveyTask
+from tandem.spark_jobs.restore.plan.stray_keys import StrayKey, SurveyTask, TimestampDisorder
 from tandem.spark_jobs.restore.prepare import append, target_settings
 from tandem.spark_jobs.restore.prepare import prepare as restore_prepare
 from tandem.spark_jobs.restore.prepare.loading_config import LoadingConfig, wanted_of
-from tandem.spark_jobs.restore.prepare.prepare import Prepared, check_consent, prepare
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
-from tandem.spark_jobs.spark.job_progress import meanwhile
-from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, check_consent, prepare_restore
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+from tandem.spark_jobs.spark.job_progress import thread_beside
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
@@ -61,7 +67,7 @@ class TopicReport:
 
     source: str
     target: str
-    partitions: tuple[Loaded, ...]
+    partitions: tuple[LoadResult, ...]
     config: Mapping[str, str]
     notes: tuple[str, ...]
     unset: Mapping[str, str] = field(default_factory=dict)
@@ -73,7 +79,7 @@ class TopicReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class RestoreReport:
     """What was done. `mismatches` is empty if and only if the target holds exactly what the backup holds.
 
     `id` names the restore: its record and its offset map lie in the store under it.
@@ -82,7 +88,7 @@ class Report:
     id: str
     plan: RestorePlan
     topics: tuple[TopicReport, ...]
-    mismatches: tuple[Checked, ...]
+    mismatches: tuple[CheckResult, ...]
     resumed: int
     load_seconds: float
     check_seconds: float
@@ -107,7 +113,7 @@ class Report:
         return not self.mismatches and not any(topic.unset for topic in self.topics)
 
 
-class Told:
+class RestoreListener:
     """What happens meanwhile, for people. This one keeps it to itself."""
 
     def phase(self, text: str) -> None:
@@ -129,30 +135,32 @@ class RestoreRequest:
 
     address: StoreAddress
     reader: ChainReader | ConnectorReader
-    target: Target
-    options: Options
+    target: TargetCluster
+    options: RestoreOptions
     now: Callable[[], int]
 
 
-def restore(spark: SparkSession, request: RestoreRequest, *, tell: Told | None = None) -> Report:
-    """Carry a restore out. See `prepare`, `check_consent` for what is refused.
+def restore(spark: SparkSession, request: RestoreRequest, *, tell: RestoreListener | None = None) -> RestoreReport:
+    """Carry a restore out. See `prepare_restore`, `check_consent` for what is refused.
 
     A run that ended anyhow is resumed by calling this again; two at once are safe: the later one takes over.
     """
-    told = tell or Told()
+    told = tell or RestoreListener()
     told.phase("planning")
     reader = request.reader
-    prepared = prepare(reader, request.target, request.options)
+    prepared = prepare_restore(reader, request.target, request.options)
     check_consent(prepared.plan, request.options, now=request.now())
-    with pins.held(reader.store, reader.pair, sorted(prepared.plan.basis), owner="restore"):
+    with pins.hold_pins(reader.store, reader.pair, sorted(prepared.plan.basis), owner="restore"):
         restore_prepare.refuse_if_clearing(reader, prepared.plan)
-        return _Run(prepared, request, spark, told).run()
+        return _RestoreRun(prepared, request, spark, told).run()
 
 
-class _Run:
+class _RestoreRun:
     """One run of a prepared restore."""
 
-    def __init__(self, prepared: Prepared, request: RestoreRequest, spark: SparkSession, told: Told) -> None:
+    def __init__(
+        self, prepared: PreparedRestore, request: RestoreRequest, spark: SparkSession, told: RestoreListener
+    ) -> None:
         self._spark = spark
         self._address = request.address
         self._target = target = request.target
@@ -161,12 +169,12 @@ class _Run:
         self._plan = prepared.plan
         self._now = request.now
         self._told = told
-        self._charge = Charge(prepared, target=target, now=request.now)
-        self._cluster = Cluster(props=dict(target.props))
+        self._charge = RestoreLease(prepared, target=target, now=request.now)
+        self._cluster = ClusterAddress(props=dict(target.props))
         self._notes: dict[str, list[str]] = {topic.target: [] for topic in self._plan.topics}
         self._refused: dict[str, Mapping[str, str]] = {}
 
-    def run(self) -> Report:
+    def run(self) -> RestoreReport:
         """Carry it out. Whatever ends it in mid-way, it is told that there is something to go on with or to give up."""
         try:
             report = self._carried_out()
@@ -196,10 +204,10 @@ class _Run:
             pass  # there is nobody to ask
         self._told.unfinished(self._plan, wrong=wrong)
 
-    def _carried_out(self) -> Report:
+    def _carried_out(self) -> RestoreReport:
         resumes = self._prepared.resumes
         targets = self._take_over() if resumes is not None else self._begin()
-        if resumes is not None and resumes.state is State.VERIFIED:
+        if resumes is not None and resumes.state is PlanPhase.VERIFIED:
             loaded, checked = self._as_recorded(), []
             load_seconds = check_seconds = 0.0
         else:
@@ -218,7 +226,7 @@ class _Run:
             if checked and self._options.leaves_record:
                 self._leave_record(loaded, targets)
             self._set_recorded(targets)
-        return Report(
+        return RestoreReport(
             id=self._id(targets),
             plan=self._plan,
             topics=tuple(self._report(topic, loaded) for topic in self._plan.topics),
@@ -228,7 +236,7 @@ class _Run:
             check_seconds=check_seconds,
         )
 
-    def _note_other_writers(self, mismatches: Iterable[Checked]) -> None:
+    def _note_other_writers(self, mismatches: Iterable[CheckResult]) -> None:
         """Say who else writes to a target. What is appended to has other records anyway."""
         found = {(item.target, item.partition): item.others for item in mismatches if not self._plan.append}
         for (target, number), others in sorted(found.items()):
@@ -242,7 +250,7 @@ class _Run:
         merged = self._survey()
         self._told.phase("creating topics")
         if self._options.leaves_record and self._plan.recorded and not self._plan.append:
-            restore_targets.announce(
+            restore_targets.announce_targets(
                 self._address.open(),
                 self._plan.pair,
                 self._plan.hash,
@@ -260,12 +268,12 @@ class _Run:
         """Say under which ids the announced topics were created, so that no later topic of such a name is meant."""
         if self._options.leaves_record:
             ids = {name: item.topic_id for name, item in targets.items()}
-            restore_targets.identify(self._address.open(), self._plan.pair, self._plan.hash, ids)
+            restore_targets.identify_targets(self._address.open(), self._plan.pair, self._plan.hash, ids)
         return targets
 
     def _take_over(self) -> dict[str, TargetTopic]:
         state = self._prepared.resumes
-        if state is not None and state.state is not State.VERIFIED:
+        if state is not None and state.state is not PlanPhase.VERIFIED:
             self._refuse_unless_ordered(state.merged)
         self._told.phase(f"resuming: {self._prepared.present} records are there already")
         return self._identified(self._charge.take_over())
@@ -301,7 +309,7 @@ class _Run:
             SurveyTask(
                 topic_id=topic.source.topic_id,
                 partition=item.key.partition,
-                slices=slim(item.slices),
+                slices=with_used_parts_only(item.slices),
                 partitioner=shape.partitioner,
                 partitions=topic.source.partitions,
                 store=self._address,
@@ -332,7 +340,7 @@ class _Run:
                 "partition keeps its order then",
             )
 
-    def _load(self, targets: Mapping[str, TargetTopic]) -> list[Loaded]:
+    def _load(self, targets: Mapping[str, TargetTopic]) -> list[LoadResult]:
         self._told.phase("loading")
         groups = [(topic, items) for topic in self._plan.topics for items in self._groups(topic)]
         pace, restore = self._pace(len(groups)), self._id(targets) if self._leaves_map else None
@@ -357,7 +365,7 @@ class _Run:
             return [tuple(sorted(topic.partitions, key=lambda item: item.key.partition))]
         return [(item,) for item in topic.partitions]
 
-    def _pace(self, tasks: int) -> Pace:
+    def _pace(self, tasks: int) -> LoadPace:
         """Return the pace of one of so many tasks."""
         pace, wanted = self._options.pace, self._options.bytes_per_second
         if wanted is None:
@@ -370,7 +378,7 @@ class _Run:
         topic: TopicPlan,
         target: TargetTopic,
         items: Sequence[PartitionSelection],
-        pace: Pace,
+        pace: LoadPace,
         restore: str | None,
     ) -> LoadTask:
         key = items[0].key
@@ -381,7 +389,10 @@ class _Run:
             restore=restore,
             topic=topic.source.name,
             topic_id=key.topic_id,
-            sources=tuple(Source(partition=item.key.partition, slices=slim(item.slices)) for item in items),
+            sources=tuple(
+                SourcePartition(partition=item.key.partition, slices=with_used_parts_only(item.slices))
+                for item in items
+            ),
             target=topic.target,
             target_topic_id=target.topic_id,
             transactional_id=restore_plan.transactional_id(self._plan.hash, key.topic_id, key.partition),
@@ -402,7 +413,7 @@ class _Run:
     def _following(self) -> Iterator[None]:
         """Tell how many records are committed, as the progress topic has it."""
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: RestoreProgress) -> None:
             done = sum(item.records + item.left_out for item in progress.of_plan(self._plan.hash))
             self._told.records(done, self._plan.records)
 
@@ -410,10 +421,10 @@ class _Run:
             numbers = range(1, self._charge.spread + 1) if self._charge.spread else [marks.PLANS_PARTITION]
             marks.follow(self._target.props, self._plan.hash, numbers, tell, stopped=stop.is_set)
 
-        with meanwhile(follow, "restore-progress"):
+        with thread_beside(follow, "restore-progress"):
             yield
 
-    def _check(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> list[Checked]:
+    def _check(self, loaded: Sequence[LoadResult], targets: Mapping[str, TargetTopic]) -> list[CheckResult]:
         self._told.phase("verifying")
         there = self._target.look(targets)
         for name, target in targets.items():
@@ -426,7 +437,7 @@ class _Run:
             held.refuse_if_changed()
         return checked
 
-    def _read_back(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> list[Checked]:
+    def _read_back(self, loaded: Sequence[LoadResult], targets: Mapping[str, TargetTopic]) -> list[CheckResult]:
         restore = self._id(targets)
         put = _by_place(loaded)
         tasks = [
@@ -452,13 +463,13 @@ class _Run:
             return _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(logged(_check_all)).collect())
         # One task's rows belong to many checks. They are sent to them, and each check to where its rows come: without
         # what it logs in with, since Spark may keep on disks what it sends.
-        bare = [replace(task, cluster=Cluster(props={})) for task in tasks]
+        bare = [replace(task, cluster=ClusterAddress(props={})) for task in tasks]
         given: list[MapTask | tuple[int, CheckTask]] = [*maps, *enumerate(bare)]
         slices = min(len(maps), _SLICES * spark.defaultParallelism)
         sent = spark.parallelize(given, slices).mapPartitions(logged(_scattered)).partitionBy(len(tasks), int).values()
         return _sound(sent.mapPartitions(logged(partial(_check_shared, self._cluster))).collect())
 
-    def _leave_record(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> None:
+    def _leave_record(self, loaded: Sequence[LoadResult], targets: Mapping[str, TargetTopic]) -> None:
         """Put what was restored, and how that was proven, beside its offset map. What is there already stays."""
         record = restore_record.RestoreRecord(
             id=self._id(targets),
@@ -493,7 +504,7 @@ class _Run:
             for notes in self._notes.values():
                 notes.append(why_not)
 
-    def _as_recorded(self) -> list[Loaded]:
+    def _as_recorded(self) -> list[LoadResult]:
         """Return what was loaded and checked before, when only the config is left to be set."""
         progress = self._target.progress(settled=True)
         found = {
@@ -510,7 +521,7 @@ class _Run:
         ]
 
     def _set_recorded(self, targets: Mapping[str, TargetTopic]) -> None:
-        self._charge.say(State.VERIFIED, targets)
+        self._charge.say(PlanPhase.VERIFIED, targets)
         if self._options.keep_load_config:
             for notes in self._notes.values():
                 notes.append("the loading config was kept: nothing is compacted or deleted until you set another")
@@ -533,7 +544,7 @@ class _Run:
             for topic in self._plan.topics
             for items in self._groups(topic)
         ]
-        self._charge.say(State.FINISHED, targets)
+        self._charge.say(PlanPhase.FINISHED, targets)
         self._tidy(keys)
 
     def _unset(self, name: str) -> dict[str, str]:
@@ -573,7 +584,7 @@ class _Run:
         left = {key: loading[key] for key in loading.keys() & refused.keys()}
         return {key: value for key, value in topic.source.config.items() if key not in refused} | left
 
-    def _report(self, topic: TopicPlan, loaded: Sequence[Loaded]) -> TopicReport:
+    def _report(self, topic: TopicPlan, loaded: Sequence[LoadResult]) -> TopicReport:
         mine = tuple(sorted((i for i in loaded if i.target == topic.target), key=lambda item: item.partition))
         notes = list(self._notes[topic.target])
         left_out = sum(item.left_out for item in mine)
@@ -596,23 +607,23 @@ class _Run:
         )
 
 
-def _lowest(expected: Iterable[Expected], end: int) -> int:
+def _lowest(expected: Iterable[ExpectedRecords], end: int) -> int:
     """Return the target offset of the first record, `end` if there is none."""
     return min((item.first for item in expected if item.first >= 0), default=end)
 
 
-def _highest(expected: Iterable[Expected]) -> int:
+def _highest(expected: Iterable[ExpectedRecords]) -> int:
     """Return the target offset of the last record, -1 if there is none."""
     return max((item.last for item in expected), default=-1)
 
 
-def _by_place(loaded: Iterable[Loaded]) -> dict[tuple[str, int], list[Expected]]:
+def _by_place(loaded: Iterable[LoadResult]) -> dict[tuple[str, int], list[ExpectedRecords]]:
     """Return what the tasks have put into each partition of the targets."""
-    found: dict[tuple[str, int], list[Expected]] = {}
+    found: dict[tuple[str, int], list[ExpectedRecords]] = {}
     for item in loaded:
         what = f"{item.topic}-{item.partition}"
         for number, strand in item.strands.items():
-            put = Expected(
+            put = ExpectedRecords(
                 what=what,
                 records=strand.records,
                 hash=strand.hash,
@@ -640,28 +651,28 @@ def _sound(found: Iterable[object]) -> list:  # type: ignore[type-arg]  # of wha
     return results
 
 
-def _load_all(tasks: Iterable[LoadTask]) -> Iterator[Loaded | _Failed]:
+def _load_all(tasks: Iterable[LoadTask]) -> Iterator[LoadResult | _Failed]:
     for task in tasks:
         try:
-            yield load.load(task)
+            yield load.load_partition(task)
         except FencedError:
             raise  # by a later try of this very task, or by another run: the next try finds out
         except (PermanentError, TimedOutError) as error:
             yield _Failed(error=error)
 
 
-def _survey_all(tasks: Iterable[SurveyTask]) -> Iterator[Stray | _Failed]:
+def _survey_all(tasks: Iterable[SurveyTask]) -> Iterator[StrayKey | _Failed]:
     for task in tasks:
         try:
-            yield stray_keys.survey(task)
+            yield stray_keys.find_stray_key(task)
         except PermanentError as error:
             yield _Failed(error=error)
 
 
-def _disorder_all(tasks: Iterable[SurveyTask]) -> Iterator[Disorder | _Failed]:
+def _disorder_all(tasks: Iterable[SurveyTask]) -> Iterator[TimestampDisorder | _Failed]:
     for task in tasks:
         try:
-            found = stray_keys.disorder(task)
+            found = stray_keys.find_disorder(task)
         except PermanentError as error:
             yield _Failed(error=error)
         else:
@@ -678,7 +689,7 @@ _SLICES: Final = 4
 
 def _scattered(
     given: Iterable[MapTask | tuple[int, CheckTask]],
-) -> Iterator[tuple[int, CheckTask | Stretch | _Failed]]:
+) -> Iterator[tuple[int, CheckTask | WrittenRange | _Failed]]:
     """Yield what belongs to each check, under its number: the check itself, and the rows of the maps."""
     for item in given:
         if not isinstance(item, MapTask):
@@ -690,24 +701,26 @@ def _scattered(
             yield min(item.shares.values())[0], _Failed(error=error)
 
 
-def _check_shared(cluster: Cluster, found: Iterable[CheckTask | Stretch | _Failed]) -> Iterator[Checked | _Failed]:
+def _check_shared(
+    cluster: ClusterAddress, found: Iterable[CheckTask | WrittenRange | _Failed]
+) -> Iterator[CheckResult | _Failed]:
     """Carry out the one check of a partition."""
     tasks: list[CheckTask] = []
     failed: list[_Failed] = []
-    written: list[Stretch] = []
+    written: list[WrittenRange] = []
     for item in found:
         if isinstance(item, CheckTask):
             tasks.append(replace(item, cluster=cluster))
-        elif isinstance(item, Stretch):
+        elif isinstance(item, WrittenRange):
             written.append(item)
         else:
             failed.append(item)
     yield from failed or _check_all(tasks, written)
 
 
-def _check_all(tasks: Iterable[CheckTask], written: Sequence[Stretch] = ()) -> Iterator[Checked | _Failed]:
+def _check_all(tasks: Iterable[CheckTask], written: Sequence[WrittenRange] = ()) -> Iterator[CheckResult | _Failed]:
     for task in tasks:
         try:
-            yield from check_partition.check(task, written)
+            yield from check_partition.check_partition(task, written)
         except (PermanentError, TimedOutError) as error:
             yield _Failed(error=error)

@@ -33,7 +33,7 @@ LARGEST_PAGE: Final = 1 << 16
 _PAGE: Final = re.compile(r"[\w.=-]{1,256}\+[0-9]{1,10}\+[0-9a-f]{1,64}\.json", re.ASCII)
 
 
-class Row(NamedTuple):
+class OffsetRow(NamedTuple):
     """The `records` of one source partition with offsets in [first, last] that lie in one batch of the target.
 
     They have the target offsets base, base + 1, … of the partition `target`. `digest` is that of their offsets, None
@@ -54,7 +54,9 @@ class Row(NamedTuple):
         return self.last - self.first + 1 == self.records
 
     @classmethod
-    def of(cls, runs: Sequence[tuple[int, int]], *, partition: int, target: int, records: int, base: int = 0) -> Row:
+    def of(
+        cls, runs: Sequence[tuple[int, int]], *, partition: int, target: int, records: int, base: int = 0
+    ) -> OffsetRow:
         """Return the row of `records` records, which have the offsets of at least one run (first, last), ascending."""
         digest = digest_of(runs) if len(runs) > 1 else None
         return cls(partition, runs[0][0], runs[-1][1], target, base, records, digest)
@@ -88,18 +90,18 @@ def restore_id(plan: str, targets: Mapping[str, str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def dump_rows(rows: Iterable[Row]) -> list[list[int]]:
+def dump_rows(rows: Iterable[OffsetRow]) -> list[list[int]]:
     """Return rows as JSON has them."""
     return [[*row[:-1]] if row.digest is None else [*row[:-1], row.digest] for row in rows]
 
 
-def load_rows(found: Iterable[Any], where: str) -> tuple[Row, ...]:
+def load_rows(found: Iterable[Any], where: str) -> tuple[OffsetRow, ...]:
     """Return rows from JSON. DamagedError names `where`."""
     rows = []
     for number, item in enumerate(found):
         if not (isinstance(item, list) and len(item) in _COLUMNS and all(map(is_int64, item))):
             raise DamagedError(f"{where}: item {number} is no row of an offset map")
-        rows.append(Row(*item))
+        rows.append(OffsetRow(*item))
     return tuple(rows)
 
 
@@ -118,12 +120,12 @@ def _folder(pair: str, restore: str) -> str:
     return f"{layout.restore_prefix(pair, restore)}offsets/"
 
 
-def encode_page(rows: Iterable[Row], previous: str | None) -> bytes:
+def encode_page(rows: Iterable[OffsetRow], previous: str | None) -> bytes:
     """Return the bytes of a page; `previous` is the key of the one before it."""
     return pack(canonical({"v": _VERSION, "previous": previous, "rows": dump_rows(rows)}))
 
 
-def decode_page(data: bytes, where: str) -> tuple[tuple[Row, ...], str | None]:
+def decode_page(data: bytes, where: str) -> tuple[tuple[OffsetRow, ...], str | None]:
     """Return a page's rows and the key of the page before it. DamagedError names `where`."""
     fields = Fields.of_stored(data, where, LISTS)
     previous = fields.take("previous", str, None)

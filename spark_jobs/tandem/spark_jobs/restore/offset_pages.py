@@ -10,7 +10,7 @@ from tandem.backup_avro.chain.document_limits import LISTS
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.object_store import put_new
-from tandem.spark_jobs.restore.offset_map import LARGEST_PAGE, Row, decode_page, encode_page, is_page, page_key
+from tandem.spark_jobs.restore.offset_map import LARGEST_PAGE, OffsetRow, decode_page, encode_page, is_page, page_key
 
 _REMEDY = "somebody wrote to the bucket, or to the topic of restores' progress: restore anew"
 
@@ -25,7 +25,7 @@ class TaskMap:
     task: int
 
 
-def write(store: ObjectStore, rows: Sequence[Row], previous: str | None, of: TaskMap) -> str:
+def write(store: ObjectStore, rows: Sequence[OffsetRow], previous: str | None, of: TaskMap) -> str:
     """Put at least one row in pages after `previous`; return the key of the last one. Raises the store's errors."""
     for at in range(0, len(rows), LARGEST_PAGE):
         key = page_key(of.pair, of.restore, topic_id=of.topic_id, task=of.task, nonce=secrets.token_hex(8))
@@ -35,7 +35,7 @@ def write(store: ObjectStore, rows: Sequence[Row], previous: str | None, of: Tas
     return previous
 
 
-def read(store: ObjectStore, last: str | None, *, pair: str, restore: str) -> Iterator[Row]:
+def read(store: ObjectStore, last: str | None, *, pair: str, restore: str) -> Iterator[OffsetRow]:
     """Yield a task's rows, the newest page first.
 
     Raises the store's errors, and DamagedError: also for a page that is named and is none of this restore's, and for

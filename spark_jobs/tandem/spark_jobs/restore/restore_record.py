@@ -14,7 +14,7 @@ from tandem.backup_avro.chain.document_limits import ENTRY_JSON
 from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey, from_iso, iso
 from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
 from tandem.backup_avro.errors import DamagedError
-from tandem.spark_jobs.restore.lease.progress import Strand, dump_strands, load_strands
+from tandem.spark_jobs.restore.lease.progress import TargetStrand, dump_strands, load_strands
 
 _NAME: Final = "restore.json"
 
@@ -24,7 +24,7 @@ class TaskRecord:
     """One task of these source partitions: `page` is the last page of its rows, None if it has none."""
 
     sources: tuple[int, ...]
-    strands: Mapping[int, Strand]
+    strands: Mapping[int, TargetStrand]
     page: str | None
 
 

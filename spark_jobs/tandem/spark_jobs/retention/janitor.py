@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Clearing, Entry, Kind
+from tandem.backup_avro.chain.entries import Clearing, Entry, EntryKind
 from tandem.backup_avro.chain.generation import ChainError, Generation
 from tandem.backup_avro.errors import RefusedError, TandemError
 from tandem.backup_avro.json_fields import NOT_IN_JSON, in_json
@@ -21,10 +21,16 @@ from tandem.sink.store import ObjectStore, UploadInfo
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
-from tandem.sink.write.clear import clear
+from tandem.sink.write.clear import clear_generation
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 from tandem.spark_jobs.retention.retention_plan import JANITOR, judge, make_plan
-from tandem.spark_jobs.retention.retention_steps import Action, Observation, Plan, Rules, Step
+from tandem.spark_jobs.retention.retention_steps import (
+    RetentionAction,
+    RetentionPlan,
+    RetentionRules,
+    RetentionStep,
+    StoreObservation,
+)
 from tandem.spark_jobs.spark.prefix_listing import list_prefixes
 
 if TYPE_CHECKING:
@@ -35,10 +41,10 @@ _AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class StepOutcome:
     """What became of a step. `count` and `bytes` are what was done; `note` says why it is less than was planned."""
 
-    step: Step = field(metadata=NOT_IN_JSON)
+    step: RetentionStep = field(metadata=NOT_IN_JSON)
     count: int = 0
     bytes: int = 0
     note: str | None = None
@@ -46,7 +52,7 @@ class Outcome:
 
     @property
     @in_json
-    def action(self) -> Action:
+    def action(self) -> RetentionAction:
         """What the step does."""
         return self.step.action
 
@@ -60,7 +66,7 @@ class Outcome:
 class Janitor:
     """Plans, and carries out, retention for one pair. One thread at a time."""
 
-    def __init__(self, spark: SparkSession, address: StoreAddress, pair: str, rules: Rules) -> None:
+    def __init__(self, spark: SparkSession, address: StoreAddress, pair: str, rules: RetentionRules) -> None:
         self._spark = spark
         self._address = address
         self._store: ObjectStore = address.open()
@@ -69,9 +75,9 @@ class Janitor:
         self._rules = rules
         self._incarnation = f"{JANITOR}{uuid.uuid4()}"
         self._stop = threading.Event()
-        self._seen: Observation | None = None
+        self._seen: StoreObservation | None = None
 
-    def plan(self) -> Plan:
+    def plan(self) -> RetentionPlan:
         """Look at everything and return what may go. Raises ConfigError if the pair has nothing, DamagedError.
 
         A damaged chain stops all of it: what can't be read can't be judged.
@@ -86,7 +92,7 @@ class Janitor:
         states = self._reader.history()
         prefixes = {self._prefix(state): state for state in states}
         self._seen = self._look(
-            Observation(
+            StoreObservation(
                 pair=self._pair,
                 at=0,
                 states=tuple(states),
@@ -97,15 +103,17 @@ class Janitor:
         )
         return make_plan(self._seen, self._rules)
 
-    def execute(self, plan: Plan, tell: Callable[[Outcome], None] = lambda _: None) -> list[Outcome]:
+    def execute(self, plan: RetentionPlan, tell: Callable[[StepOutcome], None] = lambda _: None) -> list[StepOutcome]:
         """Carry out a plan that this janitor made. A step that fails does not keep the others from being tried."""
         outcomes = []
         for step in plan.steps:
             try:
                 left = judge(step, self._again(), self._rules)
-                outcome = self._carry_out(step, left) if left else Outcome(step=step, note="no longer so; left alone")
+                outcome = (
+                    self._carry_out(step, left) if left else StepOutcome(step=step, note="no longer so; left alone")
+                )
             except TandemError as error:
-                outcome = Outcome(step=step, note=str(error), failed=True)
+                outcome = StepOutcome(step=step, note=str(error), failed=True)
             outcomes.append(outcome)
             tell(outcome)
         return outcomes
@@ -120,50 +128,50 @@ class Janitor:
                 for folder in self._store.list_folders(f"{self._pair}/{instance}/"):
                     yield f"{self._pair}/{instance}/{folder}/"
 
-    def _look(self, seen: Observation) -> Observation:
+    def _look(self, seen: StoreObservation) -> StoreObservation:
         """Renew the cheap part: chains are followed by the reader, pins and time are asked for."""
         # Before the pins: one that is renewed while they are listed must not seem to have ended.
         at = now_ms(self._store)
         found = tuple(pins.list_pins(self._store, self._pair))
         return replace(seen, states=tuple(self._reader.history()), pins=found, at=at)
 
-    def _again(self) -> Observation:
+    def _again(self) -> StoreObservation:
         if self._seen is None:
             raise RefusedError("nothing was planned", remedy="plan first")
         self._reader.refresh()
         self._seen = self._look(self._seen)
         return self._seen
 
-    def _state(self, step: Step) -> Generation:
+    def _state(self, step: RetentionStep) -> Generation:
         return next(state for state in self._reader.history() if state.number == step.generation)
 
-    def _carry_out(self, planned: Step, step: Step) -> Outcome:
+    def _carry_out(self, planned: RetentionStep, step: RetentionStep) -> StepOutcome:
         match step.action:
-            case Action.EXPIRE:
+            case RetentionAction.EXPIRE:
                 self._rewrite(step)
-            case Action.REPLACED | Action.LEFTOVERS:
+            case RetentionAction.REPLACED | RetentionAction.LEFTOVERS:
                 self._delete(step.keys)
-            case Action.ORPHANS:
+            case RetentionAction.ORPHANS:
                 step = self._fenced(step)
                 self._delete(step.keys)
-            case Action.CLEAR:
+            case RetentionAction.CLEAR:
                 return self._clear(planned, step)
-            case Action.UPLOADS:
+            case RetentionAction.UPLOADS:
                 for upload in step.uploads:
                     self._store.abort_upload(upload)
-            case Action.PINS:
+            case RetentionAction.PINS:
                 for pin in step.pins:
-                    pins.release(self._store, self._pair, pin)
+                    pins.release_pin(self._store, self._pair, pin)
             case _:
                 assert_never(step.action)
         note = None if step.count == planned.count else f"{planned.count - step.count} no longer so; left alone"
-        return Outcome(step=planned, count=step.count, bytes=step.bytes, note=note)
+        return StepOutcome(step=planned, count=step.count, bytes=step.bytes, note=note)
 
     def _delete(self, keys: tuple[str, ...]) -> None:
         for batch in _batches(keys):
             self._store.delete(batch)
 
-    def _fenced(self, step: Step) -> Step:
+    def _fenced(self, step: RetentionStep) -> RetentionStep:
         """Fence other janitors off if they may have stored some of it; return what none of them can commit any more.
 
         It was listed before the fence, so it was stored before.
@@ -171,7 +179,7 @@ class Janitor:
         if not any(layout.by_janitor(key) for key in step.keys):
             return step
         state = self._state(step)
-        self._writer(state).append(_entry(Kind.REWRITE, fence=True, reason="orphans"))
+        self._writer(state).append(_entry(EntryKind.REWRITE, fence=True, reason="orphans"))
         free = (item for item in step.objects if item.key not in state.objects and item.key not in state.replaced)
         return replace(step, objects=tuple(free))
 
@@ -183,29 +191,31 @@ class Janitor:
         former = None if state.clearing is None else state.clearing_by
         return ChainWriter(self._store, state, former or self._incarnation, stop=self._stop)
 
-    def _rewrite(self, step: Step) -> None:
+    def _rewrite(self, step: RetentionStep) -> None:
         writer = self._writer(self._state(step))
         for batch in _batches(step.keys):
-            writer.append(_entry(Kind.REWRITE, replaced=tuple(batch), reason=step.reason))
+            writer.append(_entry(EntryKind.REWRITE, replaced=tuple(batch), reason=step.reason))
 
-    def _clear(self, planned: Step, step: Step) -> Outcome:
+    def _clear(self, planned: RetentionStep, step: RetentionStep) -> StepOutcome:
         state = self._state(step)
         writer = self._writer(state)
         try:
             if state.clearing is None:
                 wanted = Clearing(goes=tuple(sorted(state.positions)), stays={})
-                writer.append(_entry(Kind.CLEARING, clearing=wanted, reason=step.reason))
+                writer.append(_entry(EntryKind.CLEARING, clearing=wanted, reason=step.reason))
             assert state.clearing is not None
-            done = clear(self._store, writer, state.clearing, stop=self._stop)
+            done = clear_generation(self._store, writer, state.clearing, stop=self._stop)
         except ChainError as error:
-            return Outcome(step=planned, note=f"the chain went on meanwhile; left alone: {error}")
+            return StepOutcome(step=planned, note=f"the chain went on meanwhile; left alone: {error}")
         if done.pinned:
             owners = ", ".join(pin.owner for pin in done.pinned)
-            return Outcome(step=planned, note=f"CLEARING is written, deletion waits for pins of {owners}; run again")
-        return Outcome(step=planned, count=done.objects, bytes=done.bytes)
+            return StepOutcome(
+                step=planned, note=f"CLEARING is written, deletion waits for pins of {owners}; run again"
+            )
+        return StepOutcome(step=planned, count=done.objects, bytes=done.bytes)
 
 
-def _entry(kind: Kind, **fields: object) -> Entry:
+def _entry(kind: EntryKind, **fields: object) -> Entry:
     return replace(Entry(kind=kind, seq=0, prev_sha256="", incarnation="", at=0), **fields)  # type: ignore[arg-type]  # fields of Entry
 
 

@@ -31,8 +31,17 @@ from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject, T
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import successor
 from tandem.sink.store import ObjectInfo, UploadInfo
-from tandem.sink.store.chain.pins import holding
-from tandem.spark_jobs.retention.retention_steps import Action, Doomed, Kept, Observation, Plan, Rules, Step, still
+from tandem.sink.store.chain.pins import pins_on
+from tandem.spark_jobs.retention.retention_steps import (
+    DoomedObject,
+    KeptItem,
+    RetentionAction,
+    RetentionPlan,
+    RetentionRules,
+    RetentionStep,
+    StoreObservation,
+    steps_still_due,
+)
 
 JANITOR: Final = "janitor-"
 #: Whose pins a sweep puts.
@@ -40,47 +49,49 @@ PIN_OWNER: Final = "retention"
 _DELETE: Final = "delete"
 
 
-def make_plan(seen: Observation, rules: Rules) -> Plan:
+def make_plan(seen: StoreObservation, rules: RetentionRules) -> RetentionPlan:
     """Return what may go now, and what stays with its reason."""
-    steps: list[Step] = []
-    kept: list[Kept] = []
+    steps: list[RetentionStep] = []
+    kept: list[KeptItem] = []
     for state in seen.states:
         for found in _generation(seen, state, rules):
-            (steps if isinstance(found, Step) else kept).append(found)  # type: ignore[arg-type]  # one of the two
+            (steps if isinstance(found, RetentionStep) else kept).append(found)  # type: ignore[arg-type]  # one of the two
     steps.extend(_ended_pins(seen, rules))
     kept.extend(
-        Kept(what="folder", generation=None, reason=f"{name}: no claim explains it; look at it yourself")
+        KeptItem(what="folder", generation=None, reason=f"{name}: no claim explains it; look at it yourself")
         for name in seen.strange
     )
     kept.extend(
-        Kept(what="pin", generation=None, reason=f"{pin.id}: can't be read and keeps everything; remove it if unused")
+        KeptItem(
+            what="pin", generation=None, reason=f"{pin.id}: can't be read and keeps everything; remove it if unused"
+        )
         for pin in seen.pins
         if pin.until is None
     )
-    order = list(Action)
+    order = list(RetentionAction)
     steps.sort(key=lambda step: (order.index(step.action), step.generation or 0))
-    return Plan(pair=seen.pair, at=seen.at, steps=tuple(steps), kept=tuple(kept))
+    return RetentionPlan(pair=seen.pair, at=seen.at, steps=tuple(steps), kept=tuple(kept))
 
 
-def judge(step: Step, seen: Observation, rules: Rules) -> Step | None:
+def judge(step: RetentionStep, seen: StoreObservation, rules: RetentionRules) -> RetentionStep | None:
     """Return what is left of a step of an earlier plan in one that is made now, None if nothing is.
 
     Only what bears on the step is looked at anew: what is listed goes or stays for itself, whatever else was listed;
     what is in the chain goes by the topics of its parts. So it takes a pass over one generation's objects, not a plan.
     """
     if step.generation is None:
-        return still(step, list(_ended_pins(seen, rules)))
+        return steps_still_due(step, list(_ended_pins(seen, rules)))
     number = step.generation
     state = next(state for state in seen.states if state.number == number)
-    if step.action is Action.EXPIRE:
+    if step.action is RetentionAction.EXPIRE:
         found = _expired(seen, _of_topics(state, frozenset(step.topics)), rules)
-    elif step.action is Action.CLEAR:
+    elif step.action is RetentionAction.CLEAR:
         found = _listed(seen, state, rules)
     else:
         keys = frozenset(step.keys)
         mine = tuple(info for info in seen.objects.get(number, ()) if info.key in keys)
         found = _listed(replace(seen, objects={number: mine}, uploads={number: step.uploads}), state, rules)
-    return still(step, [one for one in found if isinstance(one, Step)])
+    return steps_still_due(step, [one for one in found if isinstance(one, RetentionStep)])
 
 
 def _of_topics(state: Generation, names: frozenset[str]) -> Generation:
@@ -95,18 +106,18 @@ def _of_topics(state: Generation, names: frozenset[str]) -> Generation:
     return replace(state, topics=topics, objects=objects)
 
 
-def _generation(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+def _generation(seen: StoreObservation, state: Generation, rules: RetentionRules) -> Iterator[RetentionStep | KeptItem]:
     yield from _listed(seen, state, rules)
     yield from _expired(seen, state, rules)
 
 
-def _listed(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+def _listed(seen: StoreObservation, state: Generation, rules: RetentionRules) -> Iterator[RetentionStep | KeptItem]:
     """Say what goes and what stays of what was listed, which is all of a generation that nobody needs."""
     objects = seen.objects.get(state.number, ())
     if state.cleared is not None and state.clearing is None:
         left = [info for info in objects if info.key not in state.objects]
         if left:
-            yield _step(Action.LEFTOVERS, state, "the generation is cleared", left)
+            yield _step(RetentionAction.LEFTOVERS, state, "the generation is cleared", left)
         yield from _uploads(seen, state, rules)
         return
     if state.clearing is not None:
@@ -121,18 +132,18 @@ def _listed(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step
     yield from _replaced(seen, state, rules)
 
 
-def _step(action: Action, state: Generation, reason: str, objects: Sequence[ObjectInfo]) -> Step:
-    return Step(
+def _step(action: RetentionAction, state: Generation, reason: str, objects: Sequence[ObjectInfo]) -> RetentionStep:
+    return RetentionStep(
         action=action,
         generation=state.number,
         instance=state.instance,
         reason=reason,
-        objects=tuple(Doomed(key=info.key, bytes=info.size) for info in objects),
+        objects=tuple(DoomedObject(key=info.key, bytes=info.size) for info in objects),
     )
 
 
-def _kept(what: str, state: Generation, reason: str, objects: Sequence[ObjectInfo] = ()) -> Kept:
-    return Kept(
+def _kept(what: str, state: Generation, reason: str, objects: Sequence[ObjectInfo] = ()) -> KeptItem:
+    return KeptItem(
         what=what,
         generation=state.number,
         reason=reason,
@@ -144,7 +155,7 @@ def _kept(what: str, state: Generation, reason: str, objects: Sequence[ObjectInf
 # --- generations that nobody needs
 
 
-def _abandoned(seen: Observation, state: Generation, rules: Rules) -> str | None:
+def _abandoned(seen: StoreObservation, state: Generation, rules: RetentionRules) -> str | None:
     """Say why a generation is abandoned, None if it is not (known to be)."""
     if state.complete or state.seq == 0:
         return None
@@ -161,16 +172,16 @@ def _abandoned(seen: Observation, state: Generation, rules: Rules) -> str | None
     return None
 
 
-def _clear(seen: Observation, state: Generation, reason: str) -> Iterator[Step | Kept]:
+def _clear(seen: StoreObservation, state: Generation, reason: str) -> Iterator[RetentionStep | KeptItem]:
     objects = seen.objects.get(state.number, ())
     pinned = _pinned(seen, state)
     if pinned:
         yield _kept("abandoned generation", state, pinned, objects)
         return
-    yield replace(_step(Action.CLEAR, state, reason, objects), uploads=seen.uploads.get(state.number, ()))
+    yield replace(_step(RetentionAction.CLEAR, state, reason, objects), uploads=seen.uploads.get(state.number, ()))
 
 
-def _clearing(seen: Observation, state: Generation) -> Iterator[Step | Kept]:
+def _clearing(seen: StoreObservation, state: Generation) -> Iterator[RetentionStep | KeptItem]:
     objects = seen.objects.get(state.number, ())
     if (state.clearing_by or "").startswith(JANITOR) and not state.complete:
         yield from _clear(seen, state, "a janitor began to clear it and did not finish")
@@ -212,12 +223,12 @@ def _writer_gone(state: Generation, key: str, done: frozenset[tuple[str, int]]) 
     return True, "written by an incarnation that lost the chain"
 
 
-def _janitor_at_work(seen: Observation, state: Generation) -> bool:
+def _janitor_at_work(seen: StoreObservation, state: Generation) -> bool:
     """Whether a janitor seems to sweep. Nothing rests on it: a fence would only cost the other one its work."""
-    return any(pin.owner == PIN_OWNER for pin in holding(seen.pins, state.number, seen.at))
+    return any(pin.owner == PIN_OWNER for pin in pins_on(seen.pins, state.number, seen.at))
 
 
-def _orphans(seen: Observation, state: Generation) -> Iterator[Step | Kept]:
+def _orphans(seen: StoreObservation, state: Generation) -> Iterator[RetentionStep | KeptItem]:
     groups: dict[tuple[bool, str], list[ObjectInfo]] = {}
     done = _done(state)
     for info in seen.objects.get(state.number, ()):
@@ -231,12 +242,12 @@ def _orphans(seen: Observation, state: Generation) -> Iterator[Step | Kept]:
             groups.setdefault(found, []).append(info)
     for (goes, reason), objects in groups.items():
         if goes:
-            yield _step(Action.ORPHANS, state, reason, objects)
+            yield _step(RetentionAction.ORPHANS, state, reason, objects)
         else:
             yield _kept("objects in no chain", state, reason, objects)
 
 
-def _uploads(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+def _uploads(seen: StoreObservation, state: Generation, rules: RetentionRules) -> Iterator[RetentionStep | KeptItem]:
     groups: dict[tuple[bool, str], list[UploadInfo]] = {}
     done = _done(state)
     for upload in seen.uploads.get(state.number, ()):
@@ -250,18 +261,18 @@ def _uploads(seen: Observation, state: Generation, rules: Rules) -> Iterator[Ste
         groups.setdefault(found, []).append(upload)
     for (goes, reason), uploads in groups.items():
         if goes:
-            yield Step(
-                action=Action.UPLOADS,
+            yield RetentionStep(
+                action=RetentionAction.UPLOADS,
                 generation=state.number,
                 instance=state.instance,
                 reason=reason,
                 uploads=tuple(uploads),
             )
         else:
-            yield Kept(what="unfinished uploads", generation=state.number, reason=reason, count=len(uploads))
+            yield KeptItem(what="unfinished uploads", generation=state.number, reason=reason, count=len(uploads))
 
 
-def _replaced(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+def _replaced(seen: StoreObservation, state: Generation, rules: RetentionRules) -> Iterator[RetentionStep | KeptItem]:
     old: list[ObjectInfo] = []
     fresh: list[ObjectInfo] = []
     for info in seen.objects.get(state.number, ()):
@@ -274,22 +285,22 @@ def _replaced(seen: Observation, state: Generation, rules: Rules) -> Iterator[St
     if old and pinned:
         yield _kept("replaced objects", state, pinned, old)
     elif old:
-        yield _step(Action.REPLACED, state, "a rewrite replaced them longer than the grace time ago", old)
+        yield _step(RetentionAction.REPLACED, state, "a rewrite replaced them longer than the grace time ago", old)
 
 
-def _pinned(seen: Observation, state: Generation) -> str | None:
-    found = holding(seen.pins, state.number, seen.at)
+def _pinned(seen: StoreObservation, state: Generation) -> str | None:
+    found = pins_on(seen.pins, state.number, seen.at)
     if not found:
         return None
     names = ", ".join(f"{pin.owner} {'for ever' if pin.until is None else 'until ' + iso(pin.until)}" for pin in found)
     return f"pinned by {names}"
 
 
-def _ended_pins(seen: Observation, rules: Rules) -> Iterator[Step]:
+def _ended_pins(seen: StoreObservation, rules: RetentionRules) -> Iterator[RetentionStep]:
     ended = [pin for pin in seen.pins if pin.until is not None and seen.at > pin.until + rules.slack]
     if ended:
-        yield Step(
-            action=Action.PINS,
+        yield RetentionStep(
+            action=RetentionAction.PINS,
             generation=None,
             instance=None,
             reason="their owners are gone; the pins have ended",
@@ -300,19 +311,19 @@ def _ended_pins(seen: Observation, rules: Rules) -> Iterator[Step]:
 # --- topics whose policy is `delete`
 
 
-def _expired(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+def _expired(seen: StoreObservation, state: Generation, rules: RetentionRules) -> Iterator[RetentionStep | KeptItem]:
     if not (state.complete and state.whole):
         return
     policies = {topic_id: _policy(topic, rules) for topic_id, topic in state.topics.items()}
     compacted = sorted(state.topics[topic_id].name for topic_id, found in policies.items() if found is None)
     if compacted and not rules.sweeps:
-        yield Kept(
+        yield KeptItem(
             what="compacted topics",
             generation=state.number,
             reason=f"without --horizon nothing of them goes that is in the chain: {_some(compacted)}",
         )
     for reason, topics in _unlimited(state, policies).items():
-        yield Kept(what="topics", generation=state.number, reason=f"{reason}: {_some(topics)}")
+        yield KeptItem(what="topics", generation=state.number, reason=f"{reason}: {_some(topics)}")
     limits = {topic_id: found for topic_id, found in policies.items() if isinstance(found, int)}
     too_much = _too_much(state, rules)
     if not limits and not too_much:
@@ -330,9 +341,9 @@ def _expired(seen: Observation, state: Generation, rules: Rules) -> Iterator[Ste
     if rules.max_bytes is not None:
         what += f", or beyond {rules.max_bytes} bytes of their topic"
     for names, items in sorted(groups.items()):
-        objects = tuple(Doomed(key=item.key, bytes=item.bytes) for item in items)
+        objects = tuple(DoomedObject(key=item.key, bytes=item.bytes) for item in items)
         if state.sealed:
-            yield Kept(
+            yield KeptItem(
                 what="expired objects",
                 generation=state.number,
                 reason=f"{_some(names)}: a sealed generation takes no rewrite; it goes as a whole when it is cleared",
@@ -340,8 +351,8 @@ def _expired(seen: Observation, state: Generation, rules: Rules) -> Iterator[Ste
                 bytes=sum(item.bytes for item in items),
             )
             continue
-        yield Step(
-            action=Action.EXPIRE,
+        yield RetentionStep(
+            action=RetentionAction.EXPIRE,
             generation=state.number,
             instance=state.instance,
             reason=f"policy delete, and all records are {what}",
@@ -350,7 +361,7 @@ def _expired(seen: Observation, state: Generation, rules: Rules) -> Iterator[Ste
         )
 
 
-def _policy(topic: Topic, rules: Rules) -> int | str | None:
+def _policy(topic: Topic, rules: RetentionRules) -> int | str | None:
     """Return the limit in ms for a topic whose policy is `delete`, None for a compacted one, else why nothing goes."""
     if topic.compacted:
         return None
@@ -367,7 +378,7 @@ def _policy(topic: Topic, rules: Rules) -> int | str | None:
     return limit if limit >= 0 else "their retention.ms is unlimited"
 
 
-def _too_much(state: Generation, rules: Rules) -> set[tuple[str, int]]:
+def _too_much(state: Generation, rules: RetentionRules) -> set[tuple[str, int]]:
     """Return the parts, as (object, first byte), that lie beyond the bytes a topic may have: the oldest ones.
 
     Per partition they go in the order of offsets, whatever times producers gave their records.

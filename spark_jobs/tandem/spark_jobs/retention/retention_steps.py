@@ -12,7 +12,7 @@ from tandem.sink.store import ObjectInfo, UploadInfo
 from tandem.sink.store.chain.pins import Pin
 
 
-class Action(StrEnum):
+class RetentionAction(StrEnum):
     """What a step does, in the order in which steps are carried out."""
 
     EXPIRE = "expire"
@@ -25,7 +25,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class RetentionRules:
     """Limits in ms. `older_than` replaces the recorded retention.ms of topics whose policy is `delete`.
 
     `max_bytes` is what each of these topics may have in a generation. `sweeps`: compacted topics are swept besides.
@@ -42,7 +42,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class StoreObservation:
     """What is in the store. The listing is older than the states: what was listed and is in no chain was not committed.
 
     `states` are all generations, cleared ones too; `objects` and `uploads` lie under their data prefixes. `strange` are
@@ -59,7 +59,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doomed:
+class DoomedObject:
     """A stored object that goes."""
 
     key: str
@@ -67,14 +67,14 @@ class Doomed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class RetentionStep:
     """One thing to do with stored objects, unfinished uploads or pins of one generation (None: of any)."""
 
-    action: Action
+    action: RetentionAction
     generation: int | None
     instance: str | None
     reason: str
-    objects: tuple[Doomed, ...] = ()
+    objects: tuple[DoomedObject, ...] = ()
     uploads: tuple[UploadInfo, ...] = ()
     pins: tuple[Pin, ...] = ()
     topics: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeptItem:
     """Something that one might expect to go, and why it stays."""
 
     what: str
@@ -109,13 +109,13 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RetentionPlan:
     """The steps, in the order in which they are carried out, and what stays. `at` is the store's time in ms."""
 
     pair: str
     at: int
-    steps: tuple[Step, ...]
-    kept: tuple[Kept, ...]
+    steps: tuple[RetentionStep, ...]
+    kept: tuple[KeptItem, ...]
 
     @property
     def bytes(self) -> int:
@@ -123,13 +123,13 @@ class Plan:
         return sum(step.bytes for step in self.steps)
 
 
-def still(step: Step, again: Iterable[Step]) -> Step | None:
+def steps_still_due(step: RetentionStep, again: Iterable[RetentionStep]) -> RetentionStep | None:
     """Return what is left of `step` where steps were planned `again`: what both name. None if nothing is.
 
     A clearing is as the new plan has it: the generation goes as a whole or not at all.
     """
     same = [other for other in again if (other.action, other.generation) == (step.action, step.generation)]
-    if step.action is Action.CLEAR:
+    if step.action is RetentionAction.CLEAR:
         return same[0] if same else None
     keys = {key for other in same for key in other.keys}
     uploads = {upload for other in same for upload in other.uploads}

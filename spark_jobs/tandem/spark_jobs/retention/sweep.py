@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tandem.backup_avro.chain.entries import Entry, Horizon, Kind
+from tandem.backup_avro.chain.entries import Entry, EntryKind, Horizon
 from tandem.backup_avro.chain.generation import ChainError, Generation
 from tandem.backup_avro.errors import RefusedError, TandemError
 from tandem.backup_avro.selection.moments import horizon_at, past_state
@@ -27,7 +27,14 @@ from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
 from tandem.spark_jobs.retention.retention_plan import JANITOR, PIN_OWNER
 from tandem.spark_jobs.retention.sweep_partition import Swept, sweep_partition
-from tandem.spark_jobs.retention.sweep_plan import GenerationSweep, Left, SweepRules, SweepTask, open_cuts, plan_sweep
+from tandem.spark_jobs.retention.sweep_plan import (
+    GenerationSweep,
+    NotSwept,
+    SweepRules,
+    SweepTask,
+    open_cuts,
+    plan_sweep,
+)
 from tandem.spark_jobs.spark.worker_log import logged
 
 if TYPE_CHECKING:
@@ -44,7 +51,7 @@ class SweepPlan:
 
     at: int
     sweeps: tuple[GenerationSweep, ...]
-    left: tuple[Left, ...]
+    left: tuple[NotSwept, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +86,7 @@ class Sweeper:
 
     def _plan(self, at: int | None = None, *, only: int | None = None) -> SweepPlan:
         """Plan with the horizon of `at`, by default now; of the `only` generation, by default of all."""
-        known = checkpoints.listing(self._store, self._pair)
+        known = checkpoints.list_checkpoints(self._store, self._pair)
         if known.damaged:
             names = ", ".join(sorted(known.damaged))
             raise RefusedError(
@@ -91,13 +98,13 @@ class Sweeper:
         states = self._reader.history()
         at = now_ms(self._store) if at is None else at
         sweeps: list[GenerationSweep] = []
-        left: list[Left] = []
+        left: list[NotSwept] = []
         for state in states:
             if not (state.complete and state.whole) or only not in {None, state.number}:
                 continue
             moment = horizon_at(state, at - self._rules.horizon)
             if moment is None:
-                left.append(Left(generation=state.number, reason="no moment is as old as the horizon", topics=()))
+                left.append(NotSwept(generation=state.number, reason="no moment is as old as the horizon", topics=()))
                 continue
             past = self._reader.load(state.number, upto=moment.seq)
             others = [other for other in states if other.number != state.number]
@@ -128,7 +135,7 @@ class Sweeper:
         keys.require(piece.item for task in tasks for piece in task.pieces)
         for sweep in plan.sweeps:
             pinned = [sweep.generation] if write else []
-            with pins.held(self._store, self._pair, pinned, owner=PIN_OWNER):
+            with pins.hold_pins(self._store, self._pair, pinned, owner=PIN_OWNER):
                 left = self._plan(plan.at, only=sweep.generation).sweeps if write else (sweep,)
                 for outcome in (outcome for again in left for outcome in self._sweep(again, write=write)):
                     outcomes.append(outcome)
@@ -196,7 +203,7 @@ def _outdated(state: Generation, swept: Swept) -> str | None:
 
 def _rewrite(sweep: GenerationSweep, found: Sequence[Swept]) -> Entry:
     return Entry(
-        kind=Kind.REWRITE,
+        kind=EntryKind.REWRITE,
         seq=0,
         prev_sha256="",
         incarnation="",

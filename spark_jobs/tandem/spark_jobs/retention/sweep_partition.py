@@ -21,16 +21,23 @@ from zlib import crc32
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject
 from tandem.backup_avro.errors import DamagedError
-from tandem.backup_avro.record.container import Block, Header, decompress, encode_block, encode_header, iter_blocks
+from tandem.backup_avro.record.container import (
+    ContainerBlock,
+    ContainerHeader,
+    decompress,
+    encode_block,
+    encode_header,
+    iter_blocks,
+)
 from tandem.backup_avro.record.record_spans import Span
 from tandem.sink.encryption.key_ring import keys_of
-from tandem.sink.encryption.objects import Canvas, Plain, new_seal, open_object, read_parts, stored_object
+from tandem.sink.encryption.objects import ObjectBytes, Plain, new_seal, open_object, read_parts, stored_object
 from tandem.sink.store import ObjectMissingError, ObjectStore
 from tandem.sink.store.object_store import put_new
-from tandem.sink.transcode.choice import best_bodies
-from tandem.spark_jobs.compaction.key_hash import remembered
+from tandem.sink.transcode.implementation_choice import best_bodies
+from tandem.spark_jobs.compaction.key_hash import key_fingerprint
 from tandem.spark_jobs.reading.object_reader import MissingObjectError, check_bytes, get_whole, header_of
-from tandem.spark_jobs.retention.sweep_plan import Piece, SweepTask
+from tandem.spark_jobs.retention.sweep_plan import SweepPiece, SweepTask
 
 _GOES: Final = ord("1")
 _NOWHERE: Final[frozenset[str]] = frozenset()
@@ -106,7 +113,7 @@ class _Source:
         self.header = header_of(task.opening)
         self._last: tuple[str, Plain] = ("", b"")
 
-    def blocks(self, piece: Piece) -> Iterator[tuple[Plain, Block, bytes]]:
+    def blocks(self, piece: SweepPiece) -> Iterator[tuple[Plain, ContainerBlock, bytes]]:
         """Yield (bytes of the Avro file, block, its uncompressed body)."""
         data, first = self._data(piece)
         part = piece.part
@@ -116,7 +123,7 @@ class _Source:
         except DamagedError as error:
             raise DamagedError(f"{piece.item.key}: {error}", remedy=error.remedy) from error
 
-    def backwards(self, piece: Piece) -> Iterator[tuple[int, bytes, int]]:
+    def backwards(self, piece: SweepPiece) -> Iterator[tuple[int, bytes, int]]:
         """Yield (number, uncompressed body, records) of each block, the last one first."""
         data, first = self._data(piece)
         part = piece.part
@@ -127,7 +134,7 @@ class _Source:
         except DamagedError as error:
             raise DamagedError(f"{piece.item.key}: {error}", remedy=error.remedy) from error
 
-    def _data(self, piece: Piece) -> tuple[Plain, int]:
+    def _data(self, piece: SweepPiece) -> tuple[Plain, int]:
         """Return checked bytes that hold the part, and at which byte of the Avro file they begin."""
         item, part = piece.item, piece.part
         if self._last[0] == item.key:
@@ -200,7 +207,7 @@ class _Tombstones:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Superseded:
     """What may go. `masks` has a number for each block of each piece, with a bit for each record that goes."""
 
     masks: list[list[int]]
@@ -248,9 +255,9 @@ class _Found:
 _HASHES: Final = 1 << 32
 
 
-def _find(task: SweepTask, source: _Source) -> _Found:
+def _find(task: SweepTask, source: _Source) -> _Superseded:
     """Look at every record below the horizon, from the newest to the oldest, as often as the number of keys takes."""
-    found = _Found(masks=[[] for _ in task.pieces])
+    found = _Superseded(masks=[[] for _ in task.pieces])
     low = 0
     while low < _HASHES:
         low = _Pass(task, source, found, low).run()
@@ -261,7 +268,7 @@ def _find(task: SweepTask, source: _Source) -> _Found:
 class _Pass:
     """One look at a partition, for the keys whose hash is at least `low`, and as far above it as can be remembered."""
 
-    def __init__(self, task: SweepTask, source: _Source, found: _Found, low: int) -> None:
+    def __init__(self, task: SweepTask, source: _Source, found: _Superseded, low: int) -> None:
         self._task = task
         self._source = source
         self._found = found
@@ -289,7 +296,7 @@ class _Pass:
             for digit, span in enumerate(_newest_first(body, count)):
                 if span[2] >= horizon or span[5] < 0:
                     continue
-                key = remembered(body[span[6] : span[7]])
+                key = key_fingerprint(body[span[6] : span[7]])
                 if self._partial and not self._looks_at(key):
                     continue
                 if key in newest:
@@ -335,7 +342,7 @@ def _newest_first(body: bytes, count: int) -> Iterator[Span]:
     return reversed(list(best_bodies().spans(body, count)))
 
 
-def _groups(pieces: Sequence[Piece], touched: frozenset[str]) -> Iterator[list[int]]:
+def _groups(pieces: Sequence[SweepPiece], touched: frozenset[str]) -> Iterator[list[int]]:
     """Yield numbers of pieces that become one part: next to each other, all of the base or all of the tail."""
     group: list[int] = []
     for index, piece in enumerate(pieces):
@@ -352,7 +359,7 @@ def _groups(pieces: Sequence[Piece], touched: frozenset[str]) -> Iterator[list[i
 class _Writer:
     """Puts records that stay into new blocks, parts and objects, and stores an object as soon as it is large enough."""
 
-    def __init__(self, store: ObjectStore, task: SweepTask, header: Header) -> None:
+    def __init__(self, store: ObjectStore, task: SweepTask, header: ContainerHeader) -> None:
         self._store = store
         self._task = task
         self._codec = header.codec
@@ -365,7 +372,7 @@ class _Writer:
         self._body_bytes = 0
         self._part: _OpenPart | None = None
 
-    def copy(self, blocks: Iterator[tuple[Plain, Block, bytes]], masks: Sequence[int], part: Part) -> None:
+    def copy(self, blocks: Iterator[tuple[Plain, ContainerBlock, bytes]], masks: Sequence[int], part: Part) -> None:
         """Take the blocks of a part without what goes: a block of which nothing goes as it is, unless it is small."""
         for (data, block, body), mask in zip(blocks, masks, strict=True):
             kept = list(best_bodies().spans(body, block.count))
@@ -418,7 +425,7 @@ class _Writer:
             nonce=secrets.token_hex(8),
         )
         seal = new_seal(self._store, key)
-        canvas = Canvas(seal, key=key, size=len(self._data))
+        canvas = ObjectBytes(seal, key=key, size=len(self._data))
         canvas.write(self._data)
         parts, self._data, self._parts = tuple(self._parts), bytearray(self._header), []
         data = canvas.finish()

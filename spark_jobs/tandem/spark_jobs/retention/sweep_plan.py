@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from tandem.backup_avro.chain.entries import Opening, Part, PartitionKey, StoredObject
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.documents.checkpoint import Request
+from tandem.backup_avro.documents.checkpoint import CheckpointRequest
 from tandem.backup_avro.selection.coverage import common_offset
 
 
@@ -48,7 +48,7 @@ class SweepRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class SweepPiece:
     """A part that counts and lies, at least in part, below the horizon. `movable`: its object may be rewritten."""
 
     item: StoredObject
@@ -66,7 +66,7 @@ class SweepTask:
     opening: Opening
     horizon: int
     settled: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SweepPiece, ...]
     rules: SweepRules
 
     @property
@@ -76,7 +76,7 @@ class SweepTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class NotSwept:
     """Partitions of a generation that are not swept, by topic, and why."""
 
     generation: int
@@ -95,7 +95,7 @@ class GenerationSweep:
     tasks: tuple[SweepTask, ...]
 
 
-def open_cuts(requests: Iterable[Request]) -> dict[PartitionKey, int]:
+def open_cuts(requests: Iterable[CheckpointRequest]) -> dict[PartitionKey, int]:
     """Return the lowest offset of each partition at which a checkpoint may still be completed."""
     found: dict[PartitionKey, int] = {}
     for request in requests:
@@ -112,7 +112,7 @@ def plan_sweep(
     others: Sequence[Generation],
     cuts: Mapping[PartitionKey, int],
     rules: SweepRules,
-) -> tuple[list[SweepTask], list[Left]]:
+) -> tuple[list[SweepTask], list[NotSwept]]:
     """Return a task for each partition that is worth reading, and why others are left alone.
 
     `offsets` are the horizon's, `past` is the generation as of then, `others` are all generations besides, `cuts` what
@@ -146,7 +146,8 @@ def plan_sweep(
             )
         )
     return tasks, [
-        Left(generation=state.number, reason=why, topics=tuple(sorted(names))) for why, names in sorted(left.items())
+        NotSwept(generation=state.number, reason=why, topics=tuple(sorted(names)))
+        for why, names in sorted(left.items())
     ]
 
 
@@ -164,7 +165,7 @@ def _why_not(state: Generation, key: PartitionKey, limit: int) -> str | None:
     return None
 
 
-def _worth_reading(state: Generation, key: PartitionKey, pieces: Sequence[Piece], rules: SweepRules) -> bool:
+def _worth_reading(state: Generation, key: PartitionKey, pieces: Sequence[SweepPiece], rules: SweepRules) -> bool:
     """Whether enough could go, by numbers alone: below where it was swept last, each key had one record.
 
     The first scan counts as swept: the broker's cleaner does as much. A new record makes at most one go, itself or an
@@ -205,13 +206,13 @@ def _pieces(state: Generation) -> dict[PartitionKey, list[tuple[StoredObject, Pa
     return found
 
 
-def _below(found: Iterable[tuple[StoredObject, Part]], horizon: int) -> tuple[Piece, ...]:
+def _below(found: Iterable[tuple[StoredObject, Part]], horizon: int) -> tuple[SweepPiece, ...]:
     """Return the pieces that begin below the horizon, in offset order."""
     parts = sorted(found, key=lambda place: place[1].first)
     beyond = {item.key for item, part in parts if item.journal or part.last >= horizon}
     return tuple(
         # A journal names thousands of parts, and each partition's task would carry all of them.
-        Piece(item=_alone(item, part), part=part, movable=item.key not in beyond)
+        SweepPiece(item=_alone(item, part), part=part, movable=item.key not in beyond)
         for item, part in parts
         if part.first < horizon
     )

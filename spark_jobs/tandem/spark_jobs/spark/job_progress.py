@@ -12,7 +12,7 @@ _Progress = TypeVar("_Progress")
 
 
 @contextmanager
-def meanwhile(run: Callable[[threading.Event], None], name: str) -> Iterator[None]:
+def thread_beside(run: Callable[[threading.Event], None], name: str) -> Iterator[None]:
     """Run a thread beside the block. It gets an event that is set when it is to end; the block's end waits for it."""
     stop = threading.Event()
     thread = threading.Thread(target=run, args=(stop,), name=name, daemon=True)
@@ -25,7 +25,7 @@ def meanwhile(run: Callable[[threading.Event], None], name: str) -> Iterator[Non
 
 
 @contextmanager
-def telling(progress: Callable[[], _Progress], tell: Callable[[_Progress], None] | None) -> Iterator[None]:
+def reporting(progress: Callable[[], _Progress], tell: Callable[[_Progress], None] | None) -> Iterator[None]:
     """Tell the progress every two seconds during the block, and once at its end if it ends well."""
     if tell is None:
         yield
@@ -35,6 +35,6 @@ def telling(progress: Callable[[], _Progress], tell: Callable[[_Progress], None]
         while not stop.wait(_EVERY_S):
             tell(progress())
 
-    with meanwhile(run, "progress"):
+    with thread_beside(run, "progress"):
         yield
     tell(progress())

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tandem.sink.kafka.auth.client_config import Value
-from tandem.sink.transcode.reference import BATCH_LIMIT
+from tandem.sink.transcode.plain_transcoder import BATCH_LIMIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterAddress:
     """How to reach it; the most bytes that one of its batches may decompress to. The repr hides what may be secret."""
 
     props: Mapping[str, Value]

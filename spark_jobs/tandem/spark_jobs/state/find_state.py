@@ -8,7 +8,7 @@ from typing import Final
 from tandem.backup_avro.chain.entries import Mark, iso
 from tandem.backup_avro.chain.generation import Generation, Moment
 from tandem.backup_avro.chain.signatures import SignatureError
-from tandem.backup_avro.documents.checkpoint import Checkpoint, unrestorable
+from tandem.backup_avro.documents.checkpoint import Checkpoint, why_unrestorable
 from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError, bare
 from tandem.backup_avro.selection import moments
 from tandem.backup_avro.selection.moments import PastState
@@ -19,13 +19,15 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.reading.newest_first import newest_first
-from tandem.spark_jobs.state.wanted_state import Found, Wish
+from tandem.spark_jobs.state.wanted_state import FoundState, StateRequest
 
 _SKEW_MS: Final = 5_000
 """By how much the store's clock may seem to be behind the user's."""
 
 
-def find(reader: ChainReader | ConnectorReader, wish: Wish, *, tolerant: bool = True, merge: bool = True) -> Found:
+def find_state(
+    reader: ChainReader | ConnectorReader, state_request: StateRequest, *, tolerant: bool = True, merge: bool = True
+) -> FoundState:
     """Find a state in what the store holds now; of a connector's files there is one, see `ConnectorReader.find`.
 
     With `merge`, what other generations hold beyond the one that is rested on belongs to it.
@@ -34,40 +36,40 @@ def find(reader: ChainReader | ConnectorReader, wish: Wish, *, tolerant: bool = 
     one that is forged is enough for everybody, unless a generation or a cut is named.
     """
     if isinstance(reader, ConnectorReader):
-        return reader.find(wish)
+        return reader.find(state_request)
     generations = reader.refresh(tolerant=tolerant)
     lost = reader.lost(generations)
     if lost and not tolerant:
         raise lost[max(lost)]
     generations = [state for state in generations if state.number not in lost]
-    if wish.generation is None and wish.checkpoint is None:
+    if state_request.generation is None and state_request.checkpoint is None:
         refuse_forged(reader)
     known = {*reader.damaged, *lost, *(state.number for state in reader.history())}
-    if wish.generation is not None and wish.generation not in known:
+    if state_request.generation is not None and state_request.generation not in known:
         numbers = ", ".join(str(state.number) for state in generations)
         raise ConfigError(
-            f"pair {reader.pair} has no generation {wish.generation}",
+            f"pair {reader.pair} has no generation {state_request.generation}",
             remedy=f"there are {numbers}; `tandem status` shows more of them"
             if numbers
             else "`tandem status` shows what there is",
         )
     unreadable = {**reader.damaged, **lost}
-    if wish.generation in unreadable:
-        raise bare(unreadable[wish.generation])
+    if state_request.generation in unreadable:
+        raise bare(unreadable[state_request.generation])
     damaged = {number: str(error) for number, error in unreadable.items()}
-    if wish.checkpoint is not None:
-        return named_cut(reader, wish.checkpoint)
+    if state_request.checkpoint is not None:
+        return named_cut(reader, state_request.checkpoint)
     if damaged and not any(state.complete for state in generations):
         number, why = max(damaged.items())
         raise DamagedError(
             f"no complete generation can be read; generation {number}: {why}",
             remedy="bring the object back from the bucket's versions, then `tandem verify`",
         )
-    if wish.at is not None or wish.commit is not None:
-        return moment(reader, generations, wish, damaged=damaged, tolerant=tolerant, merge=merge)
-    return Found(
+    if state_request.at is not None or state_request.commit is not None:
+        return moment(reader, generations, state_request, damaged=damaged, tolerant=tolerant, merge=merge)
+    return FoundState(
         generations=generations,
-        number=wish.generation,
+        number=state_request.generation,
         damaged=damaged,
         merge=merge,
         records=newest_first(reader.store),
@@ -88,24 +90,24 @@ def refuse_forged(reader: ChainReader) -> None:
 def moment(
     reader: ChainReader,
     generations: Sequence[Generation],
-    wish: Wish,
+    state_request: StateRequest,
     *,
     damaged: Mapping[int, str] | None = None,
     tolerant: bool = True,
     merge: bool = True,
-) -> Found:
+) -> FoundState:
     """Find the moment that a wish names, in the objects that there are now.
 
     With `merge`, what other generations held by a time belongs to its state (see `select_as_of`). A commit is just what
     its chain says. Another generation whose chain can't be read any more is left out, if `tolerant`, and named.
     """
-    present, seq = _entry(reader, generations, wish)
-    past = [_picture(reader, present, reader.load(present.number, upto=seq), wish.at)]
+    present, seq = _entry(reader, generations, state_request)
+    past = [_picture(reader, present, reader.load(present.number, upto=seq), state_request.at)]
     basis, unreadable = {present.number: present.seq}, dict(damaged or {})
-    if merge and wish.at is not None:
-        for other, last in moments.moments_beside(generations, present.number, wish.at):
+    if merge and state_request.at is not None:
+        for other, last in moments.moments_beside(generations, present.number, state_request.at):
             try:
-                past.append(_picture(reader, other, _past(reader, other, last, wish.at), wish.at))
+                past.append(_picture(reader, other, _past(reader, other, last, state_request.at), state_request.at))
             except (NewerFormatError, SignatureError):
                 raise
             except DamagedError as error:
@@ -114,11 +116,11 @@ def moment(
                 unreadable[other.number] = str(error)
             else:
                 basis[other.number] = other.seq
-    return Found(
+    return FoundState(
         generations=[item.generation for item in past],
-        number=wish.generation,
+        number=state_request.generation,
         past=past,
-        asked=wish.at,
+        asked=state_request.at,
         basis=basis,
         damaged=unreadable,
         merge=merge,
@@ -172,24 +174,26 @@ def _commits_after(
         before = seq
 
 
-def _entry(reader: ChainReader, generations: Sequence[Generation], wish: Wish) -> tuple[Generation, int]:
+def _entry(
+    reader: ChainReader, generations: Sequence[Generation], state_request: StateRequest
+) -> tuple[Generation, int]:
     """Return the generation that a moment is read from, and the moment's entry."""
-    there = [state for state in generations if wish.generation in {None, state.number}]
-    if wish.commit is not None:
-        state = choose(there, wish.generation)
-        return state, moments.moment_of(state, wish.commit).seq
-    assert wish.at is not None
+    there = [state for state in generations if state_request.generation in {None, state.number}]
+    if state_request.commit is not None:
+        state = choose(there, state_request.generation)
+        return state, moments.moment_of(state, state_request.commit).seq
+    assert state_request.at is not None
     now = now_ms(reader.store)
-    if wish.at > now + _SKEW_MS:
+    if state_request.at > now + _SKEW_MS:
         raise ConfigError(
-            f"the moment {iso(wish.at)} lies in the future: the store's clock says {iso(now)}",
+            f"the moment {iso(state_request.at)} lies in the future: the store's clock says {iso(now)}",
             remedy="leave it out for the newest state",
         )
-    state, found = moments.moment_at(there, wish.at)
+    state, found = moments.moment_at(there, state_request.at)
     return state, found.seq
 
 
-def named_cut(reader: ChainReader, checkpoint_id: str, *, upto: int | None = None) -> Found:
+def named_cut(reader: ChainReader, checkpoint_id: str, *, upto: int | None = None) -> FoundState:
     """Find a checkpoint in its generation as of the entry that completed it: what came later is none of it.
 
     Its objects of then are kept for as long as it is. After that merging goes on without regard to it, and its records
@@ -206,19 +210,19 @@ def named_cut(reader: ChainReader, checkpoint_id: str, *, upto: int | None = Non
     if keep_until is not None and now_ms(reader.store) >= keep_until:
         present = reader.load(outcome.generation, upto=upto)
         past, basis = moments.with_objects_of(past, present), {present.number: present.seq}
-    return Found(generations=[past], basis=basis, cut=found.request.cut)
+    return FoundState(generations=[past], basis=basis, cut=found.request.cut)
 
 
 def _checkpoint(reader: ChainReader, checkpoint_id: str) -> Checkpoint:
     """Return a checkpoint that can be restored by what the reader saw last. Raises ConfigError, RefusedError."""
-    found = checkpoints.find(reader.store, reader.pair, checkpoint_id)
+    found = checkpoints.find_checkpoint(reader.store, reader.pair, checkpoint_id)
     if found is None:
         raise ConfigError(
             f"pair {reader.pair} has no checkpoint {checkpoint_id}",
             remedy="`tandem checkpoint list` shows those there are",
         )
     states = {state.number: state for state in reader.history() if state.number not in reader.damaged}
-    why_not = unrestorable(found, states, now_ms(reader.store))
+    why_not = why_unrestorable(found, states, now_ms(reader.store))
     if why_not is not None:
         raise RefusedError(
             f"checkpoint {checkpoint_id} can't be restored: {why_not}",

@@ -13,11 +13,11 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, select, select_cut
 from tandem.backup_avro.selection.one_history import Records, select_one_history
-from tandem.backup_avro.selection.state_as_of import LAGGING_MS, AsOf, Known, known, select_as_of
+from tandem.backup_avro.selection.state_as_of import LAGGING_MS, AsOf, KnownMoment, known, select_as_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class StateRequest:
     """Which state: the newest, unless at most one of these says another one.
 
     `at`: the last moment at or before it (ms by the store's clock). `commit`: a chain entry of `generation`.
@@ -46,7 +46,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
+class ReadyState:
     """A state that no chain tells of: what is read, what to know before relying on it, and how its records are read.
 
     `reading` is part of a plan's identity: the same files, read otherwise, are another plan.
@@ -58,7 +58,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundState:
     """The generations that hold the state that was wished for.
 
     With a `cut` the first of `generations` is the one that holds it, as of that entry. With a `past` they are what that
@@ -78,7 +78,7 @@ class Found:
     damaged: Mapping[int, str] = field(default_factory=dict)
     merge: bool = True
     records: Records | None = None
-    ready: Ready | None = None
+    ready: ReadyState | None = None
 
     def select(self, *, wanted: Callable[[Topic], bool], removed: bool) -> Selection:
         """Select what is read. With `removed`, topics that the cluster has deleted count too (see `select`).
@@ -106,7 +106,7 @@ class Found:
             return choose(self.generations)
         return select_one_history(self.generations, choose, self.records, number=self.number)
 
-    def known(self, selection: Selection) -> Known | None:
+    def known(self, selection: Selection) -> KnownMoment | None:
         """Return as of when a selection of this state is, and what lags behind that; None unless it is a moment."""
         return known(selection, self.past) if self.past else None
 
@@ -137,7 +137,7 @@ def doubts(
     generation: int,
     partitions: Sequence[PartitionSelection],
     incomplete: Iterable[str],
-    past: Known | None,
+    past: KnownMoment | None,
     asked: int | None,
     damaged: Mapping[int, str],
 ) -> list[str]:
@@ -167,7 +167,7 @@ def _expired(partitions: Iterable[PartitionSelection]) -> list[str]:
     return found
 
 
-def _lagging(partitions: Iterable[PartitionSelection], past: Known | None, asked: int | None) -> list[str]:
+def _lagging(partitions: Iterable[PartitionSelection], past: KnownMoment | None, asked: int | None) -> list[str]:
     """Name the partitions whose end was not known as of the moment: some of what was written by then is missing."""
     if past is None:
         return []

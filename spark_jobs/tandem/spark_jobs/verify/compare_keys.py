@@ -25,31 +25,31 @@ from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
-from tandem.sink.transcode.choice import best_bodies
-from tandem.sink.transcode.segment import Segment
+from tandem.sink.transcode.implementation_choice import best_bodies
+from tandem.sink.transcode.transcoder_result import Segment
 from tandem.spark_jobs.reading.live_log import LiveLog
 from tandem.spark_jobs.reading.newest_first import newest_first
 from tandem.spark_jobs.reading.object_reader import Body, ObjectReader, StoreAddress, require_pair
-from tandem.spark_jobs.reading.task_objects import slim
-from tandem.spark_jobs.spark.job_progress import telling
-from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.reading.task_objects import with_used_parts_only
+from tandem.spark_jobs.spark.job_progress import reporting
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 from tandem.spark_jobs.spark.task_attempts import is_last
 from tandem.spark_jobs.spark.worker_log import logged
 from tandem.spark_jobs.state.find_state import refuse_forged
-from tandem.spark_jobs.state.wanted_state import Found
+from tandem.spark_jobs.state.wanted_state import FoundState
 from tandem.spark_jobs.verify.compare_plan import (
     NAMED,
+    CompareFacts,
+    CompareVerdict,
     Comparison,
-    Facts,
+    KeyFault,
     KeyFinding,
-    Kind,
     PartitionResult,
-    Seen,
+    SeenRecord,
     Suspect,
-    Verdict,
-    seen,
-    told,
-    verdict,
+    iter_seen_records,
+    judge_suspects,
+    with_key,
 )
 from tandem.spark_jobs.verify.verify_plan import Repair
 
@@ -69,7 +69,7 @@ _FEWEST, _MOST = 5, 100_000
 class TopicTask:
     """Compare the backup of one partition, `slices` up to `cut`, with the live one. `head_at` is as of the cut.
 
-    `let_go` as in `Facts`, of the backup.
+    `let_go` as in `CompareFacts`, of the backup.
     """
 
     name: str
@@ -86,7 +86,7 @@ class TopicTask:
     only_compacts: bool
     read_committed: bool
     store: StoreAddress
-    cluster: Cluster
+    cluster: ClusterAddress
     named: int = NAMED
 
 
@@ -110,7 +110,7 @@ class GenerationTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class CompareResult:
     """`tandem verify --against-topic` and `--against-generation`.
 
     `against` says with what; `not_compared` names topics or partitions and why. `generation` is the newest that the
@@ -129,9 +129,9 @@ class Compared:
 
     @property
     @in_json
-    def counts(self) -> dict[Kind, int]:
+    def counts(self) -> dict[KeyFault, int]:
         """How many findings there are of each kind."""
-        found: dict[Kind, int] = {}
+        found: dict[KeyFault, int] = {}
         for one in self.partitions:
             for kind, count in one.counts.items():
                 found[kind] = found.get(kind, 0) + count
@@ -165,11 +165,11 @@ def against_topic(
     spark: SparkSession,
     address: StoreAddress,
     pair: str,
-    cluster: Cluster,
+    cluster: ClusterAddress,
     *,
     topics: Sequence[str] | None = None,
     tell: Tell | None = None,
-) -> Compared:
+) -> CompareResult:
     """Compare what a restore of the newest state would bring back with the live topics, up to the backup's ends.
 
     Raises ConfigError for topics that are not in the backup, RefusedError if nothing can be restored, SignatureError as
@@ -179,13 +179,13 @@ def against_topic(
     require_pair(address, pair)
     reader = ChainReader(address.open(), pair)
     numbers = [state.number for state in reader.refresh(tolerant=True)]
-    with pins.held(reader.store, pair, numbers, owner="verify"):
+    with pins.hold_pins(reader.store, pair, numbers, owner="verify"):
         states = reader.refresh(tolerant=True)
         refuse_forged(reader)
         lost = reader.lost(states)
         states = [state for state in states if state.number not in lost]
         wanted = None if topics is None else frozenset(topics)
-        newest = Found(generations=states, records=newest_first(reader.store))
+        newest = FoundState(generations=states, records=newest_first(reader.store))
         selection = newest.select(
             wanted=lambda topic: wanted is None or topic.name in wanted, removed=wanted is not None
         )
@@ -199,7 +199,7 @@ def against_topic(
         tasks.sort(key=lambda task: -sum(piece.part.end - piece.part.start for piece in task.slices))
         found = _run(spark, tasks, _compare_topics, tell)
     damaged = {**reader.damaged, **lost}
-    return Compared(
+    return CompareResult(
         pair=pair,
         root=address.root,
         against="topic",
@@ -220,7 +220,7 @@ def _check_wanted(wanted: frozenset[str], partitions: Iterable[PartitionSelectio
 
 
 def _live(
-    cluster: Cluster, partitions: Iterable[PartitionSelection]
+    cluster: ClusterAddress, partitions: Iterable[PartitionSelection]
 ) -> tuple[list[PartitionSelection], dict[str, str]]:
     """Return the partitions that the cluster has in the same life of their topic, and why not the others."""
     names = {piece.topic.name for piece in partitions}
@@ -247,7 +247,7 @@ def _topic_task(
     piece: PartitionSelection,
     states: Mapping[int, Generation],
     address: StoreAddress,
-    cluster: Cluster,
+    cluster: ClusterAddress,
 ) -> TopicTask:
     used = [states[number] for number in piece.generations]
     opening = used[0].opening
@@ -255,7 +255,7 @@ def _topic_task(
     return TopicTask(
         name=piece.topic.name,
         key=piece.key,
-        slices=slim(piece.slices),
+        slices=with_used_parts_only(piece.slices),
         start=piece.log_start,
         let_go=max(_let_go(state, piece.key) for state in used),
         cut=piece.end,
@@ -294,7 +294,7 @@ def compare_topic(task: TopicTask) -> PartitionResult:
         newer = set() if short is not None else set(_until_empty(doubtful, _seen(log.to_head(_PATIENCE_S))))
         log.look_again()
         now = now_ms(task.store.open())
-        facts = Facts(
+        facts = CompareFacts(
             topic=task.name,
             partition=task.key.partition,
             names=_BACKUP,
@@ -311,7 +311,7 @@ def compare_topic(task: TopicTask) -> PartitionResult:
             if short is None
             else f"the log ends at offset {short}, below the backup's end: an unclean election has cut it off",
         )
-        outcome = verdict(suspects, comparison.different, (set(), newer), facts)
+        outcome = judge_suspects(suspects, comparison.different, (set(), newer), facts)
         named = _first(outcome, task.named)
         keys = _keys(_bodies(reader, _around(task.slices, named)), named)
         rest = [one.second.offset for key, one in named.items() if key not in keys and one.second is not None]
@@ -353,7 +353,7 @@ def _slow(task: TopicTask, seconds: float) -> str | None:
 
 def against_generation(
     spark: SparkSession, address: StoreAddress, pair: str, numbers: Sequence[int], *, tell: Tell | None = None
-) -> Compared:
+) -> CompareResult:
     """Compare two generations, or one with that which a restore rests on, where both have read a partition.
 
     Raises ConfigError for numbers that don't exist, RefusedError for a generation that is not complete, or is the one
@@ -372,7 +372,7 @@ def against_generation(
             f"generation {older} is what a restore rests on",
             remedy="name another one, or two: --against-generation 1,2",
         )
-    with pins.held(reader.store, pair, (older, newer), owner="verify"):
+    with pins.hold_pins(reader.store, pair, (older, newer), owner="verify"):
         first, second = reader.load(older), reader.load(newer)
         for state in (first, second):
             if not state.complete or state.gone:
@@ -388,7 +388,7 @@ def against_generation(
         keys_of(reader.store).require((*first.objects.values(), *second.objects.values()))
         tasks, not_compared = _overlap(first, second, address)
         found = _run(spark, tasks, _compare_generations, tell)
-    return Compared(
+    return CompareResult(
         pair=pair,
         root=address.root,
         against=f"generation {older} with {newer}",
@@ -461,7 +461,9 @@ def _both(
         low, high = lows[side], highs[side]
         inside = [piece for piece in parts[side].get(key, ()) if piece.part.first < high and piece.part.last >= low]
         inside.sort(key=lambda piece: piece.part.first)
-        return slim(replace(piece, low=max(piece.low, low), high=min(piece.high, high)) for piece in inside)
+        return with_used_parts_only(
+            replace(piece, low=max(piece.low, low), high=min(piece.high, high)) for piece in inside
+        )
 
     return one(0), one(1)
 
@@ -490,7 +492,7 @@ def compare_generations(task: GenerationTask) -> PartitionResult:
     for side, beyond in enumerate(task.beyond):
         doubtful = {key for key, one in suspects.items() if one.lacking == side}
         newer[side].update(_until_empty(doubtful, _seen(_bodies(readers[side], beyond))))
-    facts = Facts(
+    facts = CompareFacts(
         topic=task.name,
         partition=task.key.partition,
         names=task.names,
@@ -500,7 +502,7 @@ def compare_generations(task: GenerationTask) -> PartitionResult:
         only_compacts=task.only_compacts,
         expired=task.expired,
     )
-    outcome = verdict(suspects, comparison.different, newer, facts)
+    outcome = judge_suspects(suspects, comparison.different, newer, facts)
     named = _first(outcome, task.named)
     keys: dict[int, bytes | None] = {}
     for side in (0, 1):
@@ -515,12 +517,12 @@ def _bodies(reader: ObjectReader, slices: Iterable[Slice]) -> Iterator[Body]:
     return chain.from_iterable(map(reader.bodies, slices))
 
 
-def _seen(bodies: Iterable[Body | Segment]) -> Iterator[Seen]:
+def _seen(bodies: Iterable[Body | Segment]) -> Iterator[SeenRecord]:
     for body in bodies:
-        yield from seen(body.body, best_bodies().spans(body.body, body.records))
+        yield from iter_seen_records(body.body, best_bodies().spans(body.body, body.records))
 
 
-def _until_empty(doubtful: set[int], records: Iterator[Seen]) -> Iterator[int]:
+def _until_empty(doubtful: set[int], records: Iterator[SeenRecord]) -> Iterator[int]:
     """Yield the keys in doubt that come, and read no further than until all came."""
     left = set(doubtful)
     while left:
@@ -532,7 +534,7 @@ def _until_empty(doubtful: set[int], records: Iterator[Seen]) -> Iterator[int]:
             yield one.key
 
 
-def _first(outcome: Verdict, count: int) -> dict[int, Suspect]:
+def _first(outcome: CompareVerdict, count: int) -> dict[int, Suspect]:
     """Return the findings that are told in full."""
     return dict(islice(outcome.findings.items(), count))
 
@@ -553,21 +555,23 @@ def _keys(bodies: Iterable[Body | Segment], named: Mapping[int, Suspect]) -> dic
     found: dict[int, bytes | None] = {}
     for body in bodies:
         spans = list(best_bodies().spans(body.body, body.records))
-        for one, span in zip(seen(body.body, spans), spans, strict=True):
+        for one, span in zip(iter_seen_records(body.body, spans), spans, strict=True):
             if one.key in named:
                 found[one.key] = body.body[span[6] : span[7]] if one.key >= 0 else None
     return found
 
 
-def _told(named: Mapping[int, Suspect], keys: Mapping[int, bytes | None], facts: Facts) -> tuple[KeyFinding, ...]:
-    return tuple(told(one, keys.get(key), facts, known=key in keys) for key, one in named.items())
+def _told(
+    named: Mapping[int, Suspect], keys: Mapping[int, bytes | None], facts: CompareFacts
+) -> tuple[KeyFinding, ...]:
+    return tuple(with_key(one, keys.get(key), facts, known=key in keys) for key, one in named.items())
 
 
 def _result(
     comparison: Comparison,
-    outcome: Verdict,
+    outcome: CompareVerdict,
     findings: tuple[KeyFinding, ...],
-    facts: Facts,
+    facts: CompareFacts,
     *,
     cut: int,
     began: float,
@@ -601,7 +605,9 @@ def _run(
     done = context.accumulator(0)
     # All findings come to one place.
     tasks = [replace(task, named=min(NAMED, max(_FEWEST, _MOST // len(tasks)))) for task in tasks]
-    with telling(lambda: min(done.value, len(tasks)), None if tell is None else lambda count: tell(count, len(tasks))):
+    with reporting(
+        lambda: min(done.value, len(tasks)), None if tell is None else lambda count: tell(count, len(tasks))
+    ):
         found = context.parallelize(tasks, len(tasks)).mapPartitions(logged(partial(work, done))).collect()
     return tuple(sorted(found, key=lambda one: (one.topic, one.partition)))
 

@@ -30,7 +30,7 @@ _LONGEST_KEY: Final = 120
 _OFFSET: Final = struct.Struct(">q")
 
 
-class Kind(StrEnum):
+class KeyFault(StrEnum):
     """What is wrong with a key, from the first side's point of view: the backup, or the first generation."""
 
     MISSING = "missing"  # the other side has the key, this one has not
@@ -40,7 +40,7 @@ class Kind(StrEnum):
     DIFFERENT = "different"  # the same offset, other content
 
 
-class Seen(NamedTuple):
+class SeenRecord(NamedTuple):
     """One record: `key` is a hash of 128 bits, `content` one of all but key and offset, of this process alone.
 
     Where there is no key, `key` is negative, and another one at each offset: such a record stands for itself.
@@ -60,7 +60,7 @@ class KeyFinding:
     it is in neither side any more.
     """
 
-    kind: Kind
+    kind: KeyFault
     topic: str
     partition: int
     key: str
@@ -86,7 +86,7 @@ class PartitionResult:
     cut: int
     records: tuple[int, int] = (0, 0)
     keys: int = 0
-    counts: Mapping[Kind, int] = field(default_factory=dict)
+    counts: Mapping[KeyFault, int] = field(default_factory=dict)
     lost: int = field(default=0, metadata=NOT_IN_JSON)
     findings: tuple[KeyFinding, ...] = field(default=(), metadata=NOT_IN_JSON)
     explained: int = 0
@@ -100,7 +100,7 @@ class PartitionResult:
         return self.error is None and not self.counts
 
 
-def seen(body: bytes, spans: Iterable[Span]) -> Iterator[Seen]:
+def iter_seen_records(body: bytes, spans: Iterable[Span]) -> Iterator[SeenRecord]:
     """Yield the records of a body, of which `spans` says where they are. Raises what that raises."""
     blake, number = hashlib.blake2b, int.from_bytes
     for _, _, offset, timestamp, kind, key_at, key_from, key_to, value_at, _, _, headers_at, end in spans:
@@ -109,7 +109,7 @@ def seen(body: bytes, spans: Iterable[Span]) -> Iterator[Seen]:
         else:
             key = ~number(blake(_OFFSET.pack(offset), digest_size=16).digest())
         content = hash((timestamp, kind, body[value_at if value_at >= 0 else headers_at : end]))
-        yield Seen(offset, key, value_at < 0, content)
+        yield SeenRecord(offset, key, value_at < 0, content)
 
 
 def shown(key: bytes | None) -> tuple[str, str]:
@@ -123,7 +123,7 @@ def shown(key: bytes | None) -> tuple[str, str]:
     return (text if len(text) <= _LONGEST_KEY else f"{text[: _LONGEST_KEY - 1]}…"), encoding
 
 
-class Latest(NamedTuple):
+class LatestRecord(NamedTuple):
     """The latest record of a key on one side."""
 
     offset: int
@@ -133,9 +133,9 @@ class Latest(NamedTuple):
 class Suspect(NamedTuple):
     """A key whose latest records differ. `lacking` is the side, 0 or 1, that lacks the newest one."""
 
-    kind: Kind
-    first: Latest | None
-    second: Latest | None
+    kind: KeyFault
+    first: LatestRecord | None
+    second: LatestRecord | None
     lacking: int
 
 
@@ -151,7 +151,7 @@ class Comparison:
         self._agreed: dict[int, int] = {}
         self._own: tuple[dict[int, int], dict[int, int]] = ({}, {})
 
-    def merge(self, first: Iterable[Seen], second: Iterable[Seen]) -> None:
+    def merge(self, first: Iterable[SeenRecord], second: Iterable[SeenRecord]) -> None:
         """Take all records of both below the cut, each in ascending order of offsets."""
         rights = iter(second)
         right = next(rights, None)
@@ -168,11 +168,11 @@ class Comparison:
             self._take(1, right)
             right = next(rights, None)
 
-    def _take(self, side: int, one: Seen) -> None:
+    def _take(self, side: int, one: SeenRecord) -> None:
         self.records[side] += 1
         self._own[side][one.key] = one.offset << 1 | one.tombstone
 
-    def _take_both(self, left: Seen, right: Seen) -> None:
+    def _take_both(self, left: SeenRecord, right: SeenRecord) -> None:
         self.records[0] += 1
         self.records[1] += 1
         if left[1:] != right[1:]:
@@ -201,23 +201,23 @@ class Comparison:
         return found
 
 
-def _latest(packed: int | None) -> Latest | None:
-    return None if packed is None else Latest(packed >> 1, bool(packed & 1))
+def _latest(packed: int | None) -> LatestRecord | None:
+    return None if packed is None else LatestRecord(packed >> 1, bool(packed & 1))
 
 
-def _judge(first: Latest | None, second: Latest | None) -> Suspect | None:
+def _judge(first: LatestRecord | None, second: LatestRecord | None) -> Suspect | None:
     """Return what two latest records of a key come to, None if the key is the same, or gone, on both sides."""
     here = first is not None and not first.tombstone
     there = second is not None and not second.tombstone
     if first == second or not (here or there):
         return None
     if first is None:
-        return Suspect(Kind.MISSING, first, second, 0)
+        return Suspect(KeyFault.MISSING, first, second, 0)
     if second is None:
-        return Suspect(Kind.GONE, first, second, 1)
+        return Suspect(KeyFault.GONE, first, second, 1)
     if first.offset < second.offset:
-        return Suspect(Kind.STALE if there else Kind.GONE, first, second, 0)
-    return Suspect(Kind.GONE if here else Kind.RETURNED, first, second, 1)
+        return Suspect(KeyFault.STALE if there else KeyFault.GONE, first, second, 0)
+    return Suspect(KeyFault.GONE if here else KeyFault.RETURNED, first, second, 1)
 
 
 def only_in_first(one: Suspect) -> bool:
@@ -225,11 +225,11 @@ def only_in_first(one: Suspect) -> bool:
 
     A copy of the second side lacks it too: whoever deletes the first in favour of such a copy deletes the record.
     """
-    return one.kind is Kind.DIFFERENT or (one.kind is Kind.GONE and one.lacking == 1)
+    return one.kind is KeyFault.DIFFERENT or (one.kind is KeyFault.GONE and one.lacking == 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class CompareFacts:
     """What is known of the two sides besides their records.
 
     `starts` are the offsets below which a side has nothing because that was deleted, `let_go` those below which `tandem
@@ -255,7 +255,7 @@ class Facts:
     short: str | None = None
 
 
-class Verdict(NamedTuple):
+class CompareVerdict(NamedTuple):
     """What is left of the suspects: findings by hash, in the order of offsets, and how many were not decided, why."""
 
     findings: dict[int, Suspect]
@@ -263,9 +263,9 @@ class Verdict(NamedTuple):
     not_judged: dict[str, int]
 
     @property
-    def counts(self) -> dict[Kind, int]:
+    def counts(self) -> dict[KeyFault, int]:
         """How many findings there are of each kind."""
-        found: dict[Kind, int] = {}
+        found: dict[KeyFault, int] = {}
         for one in self.findings.values():
             found[one.kind] = found.get(one.kind, 0) + 1
         return found
@@ -276,9 +276,9 @@ class Verdict(NamedTuple):
         return sum(map(only_in_first, self.findings.values()))
 
 
-def verdict(
-    suspects: Mapping[int, Suspect], different: Mapping[int, int], newer: tuple[set[int], set[int]], facts: Facts
-) -> Verdict:
+def judge_suspects(
+    suspects: Mapping[int, Suspect], different: Mapping[int, int], newer: tuple[set[int], set[int]], facts: CompareFacts
+) -> CompareVerdict:
     """Judge the suspects. `newer` are the keys that each side has beyond the cut, `different` offsets and keys."""
     findings: dict[int, Suspect] = {}
     not_judged: dict[str, int] = {}
@@ -292,16 +292,16 @@ def verdict(
         else:
             findings[key] = one
     for offset, key in different.items():
-        latest = Latest(offset, tombstone=False)
-        findings[key] = Suspect(Kind.DIFFERENT, latest, latest, 0)
-    return Verdict(dict(sorted(findings.items(), key=lambda item: _offset(item[1]))), explained, not_judged)
+        latest = LatestRecord(offset, tombstone=False)
+        findings[key] = Suspect(KeyFault.DIFFERENT, latest, latest, 0)
+    return CompareVerdict(dict(sorted(findings.items(), key=lambda item: _offset(item[1]))), explained, not_judged)
 
 
 def _offset(one: Suspect) -> int:
     return max(latest.offset for latest in (one.first, one.second) if latest is not None)
 
 
-def _why_not(key: int, one: Suspect, facts: Facts) -> str | None:
+def _why_not(key: int, one: Suspect, facts: CompareFacts) -> str | None:
     """Say why a suspect can't be judged, None if it can."""
     if _offset(one) < facts.starts[one.lacking] and not facts.only_compacts:
         return f"deleted below the log start of the {facts.names[one.lacking]}"
@@ -311,12 +311,12 @@ def _why_not(key: int, one: Suspect, facts: Facts) -> str | None:
         return "without a key, which a cleaner drops"
     if one.lacking == 1 and facts.behind is not None:
         return facts.behind
-    if one.kind is Kind.GONE and one.second is None:
+    if one.kind is KeyFault.GONE and one.second is None:
         return facts.expired
-    return facts.slow if one.kind is Kind.RETURNED else None
+    return facts.slow if one.kind is KeyFault.RETURNED else None
 
 
-def told(one: Suspect, key: bytes | None, facts: Facts, *, known: bool = True) -> KeyFinding:
+def with_key(one: Suspect, key: bytes | None, facts: CompareFacts, *, known: bool = True) -> KeyFinding:
     """Return a finding with its key; `known` False if nobody has its bytes any more."""
     text, encoding = shown(key) if known else ("", "unknown")
     return KeyFinding(
@@ -331,7 +331,7 @@ def told(one: Suspect, key: bytes | None, facts: Facts, *, known: bool = True) -
     )
 
 
-def _known_cause(one: Suspect, facts: Facts) -> str | None:
+def _known_cause(one: Suspect, facts: CompareFacts) -> str | None:
     """Return what is known to be wrong with the partition where a finding lies, None if nothing is."""
     if facts.short is not None:
         return facts.short
@@ -346,25 +346,25 @@ def _known_cause(one: Suspect, facts: Facts) -> str | None:
     )
 
 
-def _cause(one: Suspect, facts: Facts) -> str:
+def _cause(one: Suspect, facts: CompareFacts) -> str:
     """Return the likely cause. What is known to be wrong with the partition comes first."""
     known = _known_cause(one, facts)
     if known is not None:
         return known
     first, other = facts.names
     match one.kind:
-        case Kind.MISSING | Kind.STALE:
+        case KeyFault.MISSING | KeyFault.STALE:
             return f"the record did not get into the {first}, or the {first} has lost it: `tandem verify` tells"
-        case Kind.GONE if one.second is not None and one.second.offset > _offset_of(one.first):
+        case KeyFault.GONE if one.second is not None and one.second.offset > _offset_of(one.first):
             return f"the {first} has missed the tombstone: nobody read the log for longer than delete.retention.ms"
-        case Kind.GONE if one.second is not None:
+        case KeyFault.GONE if one.second is not None:
             return f"the {other} has lost a newer record: an unclean election, or damage"
-        case Kind.GONE:
+        case KeyFault.GONE:
             return (
                 f"the {first} has missed a tombstone that has expired since, or the {other} has lost the record: an "
                 "election, or a replica that was away for longer than delete.retention.ms"
             )
-        case Kind.RETURNED:
+        case KeyFault.RETURNED:
             return (
                 f"the key has come back in the {other}: a replica that was away for longer than delete.retention.ms "
                 "has lost the tombstone"
@@ -373,5 +373,5 @@ def _cause(one: Suspect, facts: Facts) -> str:
             return "an unclean election cut the log and it has grown again, or one of the two is damaged"
 
 
-def _offset_of(latest: Latest | None) -> int:
+def _offset_of(latest: LatestRecord | None) -> int:
     return -1 if latest is None else latest.offset

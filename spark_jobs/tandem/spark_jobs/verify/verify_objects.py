@@ -16,19 +16,26 @@ from tandem.sink.store import ObjectMissingError, ObjectStore, StoreDeniedError,
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress, get_whole, require_pair
-from tandem.spark_jobs.spark.job_progress import telling
+from tandem.spark_jobs.spark.job_progress import reporting
 from tandem.spark_jobs.spark.prefix_listing import list_prefixes
 from tandem.spark_jobs.spark.task_attempts import is_last
 from tandem.spark_jobs.spark.worker_log import logged
 from tandem.spark_jobs.verify import verify_plan
-from tandem.spark_jobs.verify.verify_plan import Fault, Finding, ObjectCheck, ObjectResult, Result, Sampling
+from tandem.spark_jobs.verify.verify_plan import (
+    ObjectCheck,
+    ObjectResult,
+    Sampling,
+    VerifyFault,
+    VerifyFinding,
+    VerifyResult,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class VerifyProgress:
     """How far it is: objects and bytes read, and how many there are."""
 
     objects: int
@@ -37,7 +44,7 @@ class Progress:
     of_bytes: int
 
 
-Tell = Callable[[Progress], None]
+Tell = Callable[[VerifyProgress], None]
 
 _MOST_NOT_GIVEN = 10
 """Objects of one task that the store may refuse to give before that is taken for an outage."""
@@ -59,7 +66,7 @@ class VerifyRequest:
     heads: Collection[Head] = ()
 
 
-def verify(spark: SparkSession, request: VerifyRequest, *, tell: Tell | None = None) -> Result:
+def verify_objects(spark: SparkSession, request: VerifyRequest, *, tell: Tell | None = None) -> VerifyResult:
     """Verify what is asked for. Pins keep what is read from being deleted meanwhile.
 
     Chains are always read in full. Generations that are being cleared are skipped. Raises ConfigError if there is
@@ -71,7 +78,7 @@ def verify(spark: SparkSession, request: VerifyRequest, *, tell: Tell | None = N
     require_pair(address, pair)
     look = ChainReader(store, pair)
     numbers = [generation] if generation is not None else numbers_of(look)
-    with pins.held(store, pair, numbers, owner="verify"):
+    with pins.hold_pins(store, pair, numbers, owner="verify"):
         # Before the chains are read whole: what was read of them to find the numbers is not kept beside that.
         chains = [] if generation is not None else lost_of(look, ()) + missing_heads(look, heads)
         del look
@@ -109,7 +116,7 @@ def verify(spark: SparkSession, request: VerifyRequest, *, tell: Tell | None = N
         summary, found = verify_plan.summarize(state, results, sizes, said)
         summaries.append(summary)
         findings.extend(found)
-    return Result(
+    return VerifyResult(
         pair=pair,
         root=address.root,
         generations=tuple(summaries),
@@ -131,7 +138,9 @@ def numbers_of(reader: ChainReader) -> list[int]:
     return sorted(found | reader.damaged.keys())
 
 
-def load(reader: ChainReader, numbers: Collection[int], *, strict: bool) -> tuple[list[Generation], list[Finding]]:
+def load(
+    reader: ChainReader, numbers: Collection[int], *, strict: bool
+) -> tuple[list[Generation], list[VerifyFinding]]:
     """Read the chains afresh, after the pins were put, and say what is wrong with them."""
     states, findings = [], []
     for number in numbers:
@@ -146,12 +155,12 @@ def load(reader: ChainReader, numbers: Collection[int], *, strict: bool) -> tupl
     return states, findings
 
 
-def lost_of(reader: ChainReader, states: Collection[Generation]) -> list[Finding]:
+def lost_of(reader: ChainReader, states: Collection[Generation]) -> list[VerifyFinding]:
     """Return a finding for each generation of which claim or entries are gone where nobody else would see it."""
     return [_chain(number, error) for number, error in reader.lost(states).items()]
 
 
-def missing_heads(reader: ChainReader, heads: Collection[Head]) -> list[Finding]:
+def missing_heads(reader: ChainReader, heads: Collection[Head]) -> list[VerifyFinding]:
     """Return a finding for each of `heads` that the store does not hold."""
     findings = []
     for head in heads:
@@ -159,12 +168,14 @@ def missing_heads(reader: ChainReader, heads: Collection[Head]) -> list[Finding]
             reader.require(head)
         except DamagedError as error:
             where = f"entry {head.seq}"
-            findings.append(Finding(generation=head.generation, fault=Fault.HEAD, where=where, message=str(error)))
+            findings.append(
+                VerifyFinding(generation=head.generation, fault=VerifyFault.HEAD, where=where, message=str(error))
+            )
     return findings
 
 
-def _chain(number: int, error: Exception) -> Finding:
-    return Finding(generation=number, fault=Fault.CHAIN, where=f"generation {number}", message=str(error))
+def _chain(number: int, error: Exception) -> VerifyFinding:
+    return VerifyFinding(generation=number, fault=VerifyFault.CHAIN, where=f"generation {number}", message=str(error))
 
 
 def _read_all(
@@ -177,16 +188,16 @@ def _read_all(
     total = sum(check.item.bytes for check in checks)
     objects, read = context.accumulator(0), context.accumulator(0)
 
-    def progress() -> Progress:
+    def progress() -> VerifyProgress:
         # A task that was tried again has counted some objects twice.
-        return Progress(
+        return VerifyProgress(
             objects=min(objects.value, len(checks)),
             of_objects=len(checks),
             bytes=min(read.value, total),
             of_bytes=total,
         )
 
-    with telling(progress, tell):
+    with reporting(progress, tell):
         work = partial(_check_all, address, objects, read)
         results: list[ObjectResult] = context.parallelize(tasks, len(tasks)).flatMap(logged(work)).collect()
     return results

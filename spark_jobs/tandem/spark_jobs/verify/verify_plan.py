@@ -17,10 +17,10 @@ from tandem.backup_avro.chain.entries import Base, Opening, Part, PartitionKey, 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import DamagedError, TandemError
 from tandem.backup_avro.json_fields import UNLESS_NONE, in_json
-from tandem.backup_avro.record.container import Header, decompress, iter_blocks
+from tandem.backup_avro.record.container import ContainerHeader, decompress, iter_blocks
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
 from tandem.sink.encryption.objects import open_object, part_hashes
-from tandem.spark_jobs.reading.object_figures import Seen
+from tandem.spark_jobs.reading.object_figures import ObjectFigures
 from tandem.spark_jobs.reading.object_reader import check_bytes, open_container
 
 #: Bytes of objects that one task reads. Smaller tasks tell progress earlier; each costs some 50 ms.
@@ -28,7 +28,7 @@ TASK_BYTES: Final = 64 * 1024 * 1024
 _MIN_TASK_BYTES: Final = 1024 * 1024
 
 
-class Fault(StrEnum):
+class VerifyFault(StrEnum):
     """What is wrong."""
 
     CHAIN = "chain"  # an entry is missing, damaged, not signed as it must be, or breaks a rule
@@ -46,11 +46,11 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class VerifyFinding:
     """One mismatch. `where` is an object's key, a chain entry, or topic-partition."""
 
     generation: int
-    fault: Fault
+    fault: VerifyFault
     where: str
     message: str
 
@@ -73,7 +73,7 @@ class ObjectResult:
     bytes: int = 0
     records: int = 0
     tombstones: int = 0
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[VerifyFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
+class SampleFigures:
     """What a sampling left out: of the other objects only presence and size were looked at."""
 
     percent: float
@@ -133,7 +133,7 @@ class Repair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class VerifyResult:
     """`tandem verify`. `skipped`: generation -> why it was not read. `sample` is None if everything was read."""
 
     pair: str
@@ -141,8 +141,8 @@ class Result:
     seconds: float = 0.0
     generations: tuple[GenerationResult, ...]
     skipped: Mapping[int, str] = field(default_factory=dict)
-    sample: Sampled | None = None
-    findings: tuple[Finding, ...]
+    sample: SampleFigures | None = None
+    findings: tuple[VerifyFinding, ...]
     repair: Repair | None = field(default=None, metadata=UNLESS_NONE)
 
     @property
@@ -199,10 +199,10 @@ def sample(checks: Iterable[ObjectCheck], sampling: Sampling) -> tuple[list[Obje
     return taken, ordered
 
 
-def sampled(sampling: Sampling, taken: Collection[ObjectCheck], left: Collection[ObjectCheck]) -> Sampled:
+def sampled(sampling: Sampling, taken: Collection[ObjectCheck], left: Collection[ObjectCheck]) -> SampleFigures:
     """Return what a sampling came to."""
     size = sum(check.item.bytes for check in taken)
-    return Sampled(
+    return SampleFigures(
         percent=sampling.percent,
         seed=sampling.seed,
         objects=len(taken),
@@ -212,13 +212,13 @@ def sampled(sampling: Sampling, taken: Collection[ObjectCheck], left: Collection
     )
 
 
-def check_listed(check: ObjectCheck, listed: Mapping[str, int]) -> list[Finding]:
+def check_listed(check: ObjectCheck, listed: Mapping[str, int]) -> list[VerifyFinding]:
     """Return what a listing (key to bytes) says against an object that is not read."""
     size = listed.get(check.item.key)
     if size is None:
-        return [_of(check, Fault.MISSING, _NOT_THERE)]
+        return [_of(check, VerifyFault.MISSING, _NOT_THERE)]
     if size != check.item.bytes:
-        return [_of(check, Fault.CHECKSUM, f"has {size} bytes, the chain says {check.item.bytes}")]
+        return [_of(check, VerifyFault.CHECKSUM, f"has {size} bytes, the chain says {check.item.bytes}")]
     return []
 
 
@@ -237,7 +237,7 @@ def group(checks: Sequence[ObjectCheck], *, parallelism: int) -> list[list[Objec
     return tasks
 
 
-def check_state(state: Generation) -> list[Finding]:
+def check_state(state: Generation) -> list[VerifyFinding]:
     """Return what is wrong with a generation as its chain tells it, without reading an object."""
     findings = []
     for key, position in sorted(state.positions.items()):
@@ -245,7 +245,7 @@ def check_state(state: Generation) -> list[Finding]:
             message = (
                 f"the base [{position.base.start}, {position.base.end}) is said to be done, {position.base.done} is"
             )
-            findings.append(_finding(state, Fault.COVERAGE, state.name_of(key), message))
+            findings.append(_finding(state, VerifyFault.COVERAGE, state.name_of(key), message))
     by_key: dict[PartitionKey, list[tuple[Part, str]]] = {}
     for item, part in state.live_parts():
         by_key.setdefault(part.key, []).append((part, item.key))
@@ -253,18 +253,18 @@ def check_state(state: Generation) -> list[Finding]:
         for part, where in parts:
             problem = _outside(state, part)
             if problem:
-                findings.append(_finding(state, Fault.OUTSIDE, where, f"{state.name_of(key)}: {problem}"))
+                findings.append(_finding(state, VerifyFault.OUTSIDE, where, f"{state.name_of(key)}: {problem}"))
         findings.extend(_twice(state, key, parts))
     return findings
 
 
-def check_length(state: Generation, known: Mapping[int, int]) -> list[Finding]:
+def check_length(state: Generation, known: Mapping[int, int]) -> list[VerifyFinding]:
     """Return a finding if a chain ends before the entry that it was `known` to have."""
     before = known.get(state.number, 0)
     if state.seq >= before:
         return []
     message = f"it was read up to entry {before} before, and ends at entry {state.seq} now"
-    return [_finding(state, Fault.CHAIN, f"generation {state.number}", message)]
+    return [_finding(state, VerifyFault.CHAIN, f"generation {state.number}", message)]
 
 
 def _is_whole(base: Base) -> bool:
@@ -288,19 +288,19 @@ def _outside(state: Generation, part: Part) -> str | None:
     return f"{what} of base attempt {part.scan} lie outside what was read, {ranges}"
 
 
-def _twice(state: Generation, key: PartitionKey, parts: Iterable[tuple[Part, str]]) -> Iterator[Finding]:
+def _twice(state: Generation, key: PartitionKey, parts: Iterable[tuple[Part, str]]) -> Iterator[VerifyFinding]:
     ordered = sorted(parts, key=lambda item: (item[0].first, item[0].last))
     reach: tuple[Part, str] | None = None
     for part, where in ordered:
         if reach is not None and part.first <= reach[0].last:
             message = f"{state.name_of(key)}: offsets {part.first} to {part.last} overlap with {reach[1]}"
-            yield _finding(state, Fault.TWICE, where, message)
+            yield _finding(state, VerifyFault.TWICE, where, message)
         if reach is None or part.last > reach[0].last:
             reach = (part, where)
 
 
-def _finding(state: Generation, fault: Fault, where: str, message: str) -> Finding:
-    return Finding(generation=state.number, fault=fault, where=where, message=message)
+def _finding(state: Generation, fault: VerifyFault, where: str, message: str) -> VerifyFinding:
+    return VerifyFinding(generation=state.number, fault=fault, where=where, message=message)
 
 
 _NOT_THERE: Final = "it is in the chain, but not in the store"
@@ -308,17 +308,17 @@ _NOT_THERE: Final = "it is in the chain, but not in the store"
 
 def missing(check: ObjectCheck) -> ObjectResult:
     """Return the result for an object that is not in the store."""
-    return _failed(check, Fault.MISSING, _NOT_THERE, 0)
+    return _failed(check, VerifyFault.MISSING, _NOT_THERE, 0)
 
 
 def unreadable(check: ObjectCheck, error: DamagedError) -> ObjectResult:
     """Return the result for an object that is not worth reading: of another size, or damaged by the store's word."""
-    return _failed(check, Fault.CHECKSUM, error.about(check.item.key), 0)
+    return _failed(check, VerifyFault.CHECKSUM, error.about(check.item.key), 0)
 
 
 def not_given(check: ObjectCheck, error: TandemError) -> ObjectResult:
     """Return the result for an object that the store does not give."""
-    return _failed(check, Fault.UNREADABLE, str(error), 0)
+    return _failed(check, VerifyFault.UNREADABLE, str(error), 0)
 
 
 def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> ObjectResult:
@@ -330,29 +330,29 @@ def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> 
         check_bytes(check.item, stored)
         data = open_object(keys, check.item, stored)
     except DamagedError as error:
-        return _failed(check, Fault.CHECKSUM, error.about(check.item.key), len(stored))
+        return _failed(check, VerifyFault.CHECKSUM, error.about(check.item.key), len(stored))
     try:
         header = open_container(data)
         _check_header(header, check.opening)
     except DamagedError as error:
-        return _failed(check, Fault.CONTAINER, str(error), len(stored))
+        return _failed(check, VerifyFault.CONTAINER, str(error), len(stored))
     records = tombstones = 0
-    findings: list[Finding] = []
+    findings: list[VerifyFinding] = []
     parts = check.item.parts
     hashes = part_hashes(check.item, parts, stored) if check.item.separable else repeat(None, len(parts))
     for part, sha256 in zip(parts, hashes, strict=True):
-        seen = Seen()
+        seen = ObjectFigures()
         name = f"{check.topics[part.key.topic_id]}-{part.key.partition}"
         try:
             for block in iter_blocks(data, header, part.start, part.end):
                 seen.add(decompress(block, header.codec), block.count)
         except DamagedError as error:
-            findings.append(_of(check, Fault.CONTAINER, f"{name}: {error}"))
+            findings.append(_of(check, VerifyFault.CONTAINER, f"{name}: {error}"))
         else:
             problems = list(_problems(seen, part, check.topics[part.key.topic_id]))
             # Whoever reads a part alone, as a restore does of a journal, goes by that.
             if sha256 is not None and sha256 != part.sha256:
-                problems.append((Fault.CHECKSUM, "its bytes are not what the chain says of this part"))
+                problems.append((VerifyFault.CHECKSUM, "its bytes are not what the chain says of this part"))
             findings.extend(_of(check, fault, f"{name}: {message}") for fault, message in problems)
         records += seen.records
         tombstones += seen.tombstones
@@ -365,39 +365,39 @@ def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> 
     )
 
 
-def _check_header(header: Header, opening: Opening) -> None:
+def _check_header(header: ContainerHeader, opening: Opening) -> None:
     if header.codec.value != opening.codec:
         raise DamagedError(f"its codec is {header.codec}, that of its generation {opening.codec}")
     if header.sync.hex() != opening.sync:
         raise DamagedError("its sync marker is not that of its generation")
 
 
-def _problems(seen: Seen, part: Part, topic: str) -> Iterator[tuple[Fault, str]]:
+def _problems(seen: ObjectFigures, part: Part, topic: str) -> Iterator[tuple[VerifyFault, str]]:
     foreign = sorted(seen.places - {(topic, part.key.partition)})
     if foreign:
-        yield Fault.FOREIGN, f"it holds records of {foreign[0][0]}-{foreign[0][1]}"
+        yield VerifyFault.FOREIGN, f"it holds records of {foreign[0][0]}-{foreign[0][1]}"
     if seen.disorder is not None:
-        yield Fault.ORDER, seen.disorder
+        yield VerifyFault.ORDER, seen.disorder
     differ = [
         f"{name} {getattr(seen, name)} instead of {getattr(part, name)}"
         for name in ("records", "tombstones", "first", "last", "min_timestamp", "max_timestamp")
         if getattr(seen, name) != getattr(part, name)
     ]
     if differ:
-        yield Fault.COUNTS, ", ".join(differ)
+        yield VerifyFault.COUNTS, ", ".join(differ)
 
 
-def _of(check: ObjectCheck, fault: Fault, message: str) -> Finding:
-    return Finding(generation=check.generation, fault=fault, where=check.item.key, message=message)
+def _of(check: ObjectCheck, fault: VerifyFault, message: str) -> VerifyFinding:
+    return VerifyFinding(generation=check.generation, fault=fault, where=check.item.key, message=message)
 
 
-def _failed(check: ObjectCheck, fault: Fault, message: str, size: int) -> ObjectResult:
+def _failed(check: ObjectCheck, fault: VerifyFault, message: str, size: int) -> ObjectResult:
     return ObjectResult(generation=check.generation, bytes=size, findings=(_of(check, fault, message),))
 
 
 def summarize(
-    state: Generation, results: Iterable[ObjectResult], listed: Mapping[str, int], entries: Collection[Finding]
-) -> tuple[GenerationResult, list[Finding]]:
+    state: Generation, results: Iterable[ObjectResult], listed: Mapping[str, int], entries: Collection[VerifyFinding]
+) -> tuple[GenerationResult, list[VerifyFinding]]:
     """Put a generation together. `listed` are the objects in the store (key to bytes), `entries` findings of its chain.
 
     What was replaced is expected to be there still, or to be gone already.

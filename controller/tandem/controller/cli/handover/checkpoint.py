@@ -21,8 +21,8 @@ from tandem.controller.cli.output.output import OutputFormat, OutputOption, Tabl
 from tandem.controller.cli.output.slow_notice import patience
 
 if TYPE_CHECKING:
-    from tandem.backup_avro.documents.checkpoint import Request
-    from tandem.controller.status.checkpoint_view import CheckpointStatus, Seer
+    from tandem.backup_avro.documents.checkpoint import CheckpointRequest
+    from tandem.controller.status.checkpoint_view import CheckpointStatus, CheckpointStatusReader
     from tandem.sink.store import ObjectStore
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
@@ -70,7 +70,7 @@ def create(
     refused: no complete generation takes records.
     """
     from tandem.backup_avro.documents.checkpoint import check_id  # noqa: PLC0415 - Kafka and S3 are slow to import
-    from tandem.controller.status.checkpoint_view import Seer, draft, hint  # noqa: PLC0415 - likewise
+    from tandem.controller.status.checkpoint_view import CheckpointStatusReader, draft, hint  # noqa: PLC0415 - likewise
     from tandem.controller.status.outside_view import store_for_looking  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain import checkpoints  # noqa: PLC0415 - likewise
 
@@ -82,7 +82,7 @@ def create(
     settings = load(context, config, overrides)
     store = store_for_looking(settings)
     try:
-        found = None if id_ is None else checkpoints.find(store, settings.pair, id_)
+        found = None if id_ is None else checkpoints.find_checkpoint(store, settings.pair, id_)
         if found is None:
             with patience("reading the chains and asking the brokers"):
                 request = draft(
@@ -94,7 +94,7 @@ def create(
                     by=asker(),
                     reason=one_line(reason),
                 )
-            found = checkpoints.ask(store, request)
+            found = checkpoints.put_request(store, request)
             is_mine = found.request.nonce == request.nonce
         else:
             is_mine = False
@@ -102,8 +102,8 @@ def create(
             output.note(f"checkpoint {found.request.id} was asked for before, by {found.request.by}")
         elif (trouble := hint(settings, store, found.request)) is not None:
             output.note(f"the instances could not be told and look by themselves within a minute: {trouble.args[0]}")
-        seer = Seer(store, settings.pair, by=asker())
-        stands = _follow(seer, found.request.id, wait=wait)
+        status_reader = CheckpointStatusReader(store, settings.pair, by=asker())
+        stands = _follow(status_reader, found.request.id, wait=wait)
     finally:
         store.close()
     _show(stands, settings.pair, output_)
@@ -121,12 +121,12 @@ def list_(
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List all checkpoints, oldest first, from the store alone. Exit code 3 if one can't be read."""
-    from tandem.controller.status.checkpoint_view import Checkpoints, Seer  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.checkpoint_view import Checkpoints, CheckpointStatusReader  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
         with patience("reading the chains"):
-            found, damaged = Seer(store, settings.pair, by=asker()).all()
+            found, damaged = CheckpointStatusReader(store, settings.pair, by=asker()).all()
     finally:
         store.close()
     table = Table(
@@ -172,20 +172,20 @@ def show(
 
     Exit code 0 if it is ongoing or completed, 3 if it failed or can't be restored any more, 1 if it does not exist.
     """
-    from tandem.backup_avro.documents.checkpoint import Status, check_id  # noqa: PLC0415 - Kafka and S3 are slow to import
-    from tandem.controller.status.checkpoint_view import Seer  # noqa: PLC0415 - likewise
+    from tandem.backup_avro.documents.checkpoint import CheckpointState, check_id  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.checkpoint_view import CheckpointStatusReader  # noqa: PLC0415 - likewise
 
     check_id(id_)
     settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
         with patience("reading the chains"):
-            found = Seer(store, settings.pair, by=asker()).one(id_)
+            found = CheckpointStatusReader(store, settings.pair, by=asker()).one(id_)
     finally:
         store.close()
     _show(found, settings.pair, output_)
-    if found.status is Status.DOES_NOT_EXIST:
+    if found.status is CheckpointState.DOES_NOT_EXIST:
         raise typer.Exit(ExitCode.ERROR)
-    if found.status is Status.FAILED or (found.status is Status.COMPLETED and not found.restorable):
+    if found.status is CheckpointState.FAILED or (found.status is CheckpointState.COMPLETED and not found.restorable):
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
@@ -212,7 +212,7 @@ def delete(
     settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
         found = _find_readable(store, settings.pair, id_)
-        deleted = checkpoints.delete(store, settings.pair, id_)
+        deleted = checkpoints.delete_checkpoint(store, settings.pair, id_)
         if found is not None:
             hint(settings, store, found)  # Without it the owners see within a minute that it is gone.
     finally:
@@ -222,11 +222,11 @@ def delete(
     output.show(kind="CheckpointDeleted", body=body, output=output_, tables=[said])
 
 
-def _find_readable(store: ObjectStore, pair: str, checkpoint_id: str) -> Request | None:
+def _find_readable(store: ObjectStore, pair: str, checkpoint_id: str) -> CheckpointRequest | None:
     from tandem.sink.store.chain import checkpoints  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     try:
-        found = checkpoints.find(store, pair, checkpoint_id)
+        found = checkpoints.find_checkpoint(store, pair, checkpoint_id)
     except DamagedError as error:
         output.warn(f"it can't be read: {error}")
         return None
@@ -237,14 +237,14 @@ def _ms(span: timedelta) -> int:
     return round(span.total_seconds() * 1000)
 
 
-def _follow(seer: Seer, checkpoint_id: str, *, wait: bool) -> CheckpointStatus:
+def _follow(status_reader: CheckpointStatusReader, checkpoint_id: str, *, wait: bool) -> CheckpointStatus:
     """Return how it stands when that is settled, which its deadline sees to; at once without `wait`."""
-    from tandem.backup_avro.documents.checkpoint import Status  # noqa: PLC0415 - for the command, not for --help
+    from tandem.backup_avro.documents.checkpoint import CheckpointState  # noqa: PLC0415 - for the command, not for --help
 
     told, told_at, troubled = "", 0.0, False
     while True:
         try:
-            stands = seer.one(checkpoint_id)
+            stands = status_reader.one(checkpoint_id)
         except TransientError as error:
             if not wait:
                 raise
@@ -253,7 +253,7 @@ def _follow(seer: Seer, checkpoint_id: str, *, wait: bool) -> CheckpointStatus:
             troubled = True
         else:
             troubled = False
-            if not wait or stands.status is not Status.ONGOING:
+            if not wait or stands.status is not CheckpointState.ONGOING:
                 return stands
             now, text = time.monotonic(), stands.detail or "the Active is about to complete it"
             if text != told and now - told_at >= _TELL_S:
@@ -264,11 +264,11 @@ def _follow(seer: Seer, checkpoint_id: str, *, wait: bool) -> CheckpointStatus:
 
 def _conclude(stands: CheckpointStatus) -> None:
     """Raise what a checkpoint that failed means for the exit code."""
-    from tandem.backup_avro.documents.checkpoint import Status  # noqa: PLC0415 - for the command, not for --help
+    from tandem.backup_avro.documents.checkpoint import CheckpointState  # noqa: PLC0415 - for the command, not for --help
 
-    if stands.status is Status.DOES_NOT_EXIST:
+    if stands.status is CheckpointState.DOES_NOT_EXIST:
         raise TandemError(f"checkpoint {stands.id} was deleted meanwhile")
-    if stands.status is not Status.FAILED:
+    if stands.status is not CheckpointState.FAILED:
         return
     late = stands.settled_at is not None and stands.deadline is not None and stands.settled_at >= stands.deadline
     kind = TimedOutError if late else TandemError

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from tandem.backup_avro.chain.generation import Generation
     from tandem.backup_avro.documents.coordination_message import CoordinationMessage
     from tandem.controller.config import Config
-    from tandem.controller.coordination.follow_handover import Following
+    from tandem.controller.coordination.follow_handover import HandoverWatch
     from tandem.controller.coordination.peer_state import LastHeard
-    from tandem.controller.history.handover_progress import Plan, Standing
+    from tandem.controller.history.handover_progress import HandoverPlan, HandoverStanding
     from tandem.controller.status.pair_view import PairView
     from tandem.sink.store import ObjectStore
 
@@ -134,7 +134,7 @@ def _look(settings: Config, store: ObjectStore) -> PairView:
     return seen
 
 
-def _costs(asked: Plan) -> Iterator[str]:
+def _costs(asked: HandoverPlan) -> Iterator[str]:
     if asked.active is None or asked.former is None:
         yield f"pair {asked.pair}: nobody is Active; {asked.target} shall build generation {asked.generation}"
     else:
@@ -157,20 +157,22 @@ def _costs(asked: Plan) -> Iterator[str]:
         yield f"  note         {warning}"
 
 
-def _question(asked: Plan) -> str:
+def _question(asked: HandoverPlan) -> str:
     return f"Ask {asked.target} to build generation {asked.generation} now?"
 
 
-def _carry_out(settings: Config, store: ObjectStore, seen: PairView, asked: Plan, options: HandoverOptions) -> None:
-    from tandem.controller.coordination.follow_handover import Following  # noqa: PLC0415 - for the command, not for --help
-    from tandem.controller.history.handover_progress import Stage, Standing  # noqa: PLC0415 - likewise
+def _carry_out(
+    settings: Config, store: ObjectStore, seen: PairView, asked: HandoverPlan, options: HandoverOptions
+) -> None:
+    from tandem.controller.coordination.follow_handover import HandoverWatch  # noqa: PLC0415 - for the command, not for --help
+    from tandem.controller.history.handover_progress import HandoverStanding, Stage  # noqa: PLC0415 - likewise
 
     message, wait_s = _request(settings, store, asked, options.reason), options.wait_s
     assert seen.brokers is not None
-    with Following(settings, store, asked, guarded=seen.brokers.guarded, requested_at=message.at) as following:
+    with HandoverWatch(settings, store, asked, guarded=seen.brokers.guarded, requested_at=message.at) as following:
         offset = following.send(message)
         output.note(f"asked {asked.target}: request {message.request_id}, offset {offset} of the coordination topic")
-        stands = Standing(stage=Stage.REQUESTED, builder=None, steps=())
+        stands = HandoverStanding(stage=Stage.REQUESTED, builder=None, steps=())
         if wait_s is not None:
             try:
                 stands = _follow(following, asked, stands, wait_s)
@@ -185,15 +187,15 @@ def _carry_out(settings: Config, store: ObjectStore, seen: PairView, asked: Plan
         _conclude(asked, stands, wait_s)
 
 
-def _request(settings: Config, store: ObjectStore, asked: Plan, reason: str) -> CoordinationMessage:
-    from tandem.backup_avro.documents.coordination_message import CoordinationMessage, Event  # noqa: PLC0415 - for the command, not for --help
+def _request(settings: Config, store: ObjectStore, asked: HandoverPlan, reason: str) -> CoordinationMessage:
+    from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage  # noqa: PLC0415 - for the command, not for --help
     from tandem.backup_avro.documents.turn_request import sign_request  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.chain_writer import now_ms  # noqa: PLC0415 - likewise
     from tandem.sink.store.signed_store import signer_of  # noqa: PLC0415 - likewise
 
     signer = signer_of(store, "a request for a turn")
     message = CoordinationMessage(
-        event=Event.ACTIVATE,
+        event=CoordinationEvent.ACTIVATE,
         pair=settings.pair,
         instance=SENDER,
         incarnation=str(uuid.uuid4()),
@@ -213,7 +215,7 @@ def ask_for_a_new_one(settings: Config, store: ObjectStore, *, reason: str, yes:
 
     Raises what this command does where it is refused, or where nobody can be asked.
     """
-    from tandem.controller.coordination.follow_handover import Following  # noqa: PLC0415 - for the command, not for --help
+    from tandem.controller.coordination.follow_handover import HandoverWatch  # noqa: PLC0415 - for the command, not for --help
     from tandem.controller.history.handover_progress import plan  # noqa: PLC0415 - likewise
 
     seen = _look(settings, store)
@@ -222,12 +224,12 @@ def ask_for_a_new_one(settings: Config, store: ObjectStore, *, reason: str, yes:
     consent(_question(asked), yes=yes)
     message = _request(settings, store, asked, one_line(reason, otherwise="manual failover"))
     assert seen.brokers is not None
-    with Following(settings, store, asked, guarded=seen.brokers.guarded, requested_at=message.at) as following:
+    with HandoverWatch(settings, store, asked, guarded=seen.brokers.guarded, requested_at=message.at) as following:
         following.send(message)
     return message
 
 
-def _follow(following: Following, asked: Plan, stands: Standing, wait_s: float) -> Standing:
+def _follow(following: HandoverWatch, asked: HandoverPlan, stands: HandoverStanding, wait_s: float) -> HandoverStanding:
     """Return where it stands when it is over, or when the time is."""
     from tandem.controller.history.handover_progress import Stage  # noqa: PLC0415 - for the command, not for --help
 
@@ -252,7 +254,7 @@ def _follow(following: Following, asked: Plan, stands: Standing, wait_s: float) 
             troubled = True
 
 
-def _progress(stands: Standing, asked: Plan, heard: LastHeard | None) -> str:
+def _progress(stands: HandoverStanding, asked: HandoverPlan, heard: LastHeard | None) -> str:
     from tandem.controller.history.handover_progress import Stage  # noqa: PLC0415 - for the command, not for --help
 
     match stands.stage:
@@ -273,7 +275,7 @@ def _progress(stands: Standing, asked: Plan, heard: LastHeard | None) -> str:
             return f"{stands.builder} has given generation {asked.generation} up"
 
 
-def _at_work(asked: Plan, heard: LastHeard | None) -> str:
+def _at_work(asked: HandoverPlan, heard: LastHeard | None) -> str:
     heartbeat = None if heard is None else heard.heartbeat
     if heartbeat is None or heartbeat.generation != asked.generation:
         return ""
@@ -287,8 +289,8 @@ def _at_work(asked: Plan, heard: LastHeard | None) -> str:
 
 
 def _show(
-    asked: Plan,
-    stands: Standing,
+    asked: HandoverPlan,
+    stands: HandoverStanding,
     message: CoordinationMessage,
     new: Generation | None,
     *,
@@ -341,7 +343,7 @@ def _bytes(generation: Generation) -> int:
     return sum(item.bytes for item in generation.objects.values())
 
 
-def _conclude(asked: Plan, stands: Standing, wait_s: float) -> None:
+def _conclude(asked: HandoverPlan, stands: HandoverStanding, wait_s: float) -> None:
     from tandem.controller.history.handover_progress import Stage  # noqa: PLC0415 - for the command, not for --help
 
     if stands.builder not in {None, asked.target}:

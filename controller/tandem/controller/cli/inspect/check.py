@@ -14,9 +14,9 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
 
 if TYPE_CHECKING:
-    from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+    from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
     from tandem.controller.config import Config
-    from tandem.controller.status.check import Limits
+    from tandem.controller.status.check import CheckLimits
     from tandem.controller.status.key_use import KeySight
     from tandem.controller.status.pair_view import PairView
     from tandem.sink.store import ObjectStore
@@ -103,7 +103,7 @@ def check(
     where the configuration names keys, those that can't be read and those that are needed and not named. After the |
     come figures: lag in offsets, ages in seconds, bytes, generations.
     """
-    from tandem.controller.process.timed_call import Errand  # noqa: PLC0415 - likewise
+    from tandem.controller.process.timed_call import TimedCall  # noqa: PLC0415 - likewise
     from tandem.controller.status import check as rules  # noqa: PLC0415 - likewise
     from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise
 
@@ -114,7 +114,7 @@ def check(
         verify_age=verify_age,
         drill_age=drill_age,
     )
-    if connections and (s3_only or limits != rules.Limits()):
+    if connections and (s3_only or limits != rules.CheckLimits()):
         raise ConfigError(
             "--connections goes without --s3-only and limits", remedy="leave them out: the backup itself is not judged"
         )
@@ -122,13 +122,13 @@ def check(
     brokers_s = None if timeout is None else _BROKERS * timeout
 
     def ask() -> tuple[
-        PairView, KeySight | None, dict[OutcomeKind, Outcome | None], TandemError | None, list[TandemError]
+        PairView, KeySight | None, dict[JobKind, JobOutcome | None], TandemError | None, list[TandemError]
     ]:
         answers = _ask(settings, root, s3_only=s3_only, brokers_s=brokers_s)
         return (*answers, _obstacles(settings) if connections and answers[0].brokers is not None else [])
 
     try:
-        seen, keys, ran, unwritable, obstacles = Errand(ask, name="check").result(timeout)
+        seen, keys, ran, unwritable, obstacles = TimedCall(ask, name="check").result(timeout)
     except TimeoutError:
         raise TimedOutError(
             f"no answer from the store {settings.store.root} within {timeout:g} s",
@@ -137,7 +137,7 @@ def check(
     report = (
         rules.connections(seen, keys, unwritable=unwritable, obstacles=obstacles)
         if connections
-        else rules.check(overview(seen), ran, limits, keys=keys, unwritable=unwritable)
+        else rules.check_pair(overview(seen), ran, limits, keys=keys, unwritable=unwritable)
     )
     if output_ is OutputFormat.TABLE:
         output.status_line(rules.line(report))
@@ -148,7 +148,7 @@ def check(
 
 def _ask(
     settings: Config, root: str | None, *, s3_only: bool, brokers_s: float | None
-) -> tuple[PairView, KeySight | None, dict[OutcomeKind, Outcome | None], TandemError | None]:
+) -> tuple[PairView, KeySight | None, dict[JobKind, JobOutcome | None], TandemError | None]:
     from tandem.controller.status.key_use import look_at_keys  # noqa: PLC0415 - likewise
     from tandem.controller.status.outside_view import look  # noqa: PLC0415 - likewise
     from tandem.sink.encryption.key_ring import keys_of  # noqa: PLC0415 - likewise
@@ -203,8 +203,8 @@ def _limits(
     complete_age: tuple[str | None, str | None],
     verify_age: str | None,
     drill_age: str | None,
-) -> Limits:
-    from tandem.controller.status.check import Limits  # noqa: PLC0415 - Kafka and S3 are slow to import
+) -> CheckLimits:
+    from tandem.controller.status.check import CheckLimits  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     commit = [_seconds(f"--commit-age-{which}", text) for which, text in zip(_BOTH, commit_age, strict=True)]
     complete = [_seconds(f"--complete-age-{which}", text) for which, text in zip(_BOTH, complete_age, strict=True)]
@@ -213,7 +213,7 @@ def _limits(
             raise ConfigError(
                 f"--{name}-critical is below --{name}-warning", remedy="WARNING is what comes first, and is the lower"
             )
-    return Limits(
+    return CheckLimits(
         lag_warning=lag[0],
         lag_critical=lag[1],
         commit_age_warning_s=commit[0],

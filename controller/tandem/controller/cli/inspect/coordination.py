@@ -19,7 +19,7 @@ from tandem.sink.process import log
 if TYPE_CHECKING:
     from tandem.backup_avro.documents.coordination_message import CoordinationMessage
     from tandem.controller.config import Config
-    from tandem.controller.coordination.topic_reader import Letter, Mailbox
+    from tandem.controller.coordination.topic_reader import TopicLetter, TopicReader
     from tandem.sink.kafka.auth.client_config import Value
 
 app = typer.Typer(
@@ -65,12 +65,12 @@ def tail(
     other_pairs = shown = 0
     began = None if since_s is None else round((time.time() - since_s) * 1000)
     try:
-        with _mailbox(settings, all_pairs=all_pairs) as mailbox:
-            for letter in _letters(mailbox, since=began, follow=follow):
-                if letter.message is not None and not all_pairs and letter.message.pair != settings.pair:
+        with _topic_reading(settings, all_pairs=all_pairs) as topic_reading:
+            for topic_record in _topic_records(topic_reading, since=began, follow=follow):
+                if topic_record.message is not None and not all_pairs and topic_record.message.pair != settings.pair:
                     other_pairs += 1
-                elif heartbeats or letter.message is None or letter.message.event.value != "PROGRESS":
-                    _show(letter, output_, all_pairs=all_pairs)
+                elif heartbeats or topic_record.message is None or topic_record.message.event.value != "PROGRESS":
+                    _show(topic_record, output_, all_pairs=all_pairs)
                     shown += 1
                     if follow:
                         sys.stdout.flush()
@@ -83,9 +83,9 @@ def tail(
         output.note(f"{other_pairs} messages of other pairs were passed over; --all shows them")
 
 
-def _mailbox(settings: Config, *, all_pairs: bool) -> Mailbox:
+def _topic_reading(settings: Config, *, all_pairs: bool) -> TopicReader:
     from tandem.controller.coordination.topic import partition_of  # noqa: PLC0415 - Kafka is slow to import
-    from tandem.controller.coordination.topic_reader import Mailbox, partition_count  # noqa: PLC0415 - likewise
+    from tandem.controller.coordination.topic_reader import TopicReader, partition_count  # noqa: PLC0415 - likewise
     from tandem.controller.status.outside_view import ANSWER_S  # noqa: PLC0415 - likewise
     from tandem.sink.kafka.cluster.admin import ClusterAdmin  # noqa: PLC0415 - likewise
 
@@ -94,35 +94,37 @@ def _mailbox(settings: Config, *, all_pairs: bool) -> Mailbox:
     with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
         count = partition_count(admin, topic)
     partitions = list(range(count)) if all_pairs else [partition_of(settings.pair, count)]
-    return Mailbox(props, topic=topic, partitions=partitions)
+    return TopicReader(props, topic=topic, partitions=partitions)
 
 
-def _letters(mailbox: Mailbox, *, since: int | None, follow: bool) -> Iterator[Letter]:
+def _topic_records(topic_reading: TopicReader, *, since: int | None, follow: bool) -> Iterator[TopicLetter]:
     from tandem.controller.status.outside_view import ANSWER_S  # noqa: PLC0415 - Kafka is slow to import
 
-    mailbox.rewind(since, timeout_s=ANSWER_S)
-    there = mailbox.read_to_end(timeout_s=_TO_END_S)
+    topic_reading.rewind(since, timeout_s=ANSWER_S)
+    there = topic_reading.read_to_end(timeout_s=_TO_END_S)
     # Each partition comes in its own order, so it is the times that put several in one; a single one needs no waiting.
     yield from (
-        there if mailbox.partitions == 1 else sorted(there, key=lambda one: (one.at or 0, one.partition, one.offset))
+        there
+        if topic_reading.partitions == 1
+        else sorted(there, key=lambda one: (one.at or 0, one.partition, one.offset))
     )
     while follow:
-        letter = mailbox.poll(_FOLLOW_S)
-        if letter is not None:
-            yield letter
+        topic_record = topic_reading.poll(_FOLLOW_S)
+        if topic_record is not None:
+            yield topic_record
 
 
-def _show(letter: Letter, form: OutputFormat, *, all_pairs: bool) -> None:
-    at = None if letter.at is None else output.moment(letter.at)
-    line = f"{_at(at)}  {letter.offset:>8}  {_text(letter, all_pairs=all_pairs)}"
-    output.show(kind="CoordinationMessage", body=letter, output=form, tables=[log.printable(line)], stream=True)
+def _show(topic_record: TopicLetter, form: OutputFormat, *, all_pairs: bool) -> None:
+    at = None if topic_record.at is None else output.moment(topic_record.at)
+    line = f"{_at(at)}  {topic_record.offset:>8}  {_text(topic_record, all_pairs=all_pairs)}"
+    output.show(kind="CoordinationMessage", body=topic_record, output=form, tables=[log.printable(line)], stream=True)
 
 
-def _text(letter: Letter, *, all_pairs: bool) -> str:
-    message = letter.message
+def _text(topic_record: TopicLetter, *, all_pairs: bool) -> str:
+    message = topic_record.message
     if message is None:
-        key = f" (key {letter.key})" if letter.key is not None else ""
-        return f"not a message{key}: {letter.undecodable}"
+        key = f" (key {topic_record.key})" if topic_record.key is not None else ""
+        return f"not a message{key}: {topic_record.undecodable}"
     sender = f"{message.pair}/{message.instance}" if all_pairs else message.instance
     return f"{message.event.value:<11}  {sender}  {'  '.join(_details(message))}".rstrip()
 

@@ -87,9 +87,9 @@ def parse(what: str) -> tuple[str, str]:
 
 
 def _checkpoints(settings: Config, store: ObjectStore) -> list[CheckpointStatus]:
-    from tandem.controller.status.checkpoint_view import Seer  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.checkpoint_view import CheckpointStatusReader  # noqa: PLC0415 - Kafka and S3 are slow to import
 
-    found, damaged = Seer(store, settings.pair, by=asker()).all()
+    found, damaged = CheckpointStatusReader(store, settings.pair, by=asker()).all()
     for checkpoint_id, why in damaged.items():
         output.warn(f"checkpoint {checkpoint_id} can't be read: {why}")
     return list(found)
@@ -99,7 +99,7 @@ def _checkpoints(settings: Config, store: ObjectStore) -> list[CheckpointStatus]
 
 
 def _generation(settings: Config, store: ObjectStore, number: int, form: OutputFormat) -> None:
-    from tandem.controller.history.store_history import read_annals  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.history.store_history import read_past_events  # noqa: PLC0415 - Kafka and S3 are slow to import
     from tandem.controller.status.describe import describe_generation  # noqa: PLC0415 - likewise
     from tandem.controller.status.outside_view import look  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
@@ -112,11 +112,11 @@ def _generation(settings: Config, store: ObjectStore, number: int, form: OutputF
             remedy=f"`tandem history --generation {number}` shows what comes before the damage",
         )
     generation = next((one for one in seen.generations if one.number == number), None) or reader.load(number)
-    annals = read_annals(store, settings.pair, only=number, routine=True)
-    found = describe_generation(seen, generation, annals, _checkpoints(settings, store))
+    past_events = read_past_events(store, settings.pair, only=number, routine=True)
+    found = describe_generation(seen, generation, past_events, _checkpoints(settings, store))
     output.show(kind="GenerationDescription", body=found, output=form, tables=_generation_tables(found))
-    if annals.damaged:
-        output.warn(f"generation {number} can't be read to its end: {annals.damaged[number]}")
+    if past_events.damaged:
+        output.warn(f"generation {number} can't be read to its end: {past_events.damaged[number]}")
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 

@@ -15,7 +15,7 @@ from tandem.controller.cli.output.output import OutputFormat, OutputOption, Tabl
 from tandem.controller.cli.output.slow_notice import patience
 
 if TYPE_CHECKING:
-    from tandem.controller.history.events import Happening
+    from tandem.controller.history.events import HistoryEvent
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -41,14 +41,14 @@ def history(
     Oldest first; times are the store's. It reads the store alone. Exit code 3 if a chain is damaged: what comes before
     the damage is shown.
     """
-    from tandem.controller.history.store_history import History, read_annals  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.history.store_history import History, read_past_events  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     if commits and generation is None:
         raise ConfigError("--commits needs --generation", remedy="there is a commit a minute: say of which generation")
     settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
         with patience("reading the chains"):
-            found = read_annals(store, settings.pair, only=generation, routine=commits)
+            found = read_past_events(store, settings.pair, only=generation, routine=commits)
     finally:
         store.close()
     output.show(
@@ -65,7 +65,7 @@ def history(
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
-def _tables(happenings: tuple[Happening, ...], *, commits: bool) -> Iterator[Table]:
+def _tables(happenings: tuple[HistoryEvent, ...], *, commits: bool) -> Iterator[Table]:
     figures = ("objects", "records", "size", "positions") if commits else ()
     yield Table(
         columns=("time", "generation", "entry", "event", "instance", "process", *figures, "reason"),
@@ -74,7 +74,7 @@ def _tables(happenings: tuple[Happening, ...], *, commits: bool) -> Iterator[Tab
     )
 
 
-def _row(one: Happening, *, commits: bool) -> tuple[object, ...]:
+def _row(one: HistoryEvent, *, commits: bool) -> tuple[object, ...]:
     figures = (f"{one.objects:,}", f"{one.records:,}", output.size(one.bytes), f"{one.positions:,}") if commits else ()
     return (
         output.at(one.at),

@@ -41,7 +41,7 @@ class Bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class ShownHeader:
     """One header of a record."""
 
     key: str
@@ -49,7 +49,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class ShownRecord:
     """One record; `timestamp` in ms, -1 if it has none. `value` None is a tombstone."""
 
     partition: int
@@ -59,7 +59,7 @@ class Record:
     timestamp_type: str
     tombstone: bool
     value: Bytes | None
-    headers: Sequence[Header]
+    headers: Sequence[ShownHeader]
     generation: int
     object: str
 
@@ -75,7 +75,7 @@ class RecordsDocument:
     seq: int
     at: str | None
     seconds: float
-    records: Sequence[Record]
+    records: Sequence[ShownRecord]
 
 
 @app.command(
@@ -99,7 +99,7 @@ def records(
     checkpoint: backup_place.CheckpointOption = None,
     root: backup_place.RootOption = None,
     pair: backup_place.PairOption = None,
-    layout: layout_options.LayoutOption = layout_options.Layout.TANDEM,
+    layout: layout_options.LayoutOption = layout_options.FileLayout.TANDEM,
     empty_as_null: layout_options.EmptyAsNullOption = False,
     instance: layout_options.InstanceOption = None,
     prefer: layout_options.PreferOption = None,
@@ -116,12 +116,14 @@ def records(
     from tandem.spark_jobs.connector.connector_reader import refuse_states  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.key_history import RecordsRequest, find_partitions, history  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.state.wanted_state import Wish  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
     wanted = key_bytes(key, key_format)
     topic = _one_topic(topic)
-    wish = Wish(generation=generation, at=None if at is None else parse_moment("--at", at), checkpoint=checkpoint)
-    wish.check("--")
+    state_request = StateRequest(
+        generation=generation, at=None if at is None else parse_moment("--at", at), checkpoint=checkpoint
+    )
+    state_request.check("--")
     files = layout_options.reading(
         layout_options.LayoutArguments(
             layout=layout,
@@ -136,9 +138,11 @@ def records(
     place, settings, name, _ = backup_place.backup(context, config, overrides, root=root, pair=PAIR if files else pair)
     address = StoreAddress(root=place, settings=settings, connector=files)
     if files is not None:
-        refuse_states(wish, "--")
+        refuse_states(state_request, "--")
         output.note(f"reading {layout_options.files_below(address)}")
-    request = RecordsRequest(address=address, pair=name, topic=topic, key=wanted, wish=wish, index=index)
+    request = RecordsRequest(
+        address=address, pair=name, topic=topic, key=wanted, state_request=state_request, index=index
+    )
     state, selection = find_partitions(request, tell=layout_options.told())
     for warning in state.doubts(selection):
         output.warn(warning)
@@ -192,10 +196,10 @@ def shown(data: bytes | None) -> Bytes | None:
     return Bytes(base64=base64.b64encode(data).decode("ascii"))
 
 
-def document(item: KeyRecord) -> Record:
+def document(item: KeyRecord) -> ShownRecord:
     """Return one record for people and programs; `timestamp` in ms, -1 if it has none."""
     record = item.record
-    return Record(
+    return ShownRecord(
         partition=record.partition,
         offset=record.offset,
         timestamp=record.timestamp,
@@ -203,7 +207,7 @@ def document(item: KeyRecord) -> Record:
         timestamp_type=record.timestamp_type.name,
         tombstone=record.value is None,
         value=shown(record.value),
-        headers=[Header(key=name, value=shown(value)) for name, value in record.headers],
+        headers=[ShownHeader(key=name, value=shown(value)) for name, value in record.headers],
         generation=item.generation,
         object=item.item,
     )
@@ -217,7 +221,7 @@ def _time(timestamp: int) -> str | None:
         return None
 
 
-def _tables(rows: Sequence[Record], partitions: int) -> Iterator[Table | str]:
+def _tables(rows: Sequence[ShownRecord], partitions: int) -> Iterator[Table | str]:
     if not rows:
         yield f"no record has this key in {partitions} partitions"
         return

@@ -15,18 +15,18 @@ from tandem.backup_avro.errors import ConfigError, ExitCode
 from tandem.controller.cli.options.backup_place import PairOption, RootOption, configured, stored
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.output import output
-from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, Verdict, duration
+from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, VerdictLines, duration
 from tandem.controller.cli.output.repeat import looks
 from tandem.controller.cli.output.slow_notice import patience
 
 if TYPE_CHECKING:
-    from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+    from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
     from tandem.controller.config import Config
     from tandem.controller.status.overview import GenerationStatus, InstanceStatus, Overview, RestoreStatus
     from tandem.sink.store import ObjectStore
     from tandem.sink.store.chain.chain_reader import ChainReader
 
-    _Picture: TypeAlias = tuple[Overview, Mapping[OutcomeKind, Outcome | None]]
+    _Picture: TypeAlias = tuple[Overview, Mapping[JobKind, JobOutcome | None]]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -109,26 +109,26 @@ def _watch(once: Callable[[], _Picture], *, every_s: float, s3_only: bool, form:
 
 def _show(
     found: Overview,
-    ran: Mapping[OutcomeKind, Outcome | None],
+    ran: Mapping[JobKind, JobOutcome | None],
     *,
     s3_only: bool,
     form: OutputFormat,
     stream: bool = False,
 ) -> None:
-    from tandem.backup_avro.documents.outcome import OutcomeKind  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.backup_avro.documents.outcome import JobKind  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     body = replace(
         found,
-        last_verify=ran.get(OutcomeKind.VERIFY),
-        last_drill=ran.get(OutcomeKind.DRILL),
-        last_retention=ran.get(OutcomeKind.RETENTION),
+        last_verify=ran.get(JobKind.VERIFY),
+        last_drill=ran.get(JobKind.DRILL),
+        last_retention=ran.get(JobKind.RETENTION),
     )
     tables = chain(_tables(found, s3_only=s3_only), _last(ran, found.at))
     output.show(kind="Status", body=body, output=form, tables=tables, stream=stream)
 
 
-def _tables(found: Overview, *, s3_only: bool) -> Iterator[Table | Verdict | str]:
-    yield Verdict(text="\n".join(_headline(found)), line=1, good=found.healthy)
+def _tables(found: Overview, *, s3_only: bool) -> Iterator[Table | VerdictLines | str]:
+    yield VerdictLines(text="\n".join(_headline(found)), line=1, good=found.healthy)
     if not s3_only and any(one.alive is not None for one in found.instances):
         yield Table(
             columns=("instance", "role", "heard", "process", "generation", "lag", "doing"),
@@ -149,7 +149,7 @@ def _tables(found: Overview, *, s3_only: bool) -> Iterator[Table | Verdict | str
         yield "\n".join(remarks)
 
 
-def _last(ran: Mapping[OutcomeKind, Outcome | None], now: datetime) -> Iterator[str]:
+def _last(ran: Mapping[JobKind, JobOutcome | None], now: datetime) -> Iterator[str]:
     """Say when was verified and drilled last, and how it went."""
     lines = []
     for kind, one in ran.items():

@@ -15,14 +15,14 @@ from tandem.controller.cli.options.invocation import ConfigOption, SetOption, lo
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
-from tandem.controller.roles.role import Role
+from tandem.controller.roles.role import CredentialRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tandem.controller.config import Config
     from tandem.controller.roles.kafka import Acl
-    from tandem.controller.roles.s3 import Place
+    from tandem.controller.roles.s3 import BucketPlace
 
 app = typer.Typer(
     add_completion=False,
@@ -37,11 +37,11 @@ class S3Policy:
     """`tandem policy s3` and `bucket`. `role` is None for the bucket's; `policy` is in the syntax of AWS IAM."""
 
     pair: str
-    role: Role | None
+    role: CredentialRole | None
     policy: Mapping[str, Any]
 
 
-RoleOption = Annotated[Role, typer.Option("--role", help="Whose rights; docs/roles.md says who does what.")]
+RoleOption = Annotated[CredentialRole, typer.Option("--role", help="Whose rights; docs/roles.md says who does what.")]
 
 
 @app.command(
@@ -69,8 +69,8 @@ def s3(
 
     loaded = of_store(context, config, overrides)
     place = _place(loaded)
-    own = (instance or loaded.instance) if role is Role.WRITER else None
-    if instance is not None and role is not Role.WRITER:
+    own = (instance or loaded.instance) if role is CredentialRole.WRITER else None
+    if instance is not None and role is not CredentialRole.WRITER:
         raise ConfigError(f"--instance goes with --role writer, not {role.value}", remedy="leave it out")
     _show(policy(place, role, instance=own), loaded.pair, role, output_)
 
@@ -137,7 +137,7 @@ def kafka(
     )
     found = acls(scope, role)
     who = principal or _principal(loaded)
-    if role is Role.DRILL and any(name.endswith("*") for name in target or ()):
+    if role is CredentialRole.DRILL and any(name.endswith("*") for name in target or ()):
         raise ConfigError("--target: a drill's topics have whole names", remedy="repeat --target for each")
     if ":" not in who:
         raise ConfigError(f"--principal {who}: no type of principal", remedy=f"write User:{who}")
@@ -150,12 +150,12 @@ def kafka(
     output.show(kind="KafkaPolicy", body=body, output=output_, tables=["\n".join(lines)] if lines else [])
 
 
-def _warnings(role: Role, loaded: Config, targets: Sequence[str], found: Sequence[Acl]) -> Iterator[str]:
-    if role is Role.RESTORE and not targets:
+def _warnings(role: CredentialRole, loaded: Config, targets: Sequence[str], found: Sequence[Acl]) -> Iterator[str]:
+    if role is CredentialRole.RESTORE and not targets:
         yield "these rights write to the guarded topics: give them on another cluster, or name others with --target"
-    if role is Role.DRILL and loaded.topics.expressions and not targets:
+    if role is CredentialRole.DRILL and loaded.topics.expressions and not targets:
         yield "drills of topics that patterns guard are left out: name each such topic with --target"
-    if role is Role.RESTORE_GROUPS and not loaded.groups.enabled:
+    if role is CredentialRole.RESTORE_GROUPS and not loaded.groups.enabled:
         yield "no rights on groups, as groups.enabled is off: offsets of before take Read and Delete on their groups"
     if any(acl.name == "*" and acl.resource.value == "topic" for acl in found):
         yield "a pattern begins with a wildcard, so these rights are on all topics: narrow it, or what is printed here"
@@ -165,7 +165,7 @@ def _principal(loaded: Config) -> str:
     return f"User:{loaded.kafka.reveal().get('sasl.username', 'tandem')}"
 
 
-def _place(loaded: Config) -> Place:
+def _place(loaded: Config) -> BucketPlace:
     from tandem.controller.roles.s3 import place_of  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     store, encryption = loaded.store, loaded.encryption
@@ -183,6 +183,6 @@ def _place(loaded: Config) -> Place:
     return place
 
 
-def _show(policy: dict[str, Any], pair: str, role: Role | None, form: OutputFormat) -> None:
+def _show(policy: dict[str, Any], pair: str, role: CredentialRole | None, form: OutputFormat) -> None:
     body = S3Policy(pair=pair, role=role, policy=policy)
     output.show(kind="S3Policy", body=body, output=form, tables=[json.dumps(policy, indent=2)])

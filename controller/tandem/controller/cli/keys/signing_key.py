@@ -67,13 +67,13 @@ def show(
 ) -> None:
     """Print the public key that belongs to a private one, and its short name, as errors have it."""
     from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.sink.store import StoreSettings  # noqa: PLC0415 - likewise
+    from tandem.sink.store import StoreAccess  # noqa: PLC0415 - likewise
     from tandem.sink.store.signed_store import load_signer  # noqa: PLC0415 - likewise
 
     if file is None:
         signer = load_signer(store_settings(of_store(context, config, overrides)))
     else:
-        signer = load_signer(StoreSettings(signing_key_file=str(file)))
+        signer = load_signer(StoreAccess(signing_key_file=str(file)))
     if signer is None:
         raise ConfigError("the configuration has no signing key", remedy="set signing.key_file, or name a FILE")
     _show(signer, output_)

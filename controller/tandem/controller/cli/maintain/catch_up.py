@@ -15,7 +15,7 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
 
 if TYPE_CHECKING:
-    from tandem.spark_jobs.catch_up.job import CaughtUp
+    from tandem.spark_jobs.catch_up.job import CatchUpResult
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -51,16 +51,16 @@ def catch_up(
     A range should take a minute or two: ranges of one partition that are read too far apart in time do not count.
     """
     from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.spark_jobs.catch_up.job import CatchUp  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.catch_up.plan import Pace  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.catch_up.job import CatchUpJob  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.catch_up.plan import CatchUpPace  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.spark.kafka_cluster import Cluster  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
 
     loaded = load(context, config, overrides)
     wait_s = span("--wait", wait).total_seconds()
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
-    pace = Pace(
+    pace = CatchUpPace(
         range_offsets=range_,
         chunk_ceiling_s=loaded.scan.chunk_duration.total_seconds(),
         object_size=loaded.object.target_size,
@@ -70,15 +70,15 @@ def catch_up(
     output.note(f"catching up pair {loaded.pair} in {loaded.store.root} on {master}")
     require_pair(address, loaded.pair)
     with session(master, name=f"tandem catch-up {loaded.pair}") as spark:
-        cluster = Cluster(props=dict(loaded.kafka.reveal()), batch_limit=loaded.memory.largest_batch)
-        job = CatchUp(spark, address, loaded.pair, cluster, pace=pace, run=secrets.token_hex(8))
+        cluster = ClusterAddress(props=dict(loaded.kafka.reveal()), batch_limit=loaded.memory.largest_batch)
+        job = CatchUpJob(spark, address, loaded.pair, cluster, pace=pace, run=secrets.token_hex(8))
         done = job.run(
             number=generation, wait_s=wait_s, patience_s=loaded.scan.patience.total_seconds(), tell=output.note
         )
     output.show(kind="CatchUp", body=done, output=output_, tables=_tables(done))
 
 
-def _tables(done: CaughtUp) -> Iterator[Table | str]:
+def _tables(done: CatchUpResult) -> Iterator[Table | str]:
     yield Table(
         columns=("generation", "ranges", "read again", "records", "bytes stored", "time"),
         rows=[

@@ -24,8 +24,8 @@ from tandem.controller.cli.output.output import OutputFormat, OutputOption, Tabl
 if TYPE_CHECKING:
     from tandem.controller.config import Config
     from tandem.spark_jobs.reading.object_reader import StoreAddress
-    from tandem.spark_jobs.retention.janitor import Outcome
-    from tandem.spark_jobs.retention.retention_steps import Kept, Plan, Step
+    from tandem.spark_jobs.retention.janitor import StepOutcome
+    from tandem.spark_jobs.retention.retention_steps import KeptItem, RetentionPlan, RetentionStep
     from tandem.spark_jobs.retention.sweep import SweepOutcome
     from tandem.spark_jobs.retention.sweep_plan import SweepRules
 
@@ -92,17 +92,17 @@ def retention(
     all records before the horizon are read. Safe beside running instances: each step is looked at once more before it
     is carried out.
     """
-    from tandem.controller.cli.maintain.sweep_view import RetentionDocument, Shown, tell  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.cli.maintain.sweep_view import RetentionDocument, SweepView, tell  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.retention.janitor import Janitor  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.retention.retention_steps import Rules  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.retention.retention_steps import RetentionRules  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.retention.sweep import sweeper  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
 
     loaded = of_store(context, config, overrides, root=root, pair=pair)
     sweep_rules = _sweep_rules(loaded, horizon, min_gain)
-    rules = Rules(
+    rules = RetentionRules(
         max_bytes=None if max_bytes is None else _size("--max-bytes", max_bytes),
         sweeps=sweep_rules is not None,
         grace=_ms(loaded.grace.rewrite),
@@ -124,7 +124,7 @@ def retention(
                 output.note(f"reading what lies before the horizon, {horizon} ago")
                 it = sweeper(spark, address, loaded.pair, sweep_rules)
                 found = it.plan()
-                swept = Shown(plan=found, outcomes=it.carry_out(found, write=execute, tell=tell), executed=execute)
+                swept = SweepView(plan=found, outcomes=it.carry_out(found, write=execute, tell=tell), executed=execute)
     except TandemError as error:
         if execute:
             _keep(address, loaded.pair, time.monotonic() - began, error=error)
@@ -154,7 +154,7 @@ def _keep(
     pair: str,
     seconds: float,
     *,
-    steps: Sequence[Outcome] = (),
+    steps: Sequence[StepOutcome] = (),
     sweeps: Sequence[SweepOutcome] = (),
     error: TandemError | None = None,
 ) -> None:
@@ -167,8 +167,8 @@ def _keep(
     swept = [one.swept for one in sweeps if one.note is None]
     keep_outcome(
         address.open(),
-        lambda at: results.Outcome(
-            kind=results.OutcomeKind.RETENTION,
+        lambda at: results.JobOutcome(
+            kind=results.JobKind.RETENTION,
             pair=pair,
             at=at,
             by=asker(),
@@ -212,13 +212,13 @@ def _ms(span: timedelta) -> int:
     return round(span.total_seconds() * 1000)
 
 
-def _tell(outcome: Outcome) -> None:
+def _tell(outcome: StepOutcome) -> None:
     place = "" if outcome.step.generation is None else f" of generation {outcome.step.generation}"
     done = f"{outcome.step.action.value}{place}: {outcome.count} done, {output.size(outcome.bytes)}"
     output.note(f"{done}; {outcome.note}" if outcome.note else done)
 
 
-def _tables(plan: Plan, outcomes: Sequence[Outcome] | None) -> Iterator[Table | str]:
+def _tables(plan: RetentionPlan, outcomes: Sequence[StepOutcome] | None) -> Iterator[Table | str]:
     if plan.steps:
         done = None if outcomes is None else [_result(outcome) for outcome in outcomes]
         yield Table(
@@ -242,12 +242,12 @@ def _tables(plan: Plan, outcomes: Sequence[Outcome] | None) -> Iterator[Table | 
         yield f"{output.size(plan.bytes)} in {len(plan.steps)} steps; nothing was changed: --execute carries it out"
 
 
-def _row(step: Step) -> tuple[object, ...]:
+def _row(step: RetentionStep) -> tuple[object, ...]:
     reason = f"{', '.join(step.topics)}: {step.reason}" if step.topics else step.reason
     return (step.action.value, step.generation, step.instance, step.count, output.size(step.bytes), reason)
 
 
-def _kept_row(kept: Kept) -> tuple[object, ...]:
+def _kept_row(kept: KeptItem) -> tuple[object, ...]:
     return (
         kept.what,
         kept.generation,
@@ -257,7 +257,7 @@ def _kept_row(kept: Kept) -> tuple[object, ...]:
     )
 
 
-def _result(outcome: Outcome) -> str:
+def _result(outcome: StepOutcome) -> str:
     if outcome.failed:
         return f"failed: {outcome.note}"
     done = f"{outcome.count} done"

@@ -9,10 +9,10 @@ from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.json_fields import UNLESS_NONE
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import Table
-from tandem.spark_jobs.retention.janitor import Outcome
-from tandem.spark_jobs.retention.retention_steps import Kept, Step
+from tandem.spark_jobs.retention.janitor import StepOutcome
+from tandem.spark_jobs.retention.retention_steps import KeptItem, RetentionStep
 from tandem.spark_jobs.retention.sweep import SweepOutcome, SweepPlan
-from tandem.spark_jobs.retention.sweep_plan import Left
+from tandem.spark_jobs.retention.sweep_plan import NotSwept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Sweeps:
     at: str
     horizons: Sequence[SweepHorizon]
     topics: Sequence[SweptTopic]
-    left: Sequence[Left]
+    left: Sequence[NotSwept]
     notes: Sequence[SweepNote]
 
 
@@ -71,14 +71,14 @@ class RetentionDocument:
     at: str
     executed: bool
     bytes: int
-    steps: Sequence[Step]
-    kept: Sequence[Kept]
-    outcomes: Sequence[Outcome] | None = field(default=None, metadata=UNLESS_NONE)
+    steps: Sequence[RetentionStep]
+    kept: Sequence[KeptItem]
+    outcomes: Sequence[StepOutcome] | None = field(default=None, metadata=UNLESS_NONE)
     sweeps: Sweeps | None = field(default=None, metadata=UNLESS_NONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class SweepView:
     """A plan and what became of it. Not `executed`: only measured, nothing was changed."""
 
     plan: SweepPlan

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tandem.backup_avro.chain.heads import Head
-    from tandem.backup_avro.documents.outcome import Outcome, Scope
+    from tandem.backup_avro.documents.outcome import JobOutcome, JobScope
     from tandem.controller.config import Config
     from tandem.spark_jobs.reading.object_reader import StoreAddress
-    from tandem.spark_jobs.verify.compare_keys import Compared
-    from tandem.spark_jobs.verify.verify_objects import Progress, VerifyRequest
-    from tandem.spark_jobs.verify.verify_plan import Repair, Result, Sampling
+    from tandem.spark_jobs.verify.compare_keys import CompareResult
+    from tandem.spark_jobs.verify.verify_objects import VerifyProgress, VerifyRequest
+    from tandem.spark_jobs.verify.verify_plan import Repair, Sampling, VerifyResult
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -87,7 +87,7 @@ def verify(
     ] = False,
     root: backup_place.RootOption = None,
     pair: backup_place.PairOption = None,
-    layout: layout_options.LayoutOption = layout_options.Layout.TANDEM,
+    layout: layout_options.LayoutOption = layout_options.FileLayout.TANDEM,
     empty_as_null: layout_options.EmptyAsNullOption = False,
     instance: layout_options.InstanceOption = None,
     prefer: layout_options.PreferOption = None,
@@ -248,9 +248,9 @@ class _Found:
     the one that has them would be cleared. `hurt` are the generations in which something was found.
     """
 
-    result: Result | Compared
+    result: VerifyResult | CompareResult
     what: str
-    scope: Scope
+    scope: JobScope
     hurt: tuple[int, ...]
     mends: bool
     why: str
@@ -262,9 +262,9 @@ class _Found:
 
     def tables(self, seconds: float, repaired: Repair | None) -> Iterable[Table | str]:
         from tandem.controller.cli.maintain.verify_view import compared_tables, verified_tables  # noqa: PLC0415 - when it runs
-        from tandem.spark_jobs.verify.compare_keys import Compared  # noqa: PLC0415 - likewise
+        from tandem.spark_jobs.verify.compare_keys import CompareResult  # noqa: PLC0415 - likewise
 
-        if isinstance(self.result, Compared):
+        if isinstance(self.result, CompareResult):
             yield from compared_tables(self.result, seconds)
         else:
             yield from verified_tables(self.result, seconds)
@@ -273,15 +273,17 @@ class _Found:
 
 
 def _read(spark: SparkSession, request: VerifyRequest) -> _Found:
-    from tandem.backup_avro.documents.outcome import Scope  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.spark_jobs.verify.verify_objects import verify as run  # noqa: PLC0415 - likewise
+    from tandem.backup_avro.documents.outcome import JobScope  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.verify.verify_objects import verify_objects as run  # noqa: PLC0415 - likewise
 
     result = run(spark, request, tell=_tell)
     complete = [one.generation for one in result.generations if one.state in {"complete", "sealed"}]
     newest = max(complete, default=0)
     hurt = sorted({finding.generation for finding in result.findings})
     mends = any(number >= newest for number in hurt)
-    whole, part = (Scope.ALL, Scope.SAMPLE) if request.generation is None else (Scope.GENERATION, Scope.PART)
+    whole, part = (
+        (JobScope.ALL, JobScope.SAMPLE) if request.generation is None else (JobScope.GENERATION, JobScope.PART)
+    )
     return _Found(
         result=result,
         scope=whole if request.sampling is None else part,
@@ -307,13 +309,13 @@ def _compare(
     numbers: Sequence[int] | None,
     topics: Sequence[str] | None,
 ) -> _Found:
-    from tandem.backup_avro.documents.outcome import Scope  # noqa: PLC0415 - when the command runs
+    from tandem.backup_avro.documents.outcome import JobScope  # noqa: PLC0415 - when the command runs
     from tandem.controller.cli.maintain.verify_view import only_copy  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.spark.kafka_cluster import Cluster  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.verify.compare_keys import against_generation, against_topic  # noqa: PLC0415 - likewise
 
     if numbers is None:
-        cluster = Cluster(props=dict(loaded.kafka.reveal()), batch_limit=loaded.memory.largest_batch)
+        cluster = ClusterAddress(props=dict(loaded.kafka.reveal()), batch_limit=loaded.memory.largest_batch)
         result = against_topic(spark, address, loaded.pair, cluster, topics=topics, tell=_tell_partitions)
         what = f"the latest record of each key of {', '.join(topics) if topics else 'all topics'}, against the topics"
         mends = any(kind != "returned" for kind in result.counts)
@@ -326,7 +328,7 @@ def _compare(
         mends, why = False, only_copy(result)
     return _Found(
         result=result,
-        scope=Scope.KEYS,
+        scope=JobScope.KEYS,
         hurt=() if result.clean else (result.generation,),
         what=what,
         mends=mends,
@@ -335,7 +337,7 @@ def _compare(
     )
 
 
-def _tell(progress: Progress) -> None:
+def _tell(progress: VerifyProgress) -> None:
     output.note(
         f"{progress.objects} of {progress.of_objects} objects, "
         f"{output.size(progress.bytes)} of {output.size(progress.of_bytes)}"
@@ -349,12 +351,12 @@ def _tell_partitions(done: int, of: int) -> None:
 # --- what becomes of it -----------------------------------------------------------------------------------------------
 
 
-def _outcome(found: _Found, pair: str, seconds: float, at: int) -> Outcome:
-    from tandem.backup_avro.documents.outcome import GENERATIONS, Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
-    from tandem.spark_jobs.verify.compare_keys import Compared  # noqa: PLC0415 - likewise
+def _outcome(found: _Found, pair: str, seconds: float, at: int) -> JobOutcome:
+    from tandem.backup_avro.documents.outcome import GENERATIONS, JobKind, JobOutcome  # noqa: PLC0415 - loaded when the command runs
+    from tandem.spark_jobs.verify.compare_keys import CompareResult  # noqa: PLC0415 - likewise
 
     result = found.result
-    if isinstance(result, Compared):
+    if isinstance(result, CompareResult):
         count = sum(sum(one.counts.values()) + (one.error is not None) for one in result.partitions)
         records, size, generations = sum(one.records[0] for one in result.partitions), 0, {}
     else:
@@ -362,8 +364,8 @@ def _outcome(found: _Found, pair: str, seconds: float, at: int) -> Outcome:
         records = sum(one.records for one in result.generations)
         size = sum(one.bytes for one in result.generations)
         generations = {one.generation: one.seq for one in result.generations}
-    return Outcome(
-        kind=OutcomeKind.VERIFY,
+    return JobOutcome(
+        kind=JobKind.VERIFY,
         pair=pair,
         at=at,
         by=asker(),
@@ -382,7 +384,7 @@ def _outcome(found: _Found, pair: str, seconds: float, at: int) -> Outcome:
 
 def _keep_failed(address: StoreAddress, pair: str, what: str, error: TandemError, seconds: float) -> None:
     """Keep that a run did not come to its end, unless what was asked for is what is wrong. Nothing is settled by it."""
-    from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind, Scope  # noqa: PLC0415 - loaded when the command runs
+    from tandem.backup_avro.documents.outcome import JobKind, JobOutcome, JobScope  # noqa: PLC0415 - loaded when the command runs
     from tandem.sink.process import log  # noqa: PLC0415 - likewise
 
     if isinstance(error, ConfigError | RefusedError):
@@ -390,8 +392,8 @@ def _keep_failed(address: StoreAddress, pair: str, what: str, error: TandemError
     why = log.redact(str(error))
     keep_outcome(
         address.open(),
-        lambda at: Outcome(
-            kind=OutcomeKind.VERIFY,
+        lambda at: JobOutcome(
+            kind=JobKind.VERIFY,
             pair=pair,
             at=at,
             by=asker(),
@@ -402,18 +404,18 @@ def _keep_failed(address: StoreAddress, pair: str, what: str, error: TandemError
             bytes=0,
             phases={"until it failed": seconds},
             error=why,
-            scope=Scope.PART,
+            scope=JobScope.PART,
         ),
     )
 
 
 def _known(address: StoreAddress, pair: str) -> Mapping[int, int]:
     """Return up to which entries chains were read by earlier runs, as far as their results are kept."""
-    from tandem.backup_avro.documents.outcome import OutcomeKind  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.backup_avro.documents.outcome import JobKind  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
 
     found: dict[int, int] = {}
-    for before in outcomes.newest_first(address.open(), pair, OutcomeKind.VERIFY):
+    for before in outcomes.newest_first(address.open(), pair, JobKind.VERIFY):
         for number, seq in before.generations.items():
             found[number] = max(found.get(number, 0), seq)
     return found

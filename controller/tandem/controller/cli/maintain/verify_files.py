@@ -14,7 +14,7 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, Table
 
 if TYPE_CHECKING:
-    from tandem.spark_jobs.connector.verify_files import CopyResult, Result
+    from tandem.spark_jobs.connector.verify_files import CopyResult, FilesResult
     from tandem.spark_jobs.reading.object_reader import StoreAddress
 
 _SHOWN = 50
@@ -35,18 +35,18 @@ def verify_files(
     began = time.monotonic()
     reader = ConnectorReader(address, tell=told(), index=index)
     if is_local(master):
-        result = connector_verify.verify(address, reader, topics=topics)
+        result = connector_verify.verify_files(address, reader, topics=topics)
     else:
         with session(master, name="tandem verifies a connector's files") as spark:
             reader.run = partial(in_spark, spark)
-            result = connector_verify.verify(address, reader, topics=topics)
+            result = connector_verify.verify_files(address, reader, topics=topics)
     seconds = time.monotonic() - began
     body = replace(result, seconds=round(seconds, 1))
     output.show(kind="Verify", body=body, output=form, tables=_tables(result, seconds))
     return result.clean
 
 
-def _tables(result: Result, seconds: float) -> Iterator[Table | str]:
+def _tables(result: FilesResult, seconds: float) -> Iterator[Table | str]:
     figures = ("partitions", "files", "bytes", "records", "tombstones", "empty values", "empty keys", "in two files")
     yield Table(
         columns=("topic", "copy", *figures),

@@ -9,14 +9,14 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import Table
 
 if TYPE_CHECKING:
-    from tandem.spark_jobs.verify.compare_keys import Compared
+    from tandem.spark_jobs.verify.compare_keys import CompareResult
     from tandem.spark_jobs.verify.compare_plan import PartitionResult
-    from tandem.spark_jobs.verify.verify_plan import GenerationResult, Result, Sampled
+    from tandem.spark_jobs.verify.verify_plan import GenerationResult, SampleFigures, VerifyResult
 
 _SHOWN = 50
 
 
-def verified_tables(result: Result, seconds: float) -> Iterator[Table | str]:
+def verified_tables(result: VerifyResult, seconds: float) -> Iterator[Table | str]:
     """Show what reading the store came to."""
     figures = ("objects", "bytes", "records", "tombstones", "partitions", "replaced", "orphans")
     yield Table(
@@ -48,7 +48,7 @@ def verified_tables(result: Result, seconds: float) -> Iterator[Table | str]:
     )
 
 
-def _sampled(found: Sampled) -> str:
+def _sampled(found: SampleFigures) -> str:
     left = found.of_objects - found.objects
     return (
         f"a sample: {found.objects} of {found.of_objects} objects, {output.size(found.bytes)} of "
@@ -89,7 +89,7 @@ def _some(names: tuple[str, ...]) -> str:
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
-def compared_tables(result: Compared, seconds: float) -> Iterator[Table | str]:
+def compared_tables(result: CompareResult, seconds: float) -> Iterator[Table | str]:
     """Show a comparison: at most fifty findings, and all counts."""
     parts = result.partitions
     keys, records = sum(one.keys for one in parts), sum(sum(one.records) for one in parts)
@@ -141,7 +141,7 @@ def compared_tables(result: Compared, seconds: float) -> Iterator[Table | str]:
         yield f"what to do: {only_copy(result)}"
 
 
-def only_copy(result: Compared) -> str:
+def only_copy(result: CompareResult) -> str:
     """Say that a new generation would take away what only the backup has, and how that is kept and brought back."""
     first, other = ("the backup", "the topic") if result.against == "topic" else ("the older", "the newer generation")
     held = f", `tandem checkpoint create` keeps generation {result.generation} through them"
@@ -154,7 +154,7 @@ def only_copy(result: Compared) -> str:
     )
 
 
-def _sides(result: Compared) -> tuple[str, str]:
+def _sides(result: CompareResult) -> tuple[str, str]:
     return ("in the backup", "in the topic") if result.against == "topic" else ("in the older", "in the newer")
 
 

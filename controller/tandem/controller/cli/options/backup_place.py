@@ -15,7 +15,7 @@ from tandem.controller.cli.options.invocation import load, read
 if TYPE_CHECKING:
     from tandem.backup_avro.chain.heads import Head
     from tandem.controller.config import Config
-    from tandem.sink.store import ObjectStore, StoreSettings
+    from tandem.sink.store import ObjectStore, StoreAccess
 
 RootOption = Annotated[str | None, typer.Option("--root", help="Store, instead of the configuration's store.root.")]
 PairOption = Annotated[str | None, typer.Option("--pair", help="Pair, instead of the configuration's.")]
@@ -106,7 +106,7 @@ def backup(
     *,
     root: str | None,
     pair: str | None,
-) -> tuple[str, StoreSettings, str, Mapping[str, Any] | None]:
+) -> tuple[str, StoreAccess, str, Mapping[str, Any] | None]:
     """Return the store's root and settings, the pair, and the configured cluster (None: none is)."""
     from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
 

@@ -22,7 +22,7 @@ from tandem.controller.process.secrets import hidden
 from tandem.sink.process import log
 
 if TYPE_CHECKING:
-    from tandem.controller.config import Config, Loaded
+    from tandem.controller.config import Config, LoadedConfig
 
 CONFIG_VARIABLE: Final = "TANDEM_CONFIG"
 
@@ -78,7 +78,7 @@ def read(
     *,
     options: Mapping[str, str] = MappingProxyType({}),
     store_alone: bool = False,
-) -> Loaded:
+) -> LoadedConfig:
     """Return the configuration and the origins of its values; its secrets are kept out of all output from here on.
 
     The file is that of the command's `--config`, else that before the command's name, else TANDEM_CONFIG. Overrides

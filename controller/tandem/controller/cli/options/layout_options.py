@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tandem.backup_avro.documents.connector_layout import Prefer, Reading
+from tandem.backup_avro.documents.connector_layout import ConnectorReading, OverlapPreference
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.output import output
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _EVERY_S = 5.0
 
 
-class Layout(StrEnum):
+class FileLayout(StrEnum):
     """Whose files lie below the root."""
 
     TANDEM = "tandem"
@@ -29,7 +29,7 @@ class Layout(StrEnum):
 
 
 LayoutOption = Annotated[
-    Layout, typer.Option("--layout", help="Whose files lie below the root: docs/existing-backups.md.")
+    FileLayout, typer.Option("--layout", help="Whose files lie below the root: docs/existing-backups.md.")
 ]
 EmptyAsNullOption = Annotated[
     bool, typer.Option("--empty-as-null", help="With --layout connector: empty keys and values were null.")
@@ -43,7 +43,7 @@ InstanceOption = Annotated[
     ),
 ]
 PreferOption = Annotated[
-    Prefer | None,
+    OverlapPreference | None,
     typer.Option("--prefer", help="With --layout connector: which file counts if two differ under one offset."),
 ]
 LeaveOutOption = Annotated[
@@ -64,20 +64,20 @@ IndexOption = Annotated[
 class LayoutArguments:
     """The options above, as they were given."""
 
-    layout: Layout
+    layout: FileLayout
     empty_as_null: bool = False
     instance: Sequence[str] | None = None
-    prefer: Prefer | None = None
+    prefer: OverlapPreference | None = None
     leave_out: Sequence[str] | None = None
     pair: str | None = None
     index: Path | None = None
 
 
-def reading(given: LayoutArguments) -> Reading | None:
+def reading(given: LayoutArguments) -> ConnectorReading | None:
     """Return how the connector's files are read, None for Tandem's. ConfigError for options that make no sense."""
     from tandem.spark_jobs.datasource.options import reading_of  # noqa: PLC0415 - loaded when the command runs, not for --help
 
-    if given.layout is Layout.CONNECTOR:
+    if given.layout is FileLayout.CONNECTOR:
         if given.pair is not None:
             raise ConfigError("--pair goes without --layout connector", remedy="a connector's files are of no pair")
         return reading_of(
@@ -116,11 +116,11 @@ def refuse_with(given: dict[str, object]) -> None:
             )
 
 
-def source_options(found: Reading, index: Path | None) -> dict[str, str]:
+def source_options(found: ConnectorReading, index: Path | None) -> dict[str, str]:
     """Return the options of the data source that say the same."""
     instances = [*([found.instance] if found.instance else []), *(f"{topic}={name}" for topic, name in found.instances)]
     given = {
-        "layout": Layout.CONNECTOR.value,
+        "layout": FileLayout.CONNECTOR.value,
         "emptyAsNull": "true" if found.empty_as_null else "",
         "instance": ",".join(instances),
         "prefer": found.prefer or "",

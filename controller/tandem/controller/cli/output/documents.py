@@ -21,9 +21,9 @@ from tandem.controller.cli.maintain.sweep_view import RetentionDocument
 from tandem.controller.cli.restore.begun import RestoreAbandoned, Restores
 from tandem.controller.cli.restore.drill import DrillDocument
 from tandem.controller.cli.restore.export import ExportDocument
-from tandem.controller.cli.restore.view import RestoreReport
+from tandem.controller.cli.restore.view import RestoreReportDocument
 from tandem.controller.cli.run.config import ConfigDocument
-from tandem.controller.coordination.topic_reader import Letter
+from tandem.controller.coordination.topic_reader import TopicLetter
 from tandem.controller.demo.story import Figures
 from tandem.controller.history.handover_progress import Failover
 from tandem.controller.history.releasable import Parting
@@ -37,19 +37,19 @@ from tandem.controller.status.instance_state import InstanceState
 from tandem.controller.status.key_use import Keys
 from tandem.controller.status.overview import Overview
 from tandem.controller.status.pair_list import Pairs
-from tandem.spark_jobs.catch_up.job import CaughtUp
+from tandem.spark_jobs.catch_up.job import CatchUpResult
 from tandem.spark_jobs.connector import verify_files
 from tandem.spark_jobs.restore.groups.restore_groups import RestoreGroups, RestoreGroupsRolledBack
 from tandem.spark_jobs.restore.prepare.prepare import RestorePlanDocument
 from tandem.spark_jobs.verify import verify_plan
-from tandem.spark_jobs.verify.compare_keys import Compared
+from tandem.spark_jobs.verify.compare_keys import CompareResult
 
 #: Command -> (kind, what it prints); the schema of each is docs/schemas/<command>.json, spaces as dashes.
 DOCUMENTS: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "list": (("Pairs", Pairs),),
     "status": (("Status", Overview),),
     "wait": (("Wait", WaitDocument),),
-    "check": (("Check", check.Report),),
+    "check": (("Check", check.CheckReport),),
     "describe": (("GenerationDescription", GenerationDescription), ("TopicDescription", TopicDescription)),
     "failover": (("Failover", Failover),),
     "reinit": (("Failover", Failover),),
@@ -57,19 +57,19 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "resume": (("Pause", Pause),),
     "history": (("History", History),),
     "keys": (("Keys", Keys),),
-    "coordination tail": (("CoordinationMessage", Letter),),
-    "catch-up": (("CatchUp", CaughtUp),),
+    "coordination tail": (("CoordinationMessage", TopicLetter),),
+    "catch-up": (("CatchUp", CatchUpResult),),
     "checkpoint create": (("Checkpoint", CheckpointDocument),),
     "checkpoint list": (("Checkpoints", Checkpoints),),
     "checkpoint show": (("Checkpoint", CheckpointDocument),),
     "checkpoint delete": (("CheckpointDeleted", CheckpointDeleted),),
-    "restore": (("Restore", RestorePlanDocument), ("Restore", RestoreReport)),
+    "restore": (("Restore", RestorePlanDocument), ("Restore", RestoreReportDocument)),
     "restore groups": (("RestoreGroups", RestoreGroups), ("RestoreGroups", RestoreGroupsRolledBack)),
     "restore list": (("Restores", Restores),),
     "restore abandon": (("RestoreAbandoned", RestoreAbandoned),),
     "records": (("Records", RecordsDocument),),
     "export": (("Export", ExportDocument),),
-    "verify": (("Verify", verify_plan.Result), ("Verify", verify_files.Result), ("Verify", Compared)),
+    "verify": (("Verify", verify_plan.VerifyResult), ("Verify", verify_files.FilesResult), ("Verify", CompareResult)),
     "drill": (("Drill", DrillDocument),),
     "retention": (("Retention", RetentionDocument),),
     "release": (("Release", Parting),),

@@ -9,11 +9,11 @@ from tandem.backup_avro.errors import TandemError
 from tandem.controller.cli.output import output
 
 if TYPE_CHECKING:
-    from tandem.backup_avro.documents.outcome import Outcome
+    from tandem.backup_avro.documents.outcome import JobOutcome
     from tandem.sink.store import ObjectStore
 
 
-def keep_outcome(store: ObjectStore, outcome: Callable[[int], Outcome]) -> None:
+def keep_outcome(store: ObjectStore, outcome: Callable[[int], JobOutcome]) -> None:
     """Put what `outcome` makes of the time by the store's clock (ms).
 
     Whoever may only read the store, or gets no answer of it, is told, and loses nothing else: the run was what
@@ -23,6 +23,6 @@ def keep_outcome(store: ObjectStore, outcome: Callable[[int], Outcome]) -> None:
     from tandem.sink.store.chain.chain_writer import now_ms  # noqa: PLC0415 - likewise
 
     try:
-        outcomes.put(store, outcome(now_ms(store)))
+        outcomes.put_outcome(store, outcome(now_ms(store)))
     except TandemError as error:
         output.warn(f"the result could not be kept in the store: {error}")

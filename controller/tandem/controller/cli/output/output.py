@@ -60,7 +60,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class VerdictLines:
     """Lines of text; the one of that number, from 0, says how it stands: green or red on a terminal."""
 
     text: str
@@ -73,7 +73,7 @@ def show(
     kind: str,
     body: DataclassInstance | Mapping[str, object],
     output: OutputFormat,
-    tables: Iterable[Table | Verdict | str],
+    tables: Iterable[Table | VerdictLines | str],
     stream: bool = False,
 ) -> None:
     """Print a command's result: `body`, a dataclass, as a document of `kind`, or `tables` and lines for people.
@@ -95,7 +95,7 @@ def show(
                 match table:
                     case str():
                         _print(printable(table, lines=True), sys.stdout)
-                    case Verdict():
+                    case VerdictLines():
                         _verdict(table)
                     case _:
                         _table(table)
@@ -239,7 +239,7 @@ def _painted(text: str, code: str, stream: TextIO) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if fancy else text
 
 
-def _verdict(verdict: Verdict) -> None:
+def _verdict(verdict: VerdictLines) -> None:
     for number, line in enumerate(printable(verdict.text, lines=True).split("\n")):
         is_it = number == verdict.line
         _print(_painted(line, "32;1" if verdict.good else "31;1", sys.stdout) if is_it else line, sys.stdout)

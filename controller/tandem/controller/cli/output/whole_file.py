@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tandem.backup_avro.errors import ConfigError, PermanentError
-from tandem.sink.resource_limits import scarcity
+from tandem.sink.resource_limits import resource_shortage
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
@@ -33,7 +33,7 @@ def write_whole(file: Path, data: bytes, *, place: str, mode: int = 0o666, force
     except FileExistsError:
         raise
     except OSError as error:
-        lacking = scarcity(error)
+        lacking = resource_shortage(error)
         if lacking is not None:
             why = f"{place}: {os.strerror(error.errno or 0)}; nothing was written"
             raise PermanentError(why, remedy=lacking.remedy) from error

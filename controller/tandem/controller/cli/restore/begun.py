@@ -18,9 +18,9 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table
 
 if TYPE_CHECKING:
-    from tandem.spark_jobs.restore.abandon import Abandoned
-    from tandem.spark_jobs.restore.lease.progress import PlanState, Progress
-    from tandem.spark_jobs.restore.prepare.target_cluster import Target
+    from tandem.spark_jobs.restore.abandon import AbandonResult
+    from tandem.spark_jobs.restore.lease.progress import PlanState, RestoreProgress
+    from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,13 +133,13 @@ def _target(
     overrides: Sequence[str] | None,
     servers: str | None,
     file: Path | None,
-) -> Target:
+) -> TargetCluster:
     """Return the cluster. What names it needs no configuration besides."""
-    from tandem.spark_jobs.restore.prepare.target_cluster import Target  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     named = servers is not None or file is not None
     configured = None if named else _configured(context, config, overrides)
-    return Target(target_properties(configured, servers, file))
+    return TargetCluster(target_properties(configured, servers, file))
 
 
 def _configured(
@@ -159,7 +159,7 @@ def _short(state: PlanState) -> str:
     return short(state.plan)
 
 
-def _document(state: PlanState, found: Progress) -> BegunRestore:
+def _document(state: PlanState, found: RestoreProgress) -> BegunRestore:
     counted = state.unfinished and not any(key.startswith(f"{state.plan}/") for key in found.damaged)
     return BegunRestore(
         restore=_short(state),
@@ -194,7 +194,7 @@ def _list_tables(restores: Sequence[BegunRestore], *, damaged: bool) -> Iterator
     )
 
 
-def _abandoned_lines(done: Abandoned) -> Iterator[str]:
+def _abandoned_lines(done: AbandonResult) -> Iterator[str]:
     what = "is not given up yet" if done.refused else "is given up"
     yield f"restore {_short(done.state)} {what}; {done.records} records that it has put into topics stay there"
     for name in done.put_back:

@@ -25,9 +25,9 @@ from tandem.controller.cli.output.output import OutputFormat, OutputOption, Tabl
 from tandem.controller.cli.restore.view import telling
 
 if TYPE_CHECKING:
-    from tandem.backup_avro.documents.outcome import Outcome, Scope
-    from tandem.spark_jobs.restore.drill import Drilled
-    from tandem.spark_jobs.restore.plan.options import Options
+    from tandem.backup_avro.documents.outcome import JobOutcome, JobScope
+    from tandem.spark_jobs.restore.drill import DrillResult
+    from tandem.spark_jobs.restore.plan.options import RestoreOptions
     from tandem.spark_jobs.restore.plan.plan import RestorePlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -111,13 +111,13 @@ def drill(
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore import drill as job  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.job import RestoreRequest  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.restore.plan.options import Options  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.restore.prepare.target_cluster import Target  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
 
     names = chosen("--topics", topics) or ()
     options = job.drill_options(
-        Options(
+        RestoreOptions(
             topics=names or None,
             generation=generation,
             at=None if at is None else parse_moment("--at", at),
@@ -126,7 +126,7 @@ def drill(
         secrets.token_hex(4),
     )
     loaded = load(context, config, overrides)
-    target = Target(target_properties(loaded.kafka.reveal(), target_servers, target_config))
+    target = TargetCluster(target_properties(loaded.kafka.reveal(), target_servers, target_config))
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
     reader = ChainReader(address.open(), loaded.pair)
     # Whoever is asked to end deletes the scratch topics first, as for Ctrl-C.
@@ -174,7 +174,7 @@ def _size(plan: RestorePlan) -> int:
     return sum(part.end - part.start for part in parts)
 
 
-def _what(plan: RestorePlan | None, options: Options) -> str:
+def _what(plan: RestorePlan | None, options: RestoreOptions) -> str:
     from tandem.backup_avro.chain.entries import sha256_hex  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.backup_avro.chain.json_codec import canonical  # noqa: PLC0415 - likewise
     from tandem.controller.status.health import some  # noqa: PLC0415 - likewise
@@ -188,19 +188,19 @@ def _what(plan: RestorePlan | None, options: Options) -> str:
     return which if plan is None or plan.as_of is None else f"{which} as of {plan.as_of}"
 
 
-def _scope(options: Options) -> Scope:
-    from tandem.backup_avro.documents.outcome import Scope  # noqa: PLC0415 - loaded when the command runs
+def _scope(options: RestoreOptions) -> JobScope:
+    from tandem.backup_avro.documents.outcome import JobScope  # noqa: PLC0415 - loaded when the command runs
 
     whole = options.topics is None and options.generation is None and options.at is None
-    return Scope.ALL if whole else Scope.PART
+    return JobScope.ALL if whole else JobScope.PART
 
 
-def _outcome(pair: str, done: Drilled, options: Options, at: int) -> Outcome:
-    from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
+def _outcome(pair: str, done: DrillResult, options: RestoreOptions, at: int) -> JobOutcome:
+    from tandem.backup_avro.documents.outcome import JobKind, JobOutcome  # noqa: PLC0415 - loaded when the command runs
 
     plan = done.report.plan
-    return Outcome(
-        kind=OutcomeKind.DRILL,
+    return JobOutcome(
+        kind=JobKind.DRILL,
         pair=pair,
         at=at,
         by=asker(),
@@ -215,11 +215,13 @@ def _outcome(pair: str, done: Drilled, options: Options, at: int) -> Outcome:
     )
 
 
-def _failed(pair: str, plan: RestorePlan | None, options: Options, at: int, *, why: str, seconds: float) -> Outcome:
-    from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
+def _failed(
+    pair: str, plan: RestorePlan | None, options: RestoreOptions, at: int, *, why: str, seconds: float
+) -> JobOutcome:
+    from tandem.backup_avro.documents.outcome import JobKind, JobOutcome  # noqa: PLC0415 - loaded when the command runs
 
-    return Outcome(
-        kind=OutcomeKind.DRILL,
+    return JobOutcome(
+        kind=JobKind.DRILL,
         pair=pair,
         at=at,
         by=asker(),
@@ -235,7 +237,7 @@ def _failed(pair: str, plan: RestorePlan | None, options: Options, at: int, *, w
     )
 
 
-def _show(pair: str, done: Drilled, form: OutputFormat) -> None:
+def _show(pair: str, done: DrillResult, form: OutputFormat) -> None:
     report = done.report
     body = DrillDocument(
         pair=pair,
@@ -267,7 +269,7 @@ def _show(pair: str, done: Drilled, form: OutputFormat) -> None:
     output.show(kind="Drill", body=body, output=form, tables=_tables(done))
 
 
-def _tables(done: Drilled) -> Iterator[Table | str]:
+def _tables(done: DrillResult) -> Iterator[Table | str]:
     report = done.report
     yield Table(
         columns=("topic", "scratch topic", "records"),

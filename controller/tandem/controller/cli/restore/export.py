@@ -20,7 +20,7 @@ from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
 
 if TYPE_CHECKING:
-    from tandem.spark_jobs.datasource.export import Planned, Report
+    from tandem.spark_jobs.datasource.export import ExportReport, PlannedExport
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -57,7 +57,7 @@ def export(
     ] = False,
     root: backup_place.RootOption = None,
     pair: backup_place.PairOption = None,
-    layout: layout_options.LayoutOption = layout_options.Layout.TANDEM,
+    layout: layout_options.LayoutOption = layout_options.FileLayout.TANDEM,
     empty_as_null: layout_options.EmptyAsNullOption = False,
     instance: layout_options.InstanceOption = None,
     prefer: layout_options.PreferOption = None,
@@ -122,7 +122,7 @@ def export(
     with session(master, name=f"tandem export {name}") as spark:
         request = job.ExportRequest(
             planned=planned,
-            form=job.Format(form),
+            form=job.ExportFormat(form),
             to=target,
             latest=latest_per_key,
             tombstones=not no_tombstones,
@@ -146,7 +146,7 @@ class ExportDocument:
     seconds: float
 
 
-def _show(planned: Planned, report: Report, form: str, seconds: float, output_: OutputFormat) -> None:
+def _show(planned: PlannedExport, report: ExportReport, form: str, seconds: float, output_: OutputFormat) -> None:
     past = planned.found.known(planned.selection)
     output.show(
         kind="Export",
@@ -166,6 +166,6 @@ def _show(planned: Planned, report: Report, form: str, seconds: float, output_: 
     )
 
 
-def _line(report: Report, seconds: float) -> str:
+def _line(report: ExportReport, seconds: float) -> str:
     what = f"{report.records} records, {report.tombstones} of them tombstones"
     return f"{what}, are in {report.to} ({output.duration(seconds)})"

@@ -18,7 +18,7 @@ from tandem.controller.cli.output.output import OutputFormat, OutputOption, Tabl
 
 if TYPE_CHECKING:
     from tandem.sink.store import ObjectStore
-    from tandem.spark_jobs.restore.groups.group_plan import Before, Choice
+    from tandem.spark_jobs.restore.groups.group_plan import GroupChoice, OffsetBefore
     from tandem.spark_jobs.restore.groups.restore_groups import GroupsPlan
     from tandem.spark_jobs.restore.restore_record import RestoreRecord
 
@@ -64,7 +64,7 @@ def groups(
     from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.groups import restore_groups as job  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.groups.target_groups import TargetGroups  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.restore.prepare.target_cluster import Target  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
 
     if execute and rollback:
         raise ConfigError("--execute and --rollback exclude each other", remedy="give one of them")
@@ -89,7 +89,7 @@ def groups(
                 )
             _show_rollback(record, before, output_)
             return
-        planned = job.plan(ChainReader(store, name), record, Target(props), admin, choice)
+        planned = job.plan(ChainReader(store, name), record, TargetCluster(props), admin, choice)
         note = job.carry_out(store, planned, admin, at=round(time.time() * 1000)) if execute else None
     _show(planned, note, output_, executed=execute)
 
@@ -117,10 +117,10 @@ def _record(store: ObjectStore, pair: str, restore: str | None) -> RestoreRecord
     return found[0]
 
 
-def _choice(names: Sequence[str] | None, rename: Sequence[str] | None, suffix: str) -> Choice:
-    from tandem.spark_jobs.restore.groups.group_plan import Choice  # noqa: PLC0415 - loaded when the command runs, not for --help
+def _choice(names: Sequence[str] | None, rename: Sequence[str] | None, suffix: str) -> GroupChoice:
+    from tandem.spark_jobs.restore.groups.group_plan import GroupChoice  # noqa: PLC0415 - loaded when the command runs, not for --help
 
-    return Choice(
+    return GroupChoice(
         names=None if names is None else frozenset(names), renamed=renames("--map-group", rename), suffix=suffix
     )
 
@@ -156,7 +156,7 @@ def _tables(planned: GroupsPlan, *, executed: bool) -> Iterator[Table | str]:
         yield "nothing was changed: add --execute to set these offsets"
 
 
-def _show_rollback(record: RestoreRecord, before: Sequence[Before], form: OutputFormat) -> None:
+def _show_rollback(record: RestoreRecord, before: Sequence[OffsetBefore], form: OutputFormat) -> None:
     from tandem.spark_jobs.restore.groups.restore_groups import RestoreGroupsRolledBack  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     table = Table(

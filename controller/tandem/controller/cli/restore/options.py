@@ -19,10 +19,10 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from tandem.spark_jobs.restore.plan.options import Options
+    from tandem.spark_jobs.restore.plan.options import RestoreOptions
     from tandem.spark_jobs.restore.plan.partitioner import Partitioner
     from tandem.spark_jobs.restore.plan.plan import RestorePlan
-    from tandem.spark_jobs.restore.plan.record_changes import Shape
+    from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
 
 
 class Excluded(StrEnum):
@@ -48,9 +48,9 @@ class ShapeArguments:
     repartition: str | None = None
 
 
-def shape_of(given: ShapeArguments) -> Shape:
+def shape_of(given: ShapeArguments) -> RecordChanges:
     """Return what is to be changed on the way. ConfigError for options that make no sense, alone or together."""
-    from tandem.spark_jobs.restore.plan.record_changes import Shape  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.plan.record_changes import RecordChanges  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     if not given.tombstones and not given.latest:
         raise ConfigError(
@@ -65,7 +65,7 @@ def shape_of(given: ShapeArguments) -> Shape:
     since = before = None
     if given.filter_timestamp is not None:
         since, before = _span(given.filter_timestamp)
-    return Shape(
+    return RecordChanges(
         partitioner=None if given.repartition is None else _partitioner(given.repartition),
         keys=only,
         excluded=frozenset(without),
@@ -95,7 +95,7 @@ class RestoreArguments:
     commit: int | None = None
     checkpoint: str | None = None
     until: Sequence[str] | None = None
-    shape: Shape
+    shape: RecordChanges
     partitions: int | None = None
     rate: str | None = None
     merge: bool = True
@@ -108,11 +108,11 @@ class RestoreArguments:
     counts_known: bool = True
 
 
-def options_of(given: RestoreArguments) -> Options:
+def options_of(given: RestoreArguments) -> RestoreOptions:
     """Return what the user chose. ConfigError for options that make no sense, alone or together."""
-    from tandem.spark_jobs.restore.plan.options import Options  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.spark_jobs.restore.plan.plan import Naming  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.state.wanted_state import Wish  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.plan.plan import TopicNaming  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
     if given.to is not None and (given.rename or given.patterns or given.suffix):
         raise ConfigError("--to goes with none of --map, --map-pattern and --suffix", remedy="give one of them")
@@ -132,10 +132,10 @@ def options_of(given: RestoreArguments) -> Options:
             remedy="these are for new topics; add to topics that are there",
         )
     moment = None if given.at is None else parse_moment("--at", given.at)
-    Wish(generation=given.generation, at=moment, commit=given.commit, checkpoint=given.checkpoint).check("--")
+    StateRequest(generation=given.generation, at=moment, commit=given.commit, checkpoint=given.checkpoint).check("--")
     renamed = renames("--map", given.rename)
-    return Options(
-        naming=Naming(
+    return RestoreOptions(
+        naming=TopicNaming(
             only=given.to, renamed=renamed, patterns=tuple(map(_pattern, given.patterns or ())), suffix=given.suffix
         ),
         topics=chosen("--topics", given.topics),
@@ -157,12 +157,12 @@ def options_of(given: RestoreArguments) -> Options:
     )
 
 
-def planned(file: Path, given: Options, *, pair: str) -> Options:
+def planned(file: Path, given: RestoreOptions, *, pair: str) -> RestoreOptions:
     """Return the options of a plan's file. ConfigError if it can't be read, or anything was chosen besides."""
     from tandem.spark_jobs.restore.plan import plan_file  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from tandem.spark_jobs.restore.plan.options import Options  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - likewise
 
-    if replace(given, consent=False, leaves_record=True) != Options():
+    if replace(given, consent=False, leaves_record=True) != RestoreOptions():
         raise ConfigError("--apply goes with no option that chooses what is restored", remedy="the file says all of it")
     try:
         data = file.read_bytes()
@@ -175,7 +175,7 @@ def planned(file: Path, given: Options, *, pair: str) -> Options:
     return options
 
 
-def write_plan(file: Path, plan: RestorePlan, options: Options) -> None:
+def write_plan(file: Path, plan: RestorePlan, options: RestoreOptions) -> None:
     """Write a plan to a file that does not exist yet, for its owner only: keys may stand in it."""
     from tandem.spark_jobs.restore.plan import plan_file  # noqa: PLC0415 - loaded when the command runs, not for --help
 

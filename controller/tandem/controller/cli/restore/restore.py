@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tandem.sink.store.chain.chain_reader import ChainReader
     from tandem.spark_jobs.connector.connector_reader import ConnectorReader
     from tandem.spark_jobs.reading.object_reader import StoreAddress
-    from tandem.spark_jobs.restore.plan.options import Options
+    from tandem.spark_jobs.restore.plan.options import RestoreOptions
     from tandem.spark_jobs.restore.plan.plan import RestorePlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -78,9 +78,9 @@ def restore(
     overrides: SetOption = None,
     *,
     topics: backup_place.TopicsOption = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Target of the one topic.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="TargetCluster of the one topic.")] = None,
     rename: Annotated[
-        list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="Target of one topic; may be repeated.")
+        list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="TargetCluster of one topic; may be repeated.")
     ] = None,
     patterns: Annotated[
         list[str] | None,
@@ -162,7 +162,7 @@ def restore(
     expect_head: backup_place.ExpectHeadOption = None,
     root: backup_place.RootOption = None,
     pair: backup_place.PairOption = None,
-    layout: layout_options.LayoutOption = layout_options.Layout.TANDEM,
+    layout: layout_options.LayoutOption = layout_options.FileLayout.TANDEM,
     empty_as_null: layout_options.EmptyAsNullOption = False,
     instance: layout_options.InstanceOption = None,
     prefer: layout_options.PreferOption = None,
@@ -207,15 +207,15 @@ def restore(
     is not what the backup is, or did not get its config, or --expect-head names an entry that the bucket lacks.
     """
     if context.invoked_subcommand is not None:
-        layout_options.refuse_with({context.invoked_subcommand: layout is layout_options.Layout.CONNECTOR})
+        layout_options.refuse_with({context.invoked_subcommand: layout is layout_options.FileLayout.CONNECTOR})
         _refuse_options_before(context, context.invoked_subcommand)
         return
-    from tandem.backup_avro.documents.outcome import OutcomeKind  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.backup_avro.documents.outcome import JobKind  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore import job  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.restore.prepare.prepare import check_consent, prepare  # noqa: PLC0415 - likewise
-    from tandem.spark_jobs.restore.prepare.target_cluster import Target  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.prepare.prepare import check_consent, prepare_restore  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.spark.session import session  # noqa: PLC0415 - likewise
 
     files = layout_options.reading(
@@ -246,7 +246,7 @@ def restore(
     place, settings, name, configured = backup_place.backup(
         context, config, overrides, root=root, pair=PAIR if files else pair
     )
-    target = Target(target_properties(configured, target_servers, target_config))
+    target = TargetCluster(target_properties(configured, target_servers, target_config))
     options = options_of(
         RestoreArguments(
             topics=topics,
@@ -291,16 +291,16 @@ def restore(
     reader = _reader(address, name, options, master, index, heads=heads)
     request = job.RestoreRequest(address=address, reader=reader, target=target, options=options, now=_now)
     if dry_run or plan is not None:
-        prepared = prepare(reader, target, options, only_look=True)
+        prepared = prepare_restore(reader, target, options, only_look=True)
         if plan is not None and prepared.refused is None:
             write_plan(plan, prepared.plan, options)
-        drilled = outcomes.latest(reader.store, name, OutcomeKind.DRILL)
+        drilled = outcomes.latest_outcome(reader.store, name, JobKind.DRILL)
         show_plan(prepared, output_, now=_now(), drill=drilled)
         if prepared.refused is not None:
             raise prepared.refused
         return
     # Before Spark starts: most of what can be refused is refused at once.
-    prepared = prepare(reader, target, options)
+    prepared = prepare_restore(reader, target, options)
     check_consent(prepared.plan, options, now=_now())
     for warning in prepared.warnings():
         output.warn(warning)
@@ -336,7 +336,7 @@ def _what(plan: RestorePlan, address: StoreAddress) -> str:
 
 
 def _reader(
-    address: StoreAddress, pair: str, options: Options, master: str, index: Path | None, *, heads: Sequence[Head]
+    address: StoreAddress, pair: str, options: RestoreOptions, master: str, index: Path | None, *, heads: Sequence[Head]
 ) -> ChainReader | ConnectorReader:
     """Return what knows the backup. ConfigError if there is none, RolledBackError if it lacks one of `heads`."""
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
@@ -359,7 +359,7 @@ def _reader(
     if not is_local(master):  # all files are read before there is a plan: where there are more machines than this one
         with session(master, name="tandem reads a connector's files") as spark:
             reader.run = partial(in_spark, spark)
-            reader.find(options.wish)
+            reader.find(options.state_request)
     return reader
 
 

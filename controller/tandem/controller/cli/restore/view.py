@@ -11,18 +11,18 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, Table
 
 if TYPE_CHECKING:
-    from tandem.backup_avro.documents.outcome import Outcome
-    from tandem.spark_jobs.restore.job import Report, Told
-    from tandem.spark_jobs.restore.load.load import Loaded
+    from tandem.backup_avro.documents.outcome import JobOutcome
+    from tandem.spark_jobs.restore.job import RestoreListener, RestoreReport
+    from tandem.spark_jobs.restore.load.load import LoadResult
     from tandem.spark_jobs.restore.plan.plan import PlannedTopic, RestorePlan
-    from tandem.spark_jobs.restore.prepare.prepare import Prepared, RestorePlanDocument
+    from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, RestorePlanDocument
 
 _RESTORE = "Restore"
 _SHOWN = 50
 _EVERY_S = 5.0
 
 
-def show_plan(prepared: Prepared, form: OutputFormat, *, now: int, drill: Outcome | None) -> None:
+def show_plan(prepared: PreparedRestore, form: OutputFormat, *, now: int, drill: JobOutcome | None) -> None:
     """Print a dry run. `drill` is the last one of this pair, by which the time is estimated."""
     from tandem.spark_jobs.restore.plan.duration import estimate  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.restore.prepare.prepare import describe  # noqa: PLC0415 - likewise
@@ -34,7 +34,7 @@ def show_plan(prepared: Prepared, form: OutputFormat, *, now: int, drill: Outcom
     output.show(kind=_RESTORE, body=document, output=form, tables=_plan_tables(document, prepared))
 
 
-def _plan_tables(document: RestorePlanDocument, prepared: Prepared) -> Iterator[Table | str]:
+def _plan_tables(document: RestorePlanDocument, prepared: PreparedRestore) -> Iterator[Table | str]:
     figures = ("objects", "records", "tombstones", "bytes")
     yield Table(
         columns=("topic", "target", "partition", *figures),
@@ -68,7 +68,7 @@ def _plan_tables(document: RestorePlanDocument, prepared: Prepared) -> Iterator[
     yield "\n".join(lines)
 
 
-def _plan_lines(topic: PlannedTopic, prepared: Prepared) -> Iterator[str]:
+def _plan_lines(topic: PlannedTopic, prepared: PreparedRestore) -> Iterator[str]:
     options, recorded = prepared.options, prepared.plan.recorded
     name = topic.target
     config = (
@@ -93,7 +93,7 @@ def _plan_lines(topic: PlannedTopic, prepared: Prepared) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Strand:
+class ShownStrand:
     """What went from one source partition into one of the target."""
 
     partition: int
@@ -114,7 +114,7 @@ class RestoredPartition:
     null_keys: int
     left_out: int
     resumed: int
-    into: Sequence[Strand]
+    into: Sequence[ShownStrand]
     seconds: float
 
 
@@ -145,7 +145,7 @@ class Mismatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreReport:
+class RestoreReportDocument:
     """`tandem restore`. `left_out`: records that were read and, as was chosen, not written."""
 
     dry_run: Literal[False] = False
@@ -168,7 +168,7 @@ class RestoreReport:
     mismatches: Sequence[Mismatch]
 
 
-def _partition(item: Loaded, end: int) -> RestoredPartition:
+def _partition(item: LoadResult, end: int) -> RestoredPartition:
     return RestoredPartition(
         partition=item.partition,
         end=end,
@@ -178,7 +178,7 @@ def _partition(item: Loaded, end: int) -> RestoredPartition:
         left_out=item.left_out,
         resumed=item.resumed,
         into=[
-            Strand(
+            ShownStrand(
                 partition=number,
                 records=strand.records,
                 sha256=strand.hash,
@@ -191,11 +191,11 @@ def _partition(item: Loaded, end: int) -> RestoredPartition:
     )
 
 
-def show_report(report: Report, seconds: float, form: OutputFormat) -> None:
+def show_report(report: RestoreReport, seconds: float, form: OutputFormat) -> None:
     """Print what was done."""
     loaded = report.records - report.resumed
     ends = {(topic.target, item.key.partition): item.end for topic in report.plan.topics for item in topic.partitions}
-    body = RestoreReport(
+    body = RestoreReportDocument(
         id=report.id,
         pair=report.plan.pair,
         generation=report.plan.generation,
@@ -239,7 +239,7 @@ def show_report(report: Report, seconds: float, form: OutputFormat) -> None:
     output.show(kind=_RESTORE, body=body, output=form, tables=_report_tables(report, seconds))
 
 
-def _report_tables(report: Report, seconds: float) -> Iterator[Table | str]:
+def _report_tables(report: RestoreReport, seconds: float) -> Iterator[Table | str]:
     figures = ("records", "left out", "tombstones", "no key", "resumed")
     yield Table(
         columns=("topic", "target", "partition", *figures),
@@ -313,9 +313,9 @@ def telling() -> Any:  # noqa: ANN401 - a context manager of a class that is def
 def _lines() -> Any:  # noqa: ANN401 - as above
     from contextlib import nullcontext  # noqa: PLC0415 - only needed here
 
-    from tandem.spark_jobs.restore.job import Told  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.job import RestoreListener  # noqa: PLC0415 - loaded when the command runs, not for --help
 
-    class Lines(Told):
+    class Lines(RestoreListener):
         """A line now and then."""
 
         def __init__(self) -> None:
@@ -342,9 +342,9 @@ def _bar() -> Any:  # noqa: ANN401 - as above
     import rich.console  # noqa: PLC0415 - only needed on a terminal
     import rich.progress  # noqa: PLC0415 - likewise
 
-    from tandem.spark_jobs.restore.job import Told  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.job import RestoreListener  # noqa: PLC0415 - loaded when the command runs, not for --help
 
-    class Bar(Told):
+    class Bar(RestoreListener):
         """A progress bar."""
 
         def __init__(self, progress: rich.progress.Progress, last: list[str]) -> None:
@@ -362,7 +362,7 @@ def _bar() -> Any:  # noqa: ANN401 - as above
             self._last.append(_unfinished(plan, wrong=wrong))
 
     @contextmanager
-    def shown() -> Iterator[Told]:
+    def shown() -> Iterator[RestoreListener]:
         columns: Iterable[Any] = (
             rich.progress.TextColumn("{task.description}"),
             rich.progress.BarColumn(),

@@ -32,7 +32,7 @@ def demo(
     code 3 if the restored topic differs from the source.
     """
     from tandem.controller.demo.story import telling  # noqa: PLC0415 (Kafka and S3 are slow to import)
-    from tandem.sink.store import StoreSettings, open_store  # noqa: PLC0415
+    from tandem.sink.store import StoreAccess, open_store  # noqa: PLC0415
 
     began = time.monotonic()
     _clean(folder)
@@ -42,7 +42,7 @@ def demo(
         endpoints = sandbox.up()
         store = open_store(
             f"s3://{endpoints.bucket}/demo",
-            StoreSettings(
+            StoreAccess(
                 endpoint_url=endpoints.s3_endpoint_url,
                 region=endpoints.region,
                 addressing_style="path",

@@ -11,12 +11,19 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Final
 
-from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.cli.output.output import age, duration, size
 from tandem.controller.history.turns import Turn
 from tandem.controller.http.page.timeline import Timeline, timeline
 from tandem.controller.status.health import some
-from tandem.controller.status.overview import GenerationStatus, InstanceStatus, Overview, PositionStatus, State, moment
+from tandem.controller.status.overview import (
+    GenerationState,
+    GenerationStatus,
+    InstanceStatus,
+    Overview,
+    PositionStatus,
+    moment,
+)
 
 #: Partitions that are listed, and of everything else that may be long.
 ROWS: Final = 50
@@ -36,7 +43,7 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class PendingAction:
     """Something that waits for a person, with the command that helps."""
 
     title: str
@@ -45,7 +52,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class LastRun:
     """The last verification or drill. `came` is how it went, in a word or two."""
 
     kind: str
@@ -58,7 +65,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PartitionRow:
     """One partition; `words` is what is wrong with it."""
 
     position: PositionStatus
@@ -70,7 +77,7 @@ class Partitions:
     """Those of one generation, worst first. `hidden` are not listed."""
 
     generation: int
-    rows: tuple[Row, ...]
+    rows: tuple[PartitionRow, ...]
     hidden: int
 
 
@@ -95,9 +102,9 @@ class Content:
     found: Overview | None
     tiles: tuple[Tile, ...] = ()
     timeline: Timeline | None = None
-    needs: tuple[Need, ...] = ()
+    needs: tuple[PendingAction, ...] = ()
     partitions: Partitions | None = None
-    runs: tuple[Run, ...] = ()
+    runs: tuple[LastRun, ...] = ()
     freshness: tuple[Freshness, ...] = ()
 
     @property
@@ -111,7 +118,7 @@ def content(
     *,
     me: str | None,
     turns: Sequence[Turn],
-    ran: Mapping[OutcomeKind, Outcome | None] | None,
+    ran: Mapping[JobKind, JobOutcome | None] | None,
     freshness: Sequence[Freshness] = (),
     config: PurePath | None = None,
 ) -> Content:
@@ -143,7 +150,7 @@ def _called(command: str, config: PurePath | None) -> str:
 
 def _active(found: Overview) -> GenerationStatus | None:
     """Return the generation that takes records: the newest complete one, else the newest that is built."""
-    appended = [one for one in found.generations if one.state is State.COMPLETE]
+    appended = [one for one in found.generations if one.state is GenerationState.COMPLETE]
     return max(
         appended or [one for one in found.generations if one.positions], key=lambda one: one.number, default=None
     )
@@ -213,10 +220,10 @@ def _stored(found: Overview) -> Tile:
 # --- what waits for a person ------------------------------------------------------------------------------------------
 
 
-def _needs(found: Overview, active: GenerationStatus | None) -> Iterator[Need]:
+def _needs(found: Overview, active: GenerationStatus | None) -> Iterator[PendingAction]:
     newest = max((one.number for one in found.generations if one.completed_at is not None), default=0)
     for one in found.generations:
-        if one.tainted and one.state is State.COMPLETE and one.number == newest:
+        if one.tainted and one.state is GenerationState.COMPLETE and one.number == newest:
             yield _tainted(one, [other for other in found.generations if other.number > one.number])
     if active is not None:
         hanging = {name for one in found.instances if one.alive for name in one.held}
@@ -225,23 +232,23 @@ def _needs(found: Overview, active: GenerationStatus | None) -> Iterator[Need]:
         yield from _kept(one)
 
 
-def _tainted(one: GenerationStatus, newer: Sequence[GenerationStatus]) -> Need:
+def _tainted(one: GenerationStatus, newer: Sequence[GenerationStatus]) -> PendingAction:
     if newer:
         cure = f"Generation {newer[-1].number} is being built in its place; if that never ends, this asks for another."
     else:
         cure = "Both instances replace it by themselves; this asks for it now."
-    return Need(
+    return PendingAction(
         title=f"Generation {one.number} is tainted",
         text=f"{some(one.tainted)}. What came before stays restorable. {cure}",
         command=f"tandem failover {'--force ' if newer else ''}--reason tainted",
     )
 
 
-def _held_back(hanging: Sequence[PositionStatus]) -> Iterator[Need]:
+def _held_back(hanging: Sequence[PositionStatus]) -> Iterator[PendingAction]:
     held = sorted(hanging, key=lambda one: -one.held_back)
     for one in held[:FEW]:
         what = f"{one.held_back:,} offsets from {one.log_end:,} on" if one.held_back else "What comes after it"
-        yield Need(
+        yield PendingAction(
             title=f"An open transaction holds back {one.topic}-{one.partition}",
             text=f"{what} can't be backed up before it ends. Its producer may be gone for good: this finds the "
             "transaction, and `kafka-transactions.sh abort` ends it.",
@@ -249,27 +256,27 @@ def _held_back(hanging: Sequence[PositionStatus]) -> Iterator[Need]:
             f"--topic {shlex.quote(one.topic)} --partition {one.partition}",
         )
     if len(held) > FEW:
-        yield Need(
+        yield PendingAction(
             title=f"Open transactions hold back {len(held) - FEW:,} partitions more",
             text="The document has all of them.",
             command="tandem status -o json",
         )
 
 
-def _kept(generation: GenerationStatus) -> Iterator[Need]:
+def _kept(generation: GenerationStatus) -> Iterator[PendingAction]:
     lives: dict[tuple[str, str], list[PositionStatus]] = {}
     for one in generation.positions:
         if one.kept is not None:
             lives.setdefault((one.topic, one.topic_id), []).append(one)
     for (topic, topic_id), parts in list(lives.items())[:FEW]:
-        yield Need(
+        yield PendingAction(
             title=f"Generation {generation.number} keeps {topic} until it is released",
             text=f"Why: {parts[0].kept}. {len(parts)} partition{'s' if len(parts) != 1 else ''}: "
             f"{some(str(one.partition) for one in parts)}. The command says first what is lost.",
             command=f"tandem release {shlex.quote(topic)} --topic-id {shlex.quote(topic_id)}",
         )
     if len(lives) > FEW:
-        yield Need(
+        yield PendingAction(
             title=f"Generation {generation.number} keeps {len(lives) - FEW:,} topics more",
             text="The document has all of them.",
             command="tandem status -o json",
@@ -283,7 +290,7 @@ def _partitions(active: GenerationStatus) -> Partitions:
     worst = heapq.nsmallest(ROWS, active.positions, key=_worst_first)
     return Partitions(
         generation=active.number,
-        rows=tuple(Row(position=one, words=tuple(_words(one))) for one in worst),
+        rows=tuple(PartitionRow(position=one, words=tuple(_words(one))) for one in worst),
         hidden=len(active.positions) - len(worst),
     )
 
@@ -307,19 +314,19 @@ def _words(one: PositionStatus) -> Iterator[str]:
 # --- runs, instances --------------------------------------------------------------------------------------------------
 
 
-def _run(kind: OutcomeKind, one: Outcome | None) -> Run:
+def _run(kind: JobKind, one: JobOutcome | None) -> LastRun:
     command = f"tandem {kind.value}"
-    if kind is OutcomeKind.RETENTION:  # a plan alone leaves no result
+    if kind is JobKind.RETENTION:  # a plan alone leaves no result
         command += " --execute"
     if one is None:
-        return Run(
+        return LastRun(
             kind=kind.value, at=None, good=None, came="never", what="nothing was kept", seconds=None, command=command
         )
     came = "clean" if one.clean else f"failed: {one.error}" if one.error else kind.findings(one.findings)
     if one.clean and one.unsettled:
         left = sum(before.findings for before in one.unsettled)
         came = f"{kind.findings(left)} of earlier runs were not read again"
-    return Run(
+    return LastRun(
         kind=kind.value,
         at=moment(one.at),
         good=one.good,

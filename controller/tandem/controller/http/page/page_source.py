@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
 
-from tandem.backup_avro.documents.outcome import Outcome, OutcomeKind
+from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.cli.output.output import document
 from tandem.controller.config import Config
-from tandem.controller.history.background_history import Past, PastView
+from tandem.controller.history.background_history import BackgroundHistory, BackgroundHistoryView
 from tandem.controller.history.store_history import ServedHistory
 from tandem.controller.history.turns import turn_of
 from tandem.controller.http.page.content import Content, Freshness, content
 from tandem.controller.http.page.render import page, policy
-from tandem.controller.http.server import Answer
-from tandem.controller.process.cached_call import OnDemand
+from tandem.controller.http.server import HttpAnswer
+from tandem.controller.process.cached_call import CachedCall
 from tandem.controller.status.instance_view import InstanceView, pair_view
 from tandem.controller.status.outside_view import ANSWER_S, impatient_store, log_ends
 from tandem.controller.status.overview import overview
@@ -49,7 +49,7 @@ class _Beside:
     """What the store has beside chains."""
 
     pins: tuple[Pin, ...]
-    ran: Mapping[OutcomeKind, Outcome | None]
+    ran: Mapping[JobKind, JobOutcome | None]
 
 
 class PageSource:
@@ -64,11 +64,11 @@ class PageSource:
         self._store: ObjectStore | None = None
         self._admin: ClusterAdmin | None = None
         self._known_pins: KnownPins = {}
-        self._beside = OnDemand(self._ask_store, interval_s=_LOOK_S)
-        self._ends = OnDemand(self._ask_brokers, interval_s=_LOOK_S)
-        self._past: OnDemand[PastView] | None = None
+        self._beside = CachedCall(self._ask_store, interval_s=_LOOK_S)
+        self._ends = CachedCall(self._ask_brokers, interval_s=_LOOK_S)
+        self._past: CachedCall[BackgroundHistoryView] | None = None
         self._lock = threading.Lock()
-        self._drawn: Answer | None = None
+        self._drawn: HttpAnswer | None = None
         self._drawn_mono = 0.0
 
     def show(self, look: Callable[[], InstanceView]) -> None:
@@ -76,16 +76,16 @@ class PageSource:
         self._store = impatient_store(self._config)
         props: dict[str, Value] = dict(self._config.kafka.reveal())
         self._admin = ClusterAdmin(props, timeout_s=ANSWER_S)
-        past = Past(self._store, self._config.pair, lambda: look().store)
-        self._past = OnDemand(past.step, interval_s=_PAST_S, linger_s=_LINGER_S)
+        past = BackgroundHistory(self._store, self._config.pair, lambda: look().store)
+        self._past = CachedCall(past.step, interval_s=_PAST_S, linger_s=_LINGER_S)
         self._look = look
 
     @property
-    def pages(self) -> Mapping[str, Callable[[], Answer]]:
+    def pages(self) -> Mapping[str, Callable[[], HttpAnswer]]:
         """What is there, by path."""
         return {"/": self.page, "/history": self.history}
 
-    def page(self) -> Answer:
+    def page(self) -> HttpAnswer:
         """Return the status page. While a new one is drawn, the last one will do for others, unless it is old."""
         drawn = self._drawn
         must_wait = drawn is None or time.monotonic() - self._drawn_mono >= _OLD_S
@@ -96,27 +96,27 @@ class PageSource:
         finally:
             self._lock.release()
 
-    def _newest(self) -> Answer:
+    def _newest(self) -> HttpAnswer:
         if self._drawn is None or time.monotonic() - self._drawn_mono >= _PAGE_S:
-            self._drawn = Answer(
+            self._drawn = HttpAnswer(
                 body=page(self._content()), kind="text/html", headers={"Content-Security-Policy": policy()}
             )
             self._drawn_mono = time.monotonic()
         return self._drawn
 
-    def history(self) -> Answer:
+    def history(self) -> HttpAnswer:
         """Return what happened, as `tandem history -o json` does, as far as it is read: `unread` says what is not."""
         past = None if self._past is None else self._past.get(wait_s=_WAIT_S)
         view = None if past is None else past.value
         body = ServedHistory(
             pair=self._config.pair,
             root=self._config.store.root,
-            damaged={} if view is None else view.annals.damaged,
-            events=() if view is None else view.annals.happenings,
+            damaged={} if view is None else view.past_events.damaged,
+            events=() if view is None else view.past_events.happenings,
             unread=None if view is None else view.unread,
             trouble=None if past is None else past.trouble,
         )
-        return Answer(body=json.dumps(document("History", body), allow_nan=False), kind="application/json")
+        return HttpAnswer(body=json.dumps(document("History", body), allow_nan=False), kind="application/json")
 
     def close(self) -> None:
         """Look up no more."""

@@ -28,7 +28,7 @@ _STEPS: Final = (
 )
 
 
-class Stretch(StrEnum):
+class GenerationSpan(StrEnum):
     """What a generation was in a stretch of its life."""
 
     READING = "reading all"
@@ -44,7 +44,7 @@ class Bar:
     `label` is empty where there is no room. `told` says it all in words.
     """
 
-    stretch: Stretch
+    stretch: GenerationSpan
     y: int
     x: float
     width: float
@@ -95,10 +95,10 @@ def timeline(turns: Sequence[Turn], instances: Sequence[str], now: datetime) -> 
     if not turns:
         return None
     turns = sorted(turns, key=lambda turn: turn.generation)
-    tracks = _tracks(turns, instances)
+    progress_of = _progress_of(turns, instances)
     lanes: dict[str, Lane] = {}
     height = 0
-    for name, rows in tracks.items():
+    for name, rows in progress_of.items():
         lanes[name] = Lane(name=name, y=height + NAME_PX, height=BAR_PX * len(rows))
         height += NAME_PX + BAR_PX * len(rows) + GAP_PX
     start = min(turn.claimed_at for turn in turns)
@@ -108,7 +108,7 @@ def timeline(turns: Sequence[Turn], instances: Sequence[str], now: datetime) -> 
         height=height,
         bars=tuple(
             bar
-            for name, rows in tracks.items()
+            for name, rows in progress_of.items()
             for row, its in enumerate(rows)
             for turn in its
             for bar in _bars(turn, lanes[name].y + BAR_PX * row, scale)
@@ -119,7 +119,7 @@ def timeline(turns: Sequence[Turn], instances: Sequence[str], now: datetime) -> 
     )
 
 
-def _tracks(turns: Sequence[Turn], instances: Sequence[str]) -> dict[str, list[list[Turn]]]:
+def _progress_of(turns: Sequence[Turn], instances: Sequence[str]) -> dict[str, list[list[Turn]]]:
     """Return each instance's turns in rows, so that none hides another: an instance may build beside its own turn."""
     found: dict[str, list[list[Turn]]] = {name: [[]] for name in instances}
     for turn in turns:
@@ -148,10 +148,10 @@ class _Scale:
 def _bars(turn: Turn, y: int, scale: _Scale) -> Iterator[Bar]:
     until = turn.ended_at or scale.end
     moments = (
-        (Stretch.READING, turn.claimed_at, turn.completed_at or until),
-        (Stretch.ACTIVE, turn.completed_at, turn.sealed_at or until),
-        (Stretch.SEALED, turn.sealed_at, until),
-        (Stretch.KEPT, turn.ended_at if turn.state is not None else None, scale.end),
+        (GenerationSpan.READING, turn.claimed_at, turn.completed_at or until),
+        (GenerationSpan.ACTIVE, turn.completed_at, turn.sealed_at or until),
+        (GenerationSpan.SEALED, turn.sealed_at, until),
+        (GenerationSpan.KEPT, turn.ended_at if turn.state is not None else None, scale.end),
     )
     for stretch, begin, end in moments:
         if begin is None or end < begin:
@@ -164,16 +164,16 @@ def _bars(turn: Turn, y: int, scale: _Scale) -> Iterator[Bar]:
             x=min(x, 100 - width),
             width=round(width, 2),
             label=_label(turn, stretch, width),
-            tainted=turn.tainted and stretch is Stretch.ACTIVE,
+            tainted=turn.tainted and stretch is GenerationSpan.ACTIVE,
             told=f"generation {turn.generation} of {turn.instance}: {stretch.value} for {duration(end - begin)}",
         )
 
 
-def _label(turn: Turn, stretch: Stretch, width: float) -> str:
-    named = stretch is Stretch.ACTIVE or (stretch is Stretch.READING and turn.completed_at is None)
+def _label(turn: Turn, stretch: GenerationSpan, width: float) -> str:
+    named = stretch is GenerationSpan.ACTIVE or (stretch is GenerationSpan.READING and turn.completed_at is None)
     if not named or width < _LABELLED:
         return ""
-    wide = stretch is Stretch.ACTIVE and turn.tainted and width >= _WORDED
+    wide = stretch is GenerationSpan.ACTIVE and turn.tainted and width >= _WORDED
     return f"{turn.generation} tainted" if wide else str(turn.generation)
 
 

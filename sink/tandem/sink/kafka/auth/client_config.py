@@ -291,7 +291,7 @@ def for_kafka_python(props: Mapping[str, Value]) -> dict[str, Any]:
         from tandem.sink.kafka.auth import token_endpoint  # noqa: PLC0415 - an HTTP client, rarely needed
 
         config["sasl_oauth_token_provider"] = Tokens(
-            functools.partial(token_endpoint.fetch, settings), extensions=dict(settings.extensions)
+            functools.partial(token_endpoint.request_token, settings), extensions=dict(settings.extensions)
         )
     _check_together(config)
     return config

@@ -63,10 +63,10 @@ def tokens_for(region: str) -> Tokens:
         raise ConfigError(
             f"kafka: {IAM} needs a library that is not installed", remedy="pip install 'tandem-kafka-backup[msk]'"
         )
-    return Tokens(partial(fetch, region))
+    return Tokens(partial(sign_token, region))
 
 
-def fetch(region: str) -> Token:
+def sign_token(region: str) -> Token:
     """Sign a token.
 
     Raises ClusterAuthenticationError if there are no credentials to sign with, ClusterUnreachableError if whoever gives

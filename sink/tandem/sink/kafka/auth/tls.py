@@ -31,17 +31,17 @@ KEYS: Final = frozenset(
         "ssl_verify_certificate",
     }
 )
-"""What `context_of` reads."""
+"""What `ssl_context` reads."""
 
 _FORMS: Final = "docs/connections.md shows the forms; PEM text begins with -----BEGIN"
 
 
-def take(config: dict[str, Any]) -> dict[str, Any]:
-    """Remove from `config` what `context_of` reads, and return it."""
+def take_tls_options(config: dict[str, Any]) -> dict[str, Any]:
+    """Remove from `config` what `ssl_context` reads, and return it."""
     return {name: config.pop(name) for name in KEYS & config.keys()}
 
 
-def context_of(config: Mapping[str, Any]) -> ssl.SSLContext:
+def ssl_context(config: Mapping[str, Any]) -> ssl.SSLContext:
     """Return a client's context: TLS 1.2 or newer, brokers verified unless the user chose otherwise.
 
     Raises ConfigError that names the property whose file or text can't be used. Nothing of a key is in its message.

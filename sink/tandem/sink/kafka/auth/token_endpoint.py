@@ -50,7 +50,9 @@ _ERROR_CODE: Final = re.compile(r"[a-z_]{1,60}")
 _CHECK: Final = "check sasl.oauthbearer.client.id, .client.secret, .scope and .token.endpoint.url"
 
 
-def fetch(settings: OidcSettings, *, longest_s: float = _LONGEST_S, now: Callable[[], float] = clock.now) -> Token:
+def request_token(
+    settings: OidcSettings, *, longest_s: float = _LONGEST_S, now: Callable[[], float] = clock.now
+) -> Token:
     """Ask for a token, three times if nobody answers. The answer's text is never repeated, it may hold a secret.
 
     Raises ClusterAuthenticationError (refused, or no token in the answer), ClusterUnreachableError (nobody answers in

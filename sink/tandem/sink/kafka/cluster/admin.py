@@ -39,7 +39,7 @@ from tandem.sink.kafka.auth import client_config
 from tandem.sink.kafka.auth.tokens import Tokens
 from tandem.sink.kafka.cluster import librdkafka_references
 from tandem.sink.kafka.cluster import topic_ids as topic_id
-from tandem.sink.kafka.cluster.consumer_groups import MOST, GroupOffset, GroupOffsets, GroupRoom
+from tandem.sink.kafka.cluster.consumer_groups import MOST, CommittedOffset, CommittedOffsets, GroupOffsetBudget
 from tandem.sink.kafka.cluster.unique_keys import unique
 from tandem.sink.kafka.errors import admin_errors
 from tandem.sink.kafka.errors.cluster_errors import (
@@ -227,7 +227,7 @@ class ClusterAdmin:
                     raise
                 denied[name] = error
                 continue
-            librdkafka_references.let_go(topic)
+            librdkafka_references.release_extra_reference(topic)
             yield TopicInfo(
                 name=name,
                 topic_id="" if topic.topic_id is None else topic_id.from_base64(str(topic.topic_id)),
@@ -320,7 +320,7 @@ class ClusterAdmin:
 
     def group_offsets(
         self, topics: Collection[str], *, guards: Callable[[str], bool] = lambda _: True, most: int = MOST
-    ) -> GroupOffsets:
+    ) -> CommittedOffsets:
         """Return where the consumer groups that `guards` names stand on `topics`, as far as `most` bytes have room.
 
         A group that can't be read is reported and costs no other. The largest are left out first.
@@ -336,7 +336,7 @@ class ClusterAdmin:
         failed: dict[str, TandemError] = {}
         for error in listing.errors or ():
             failed["*"] = self._explain(error, "list the groups of", "a broker")
-        room = GroupRoom(most)
+        room = GroupOffsetBudget(most)
         left = deque(sorted(group.group_id for group in listing.valid or () if guards(group.group_id)))
         asked: deque[tuple[str, Future[Any]]] = deque()
         while left or asked:
@@ -357,7 +357,7 @@ class ClusterAdmin:
             offsets = self._offsets_of(group, answer, wanted, failed)
             if offsets:
                 room.put(group, MappingProxyType(offsets))
-        return GroupOffsets(
+        return CommittedOffsets(
             groups=MappingProxyType(room.groups),
             failed=MappingProxyType(failed),
             left_out=frozenset(room.left_out),
@@ -380,7 +380,7 @@ class ClusterAdmin:
         answer: Any,  # noqa: ANN401 - confluent-kafka has no type for it
         wanted: frozenset[str],
         failed: dict[str, TandemError],
-    ) -> dict[TopicPartition, GroupOffset]:
+    ) -> dict[TopicPartition, CommittedOffset]:
         found = {}
         for part in answer.topic_partitions or ():
             if part.topic not in wanted:
@@ -390,7 +390,7 @@ class ClusterAdmin:
                     part.error, "read the offsets of", f"group {group} on {part.topic}-{part.partition}"
                 )
             elif part.offset >= 0:
-                found[TopicPartition(part.topic, part.partition)] = GroupOffset(
+                found[TopicPartition(part.topic, part.partition)] = CommittedOffset(
                     offset=part.offset,
                     leader_epoch=-1 if part.leader_epoch is None else part.leader_epoch,
                     metadata=part.metadata or "",

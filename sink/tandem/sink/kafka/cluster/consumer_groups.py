@@ -19,7 +19,7 @@ _OFFSET: Final = 144
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupOffset:
+class CommittedOffset:
     """Where a group stands in a partition. `leader_epoch` -1: not recorded. `metadata` is the group's own note."""
 
     offset: int
@@ -28,29 +28,29 @@ class GroupOffset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupOffsets:
+class CommittedOffsets:
     """Offsets of the groups that have any on the topics asked for; `failed`: group -> why it could not be read.
 
     The key "*" in `failed` stands for groups that could not even be listed (a broker did not answer). `left_out` are
     those for which there was no room.
     """
 
-    groups: Mapping[str, Mapping[TopicPartition, GroupOffset]]
+    groups: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
     failed: Mapping[str, TandemError]
     left_out: frozenset[str] = frozenset()
 
 
-class GroupRoom:
+class GroupOffsetBudget:
     """Room for the offsets of groups, as they come. When there is none left the largest group goes, then the next."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
         self._held = 0
         self._largest: list[tuple[int, str]] = []
-        self.groups: dict[str, Mapping[TopicPartition, GroupOffset]] = {}
+        self.groups: dict[str, Mapping[TopicPartition, CommittedOffset]] = {}
         self.left_out: set[str] = set()
 
-    def put(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+    def put(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Take in a group that is not there yet."""
         size = _size(group, offsets)
         self.groups[group] = offsets
@@ -63,6 +63,6 @@ class GroupRoom:
             self.left_out.add(largest)
 
 
-def _size(group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> int:
+def _size(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> int:
     notes = sum(len(json.dumps(item.metadata)) for item in offsets.values() if item.metadata)
     return len(json.dumps(group)) + notes + _OFFSET * len(offsets)

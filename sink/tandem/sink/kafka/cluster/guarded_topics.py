@@ -35,7 +35,7 @@ class TopicFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Denied:
+class DeniedTopic:
     """A guarded topic of which the cluster does not tell all, because a right is missing. `why` names the right.
 
     `topic` is it without its configuration, which alone may not be seen; None if nothing may be, not even its id.
@@ -55,7 +55,7 @@ class GuardedTopics:
     """
 
     topics: tuple[Topic, ...]
-    denied: tuple[Denied, ...] = ()
+    denied: tuple[DeniedTopic, ...] = ()
     restored: tuple[str, ...] = ()
 
     @property
@@ -83,7 +83,7 @@ class GuardedTopics:
         return found
 
 
-class Cluster(Protocol):
+class ClusterView(Protocol):
     """The admin view of the cluster that a pipeline needs. Raises TransientError and PermanentError."""
 
     def guarded(self) -> GuardedTopics:
@@ -144,12 +144,12 @@ def expires(config: Mapping[str, str]) -> bool:
     return "delete" in policies_in(config)
 
 
-def tombstones_promised_s(config: Mapping[str, str]) -> float | None:
+def tombstone_guarantee_s(config: Mapping[str, str]) -> float | None:
     """Return `delete.retention.ms` of a compacted topic in seconds, None for a topic that only deletes.
 
     0 where it is negative, which brokers take for a time that has passed, or no number: nothing is promised.
     """
     if "compact" not in policies_in(config, unsaid="compact"):
         return None
-    promised = number_setting(config, DELETE_RETENTION, unsaid=DEFAULT_DELETE_RETENTION_MS, unclear=0)
-    return max(0, promised) / 1000
+    guaranteed = number_setting(config, DELETE_RETENTION, unsaid=DEFAULT_DELETE_RETENTION_MS, unclear=0)
+    return max(0, guaranteed) / 1000

@@ -33,7 +33,7 @@ def _forgets(version: str) -> bool:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3]) <= _SEEN_IN
 
 
-def let_go(description: Any, *, version: str = str(confluent_kafka.__version__)) -> None:  # noqa: ANN401 - see above
+def release_extra_reference(description: Any, *, version: str = str(confluent_kafka.__version__)) -> None:  # noqa: ANN401 - see above
     """Let go of the one reference too many to the topic id of a description that nobody else has seen yet.
 
     Does nothing if the count is any other than that of this fault, or the release is newer than those that were tried.

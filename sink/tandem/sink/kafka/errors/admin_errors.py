@@ -17,7 +17,7 @@ from tandem.sink.kafka.errors.cluster_errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from tandem.sink.kafka.errors.error_codes import PASSING, ErrorCode, Meaning
+from tandem.sink.kafka.errors.error_codes import PASSING, ErrorCode, ErrorMeaning
 
 # The operations of ACLs, by what callers say they do.
 _RIGHTS = {
@@ -74,30 +74,30 @@ def explain(
     what = f"Could not {operation} {resource}"
     why = error.str()
     meaning = code.meaning
-    if meaning is Meaning.UNREACHABLE and last_seen is not None and _refuses(last_seen):
-        meaning, why = Meaning.AUTHENTICATION, _ANSWER.sub("", last_seen.str())
+    if meaning is ErrorMeaning.UNREACHABLE and last_seen is not None and _refuses(last_seen):
+        meaning, why = ErrorMeaning.AUTHENTICATION, _ANSWER.sub("", last_seen.str())
     match meaning:
-        case Meaning.AUTHENTICATION:
+        case ErrorMeaning.AUTHENTICATION:
             return ClusterAuthenticationError(
                 f"{what}: the Kafka brokers at {servers} refuse the connection: {why}",
                 remedy="check security.protocol, sasl.mechanism, sasl.username, sasl.password or "
                 "sasl.oauthbearer.*, ssl.ca.location and ssl.certificate.location; docs/connections.md",
             )
-        case Meaning.UNREACHABLE:
+        case ErrorMeaning.UNREACHABLE:
             more = f" ({last_seen.str()})" if last_seen is not None else ""
             return ClusterUnreachableError(
                 f"{what}: no Kafka broker answers at {servers}: {why}{more}",
                 remedy="check bootstrap.servers and the network, that the brokers run, and security.protocol",
             )
-        case Meaning.DENIED:
+        case ErrorMeaning.DENIED:
             right = _RIGHTS.get(operation, f"the right to {operation}")
             return ClusterDeniedError(
                 f"{what}: not allowed: {why}",
                 remedy=f"grant the principal {right} on {resource}; `tandem policy kafka` prints what each role needs",
             )
-        case Meaning.UNKNOWN_TOPIC:
+        case ErrorMeaning.UNKNOWN_TOPIC:
             return UnknownTopicError(f"{what}: it does not exist", remedy="check the name, or create it")
-        case Meaning.EXISTS:
+        case ErrorMeaning.EXISTS:
             return TopicExistsError(
                 f"{what}: it exists already", remedy="choose another name, or use the one that is there"
             )
@@ -108,7 +108,7 @@ def explain(
 
 def _refuses(error: KafkaError) -> bool:
     # librdkafka calls a handshake that fails in its very first step a transport error.
-    return code_of(error).meaning is Meaning.AUTHENTICATION or _CERTIFICATE.search(error.str()) is not None
+    return code_of(error).meaning is ErrorMeaning.AUTHENTICATION or _CERTIFICATE.search(error.str()) is not None
 
 
 _NO_SUCH = re.compile(r'No such configuration property: "([^"]+)"')

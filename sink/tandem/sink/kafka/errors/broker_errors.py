@@ -7,7 +7,7 @@ from typing import Final
 
 import kafka.errors as kafka_errors
 
-from tandem.sink.kafka.errors.error_codes import ErrorCode, Meaning
+from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning
 
 _NUMBER: Final = re.compile(r"\[Error (-?\d+)\]")
 _CLASS: Final = re.compile(r"kafka\.errors\.(\w+)")
@@ -33,7 +33,7 @@ def code_of(error: BaseException | None) -> ErrorCode | None:
     return next(iter([*decisive, *inner]), None)
 
 
-def meaning_of(error: BaseException | None) -> Meaning | None:
+def meaning_of(error: BaseException | None) -> ErrorMeaning | None:
     """Return what the broker's code means; None as for `code_of`."""
     code = code_of(error)
     return None if code is None else code.meaning

@@ -15,7 +15,7 @@ from enum import Enum, IntEnum
 from typing import Final, Self
 
 
-class Meaning(Enum):
+class ErrorMeaning(Enum):
     """What an error says about the next try."""
 
     NONE = "no error"
@@ -36,13 +36,13 @@ class Meaning(Enum):
     UNEXPECTED = "the code does not tell: the broker's log does"
 
 
-PASSING: Final = frozenset({Meaning.TRANSIENT, Meaning.REFRESH_METADATA, Meaning.UNREACHABLE})
+PASSING: Final = frozenset({ErrorMeaning.TRANSIENT, ErrorMeaning.REFRESH_METADATA, ErrorMeaning.UNREACHABLE})
 """What may pass without anybody doing anything."""
 
-PERMANENT: Final = frozenset({Meaning.TOPIC, Meaning.RUN})
+PERMANENT: Final = frozenset({ErrorMeaning.TOPIC, ErrorMeaning.RUN})
 """What stays as it is until a person changes something."""
 
-_M = Meaning
+_M = ErrorMeaning
 _LOG: Final = "look at the broker's log"
 _AGAIN: Final = "it may work when tried again; if not, look at the broker's log"
 _ADMIN: Final = "give a value that the cluster takes; the error says which it refuses"
@@ -54,10 +54,10 @@ _NOT_SENT: Final = "report it: Tandem sends no request that is answered by this"
 class ErrorCode(IntEnum):
     """One code, under its name in the protocol, with meaning and remedy; librdkafka's own begin with CLIENT."""
 
-    meaning: Meaning
+    meaning: ErrorMeaning
     remedy: str
 
-    def __new__(cls, number: int, meaning: Meaning, remedy: str = "") -> Self:
+    def __new__(cls, number: int, meaning: ErrorMeaning, remedy: str = "") -> Self:
         """Make a member whose value is the number alone."""
         member = int.__new__(cls, number)
         member._value_ = number

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Collection
 from typing import Final
 
-from tandem.sink.kafka.fetch.assignment import Broker
+from tandem.sink.kafka.fetch.assignment import LeaderBroker
 
 LEAST: Final = 64 << 10
 """Bytes that any broker is asked for, however many there are. One record batch always comes whole (KIP-74)."""
@@ -28,19 +28,19 @@ class AnswerSum:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._fetchers: dict[int, dict[int, Broker]] = {}
+        self._fetchers: dict[int, dict[int, LeaderBroker]] = {}
 
-    def add(self, brokers: dict[int, Broker]) -> None:
+    def add(self, brokers: dict[int, LeaderBroker]) -> None:
         """Count a fetcher's brokers, those it will have too, until they are removed."""
         with self._lock:
             self._fetchers[id(brokers)] = brokers
 
-    def remove(self, brokers: dict[int, Broker]) -> None:
+    def remove(self, brokers: dict[int, LeaderBroker]) -> None:
         """Count a fetcher's brokers no more."""
         with self._lock:
             self._fetchers.pop(id(brokers), None)
 
-    def ask(self, broker: Broker, brokers: dict[int, Broker], *, most: int) -> int:
+    def ask(self, broker: LeaderBroker, brokers: dict[int, LeaderBroker], *, most: int) -> int:
         """Note how many bytes the next request to one of a fetcher's `brokers` asks for, and return that.
 
         Called by the fetcher's thread when the request leaves.
@@ -53,7 +53,11 @@ class AnswerSum:
 
 
 def bytes_to_ask(
-    broker: Broker, brokers: Collection[Broker], *, most: int, others: Collection[Collection[Broker]] = ()
+    broker: LeaderBroker,
+    brokers: Collection[LeaderBroker],
+    *,
+    most: int,
+    others: Collection[Collection[LeaderBroker]] = (),
 ) -> int:
     """Return how many bytes the next request to `broker` asks for, at most `most`.
 
@@ -76,15 +80,15 @@ def bytes_to_ask(
     return min(most, max(LEAST, min(wanted, limit - _asked(own))))
 
 
-def _is_read(broker: Broker) -> bool:
+def _is_read(broker: LeaderBroker) -> bool:
     return len(broker.session) > 0 or broker.in_flight or broker.buffered
 
 
-def _asked(brokers: Collection[Broker]) -> int:
+def _asked(brokers: Collection[LeaderBroker]) -> int:
     return sum(one.asked for one in brokers if one.in_flight or one.buffered)
 
 
-def _each(brokers: Collection[Broker], total: int) -> int:
+def _each(brokers: Collection[LeaderBroker], total: int) -> int:
     """Return what each busy one of `brokers`, one at least, gets of `total`."""
     busy = sum(one.busy for one in brokers)
     return (total - LEAST * (len(brokers) - busy)) // busy

@@ -17,7 +17,7 @@ from uuid import UUID
 from tandem.sink.kafka.errors.cluster_errors import ClusterAnswerError
 from tandem.sink.kafka.fetch.empty_answers import EmptyAnswers
 from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
-from tandem.sink.kafka.fetch.sessions import Ask, FetchSession
+from tandem.sink.kafka.fetch.sessions import FetchSession, PartitionRequest
 
 Event: TypeAlias = Fetched | AtHead | FetchFault
 
@@ -30,7 +30,7 @@ def backoff(failures: int, *, first: float = 0.05, most: float = 2.0) -> float:
 
 
 @dataclass(slots=True, kw_only=True)
-class Partition:
+class AssignedPartition:
     """One assigned partition.
 
     `offset` is the next one to read, `last_epoch` the leader epoch of the record before it (-1: not known). `serial`
@@ -78,7 +78,7 @@ class Partition:
 
 
 @dataclass(slots=True, kw_only=True)
-class Broker:
+class LeaderBroker:
     """One broker that leads assigned partitions: its session, and the one request that may be on its way."""
 
     node: int
@@ -105,10 +105,10 @@ class Assignment:
 
     def __init__(self, *, partition_max_bytes: int) -> None:
         self._partition_max_bytes = partition_max_bytes
-        self.parts: dict[TopicPartition, Partition] = {}
-        self.by_topic: defaultdict[str, dict[TopicPartition, Partition]] = defaultdict(dict)
+        self.parts: dict[TopicPartition, AssignedPartition] = {}
+        self.by_topic: defaultdict[str, dict[TopicPartition, AssignedPartition]] = defaultdict(dict)
         self.names: dict[UUID, str] = {}
-        self.brokers: dict[int, Broker] = {}
+        self.brokers: dict[int, LeaderBroker] = {}
         self.unchecked: set[TopicPartition] = set()
         self.metadata_at = 0.0  # when leaders are looked up next
         self._events: list[tuple[TopicPartition | None, int, Event]] = []
@@ -118,13 +118,13 @@ class Assignment:
 
     # By the caller
 
-    def assign(self, tp: TopicPartition, offset: int, last_epoch: int, topic_id: UUID | None) -> Partition:
+    def assign(self, tp: TopicPartition, offset: int, last_epoch: int, topic_id: UUID | None) -> AssignedPartition:
         """Add a partition, in place of an earlier assignment of it. Raises ClusterAnswerError, see `name`."""
         self.unassign(tp)
         if topic_id is not None:
             self.name(topic_id, tp.topic)
         self._serial += 1
-        part = Partition(tp=tp, offset=offset, last_epoch=last_epoch, serial=self._serial, topic_id=topic_id)
+        part = AssignedPartition(tp=tp, offset=offset, last_epoch=last_epoch, serial=self._serial, topic_id=topic_id)
         self.parts[tp] = part
         self.by_topic[tp.topic][tp] = part
         return part
@@ -153,7 +153,7 @@ class Assignment:
         if not topic:
             del self.by_topic[tp.topic]
 
-    def seek(self, part: Partition, offset: int, last_epoch: int) -> None:
+    def seek(self, part: AssignedPartition, offset: int, last_epoch: int) -> None:
         """Go elsewhere; ends faults."""
         self._serial += 1
         part.serial = self._serial
@@ -165,7 +165,7 @@ class Assignment:
         self.let_go(part)
         self.place(part)
 
-    def advance(self, part: Partition, offset: int, last_epoch: int) -> None:
+    def advance(self, part: AssignedPartition, offset: int, last_epoch: int) -> None:
         """Go forward by what was read."""
         if offset < part.offset:
             raise ValueError(f"{part} can't advance from {part.offset} back to {offset}; seek does that")
@@ -175,7 +175,7 @@ class Assignment:
         self.let_go(part)
         self.place(part)
 
-    def pause(self, part: Partition, *, paused: bool) -> None:
+    def pause(self, part: AssignedPartition, *, paused: bool) -> None:
         """Leave it out of requests, or take it in again."""
         part.paused = paused
         self.place(part)
@@ -209,14 +209,14 @@ class Assignment:
         """Whether something waits to be handed out."""
         return bool(self._events)
 
-    def add(self, event: Event, part: Partition | None = None) -> None:
+    def add(self, event: Event, part: AssignedPartition | None = None) -> None:
         """Have `event` handed out; it falls away if `part` is sought or unassigned before.
 
         Who leads is told once, and true wherever the partition is read: that falls away only if it is unassigned.
         """
         self._events.append((None, 0, event) if part is None else (part.tp, _valid_for(part, event), event))
 
-    def tell(self, part: Partition, kind: FaultKind, detail: str, now: float, **more: Any) -> None:  # noqa: ANN401 - fields of FetchFault
+    def tell(self, part: AssignedPartition, kind: FaultKind, detail: str, now: float, **more: Any) -> None:  # noqa: ANN401 - fields of FetchFault
         """Add a fault, once per incident."""
         if kind in part.told:
             return
@@ -235,7 +235,7 @@ class Assignment:
             part,
         )
 
-    def lost(self, broker: Broker, now: float) -> None:
+    def lost(self, broker: LeaderBroker, now: float) -> None:
         """Tell of each partition that this broker leads that it may have another log when it answers again."""
         for part in self.parts.values():
             if part.leader == broker.node:
@@ -245,14 +245,14 @@ class Assignment:
         """Add a transient fault about a broker or the cluster."""
         self.add(FetchFault(topic="", partition=-1, kind=FaultKind.TRANSIENT, detail=detail, at=now))
 
-    def broker(self, node: int) -> Broker:
+    def broker(self, node: int) -> LeaderBroker:
         """Return the broker with this id."""
         broker = self.brokers.get(node)
         if broker is None:
-            broker = self.brokers[node] = Broker(node=node)
+            broker = self.brokers[node] = LeaderBroker(node=node)
         return broker
 
-    def place(self, part: Partition) -> None:
+    def place(self, part: AssignedPartition) -> None:
         """Put `part` into the session of its leader, or take it out, as its state has it."""
         target = part.leader if part.leader >= 0 and part.readable else None
         if part.placed is not None and part.placed != target:
@@ -261,7 +261,7 @@ class Assignment:
         if target is not None:
             self.broker(target).session.want(
                 part.tp,
-                Ask(
+                PartitionRequest(
                     partition=part.tp.partition,
                     current_leader_epoch=part.leader_epoch,
                     fetch_offset=part.offset,
@@ -272,13 +272,13 @@ class Assignment:
                 ),
             )
 
-    def hold(self, part: Partition, broker: Broker) -> None:
+    def hold(self, part: AssignedPartition, broker: LeaderBroker) -> None:
         """Leave `part` out of requests until its records were used."""
         part.held = True
         broker.held.add(part.tp)
         self.place(part)
 
-    def let_go(self, part: Partition) -> None:
+    def let_go(self, part: AssignedPartition) -> None:
         """End `hold`."""
         if part.held:
             part.held = False
@@ -287,7 +287,7 @@ class Assignment:
                     broker.held.discard(part.tp)
                     broker.wait = 0.0
 
-    def retry(self, part: Partition, at: float) -> None:
+    def retry(self, part: AssignedPartition, at: float) -> None:
         """Leave `part` out of requests until `at`."""
         part.retry_at = at
         heapq.heappush(self._retries, (at, part.tp, part.serial))
@@ -307,26 +307,26 @@ class Assignment:
         """When `wake` has something to do."""
         return self._retries[0][0] if self._retries else None
 
-    def rest(self, part: Partition) -> None:
+    def rest(self, part: AssignedPartition) -> None:
         """Leave `part` out of requests until a seek."""
         part.resting = True
         part.unchecked = False
         self.place(part)
 
-    def check(self, part: Partition) -> None:
+    def check(self, part: AssignedPartition) -> None:
         """Leave `part` out of requests until its position was compared with the leader's epochs."""
         part.unchecked = True
         self.unchecked.add(part.tp)
         self.place(part)
 
-    def checked(self, part: Partition) -> None:
+    def checked(self, part: AssignedPartition) -> None:
         """End `check`."""
         part.unchecked = False
         self.place(part)
 
-    def to_check(self) -> Mapping[int, list[Partition]]:
+    def to_check(self) -> Mapping[int, list[AssignedPartition]]:
         """Return the partitions to be checked now, by leader."""
-        due: defaultdict[int, list[Partition]] = defaultdict(list)
+        due: defaultdict[int, list[AssignedPartition]] = defaultdict(list)
         for tp in list(self.unchecked):
             part = self.parts.get(tp)
             if part is None or not part.unchecked:
@@ -340,6 +340,6 @@ class Assignment:
         self.metadata_at = min(self.metadata_at, at)
 
 
-def _valid_for(part: Partition, event: Event) -> int:
+def _valid_for(part: AssignedPartition, event: Event) -> int:
     """Return the number of the partition that an event is true for: when it is another one, the event is void."""
     return part.life if isinstance(event, FetchFault) and event.kind in _LEADERSHIP else part.serial

@@ -16,7 +16,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """An offset in a partition of one life of a topic."""
 
     topic_id: str

@@ -15,17 +15,17 @@ from tandem.sink import clock
 from tandem.sink.kafka.auth import client_config
 from tandem.sink.kafka.cluster import topic_ids as topic_id
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
-from tandem.sink.kafka.errors.error_codes import ErrorCode, Meaning
+from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning
 from tandem.sink.kafka.fetch import leaders as leadership
 from tandem.sink.kafka.fetch.answer_shares import AnswerSum
-from tandem.sink.kafka.fetch.assignment import Assignment, Broker, Event, Partition, backoff
-from tandem.sink.kafka.fetch.events import FaultKind, LogBounds, Place, TopicPartition
+from tandem.sink.kafka.fetch.assignment import AssignedPartition, Assignment, Event, LeaderBroker, backoff
+from tandem.sink.kafka.fetch.events import FaultKind, LogBounds, LogPlace, TopicPartition
 from tandem.sink.kafka.fetch.oversize_answers import answer_too_large, next_suspect
-from tandem.sink.kafka.fetch.responses import Answers, diverged, due_probe
-from tandem.sink.kafka.fetch.sessions import Plan
-from tandem.sink.kafka.fetch.slow_brokers import SLOW, Slowness
-from tandem.sink.kafka.lookup.log_ends import Lookups
-from tandem.sink.kafka.wire import connections, protocol
+from tandem.sink.kafka.fetch.responses import ResponseReader, due_probe, mark_diverged
+from tandem.sink.kafka.fetch.sessions import FetchPlan
+from tandem.sink.kafka.fetch.slow_brokers import SLOW, SlowBrokers
+from tandem.sink.kafka.lookup.log_ends import LogLookups
+from tandem.sink.kafka.wire import connections, requests
 
 _T = TypeVar("_T")
 
@@ -76,15 +76,17 @@ class RawFetcher:
         self._assignment = Assignment(partition_max_bytes=self._limits.partition_max_bytes)
         self._sum = AnswerSum() if answers is None else answers
         self._sum.add(self._assignment.brokers)
-        self._answers = Answers(self._assignment, read_committed=read_committed, on_out_of_range=self._find_range)
-        self._lookups = Lookups(
+        self._answers = ResponseReader(
+            self._assignment, read_committed=read_committed, on_out_of_range=self._find_range
+        )
+        self._lookups = LogLookups(
             self._net,
             self._manager,
             servers=self._servers,
             read_committed=read_committed,
-            on_views=lambda views: leadership.take_views(self._assignment, views, clock.now()),
+            on_views=lambda views: leadership.apply_topic_views(self._assignment, views, clock.now()),
         )
-        self._slowness = Slowness()
+        self._slowness = SlowBrokers()
         self._metadata_last = -1e9
         self._metadata_running = False
         self._metadata_failures = 0
@@ -117,7 +119,7 @@ class RawFetcher:
             part.known_leader, part.known_epoch = led_by
         view = self._lookups.views.get(part.tp.topic)
         if view is not None and not view.error_code:
-            leadership.take_view(self._assignment, part, view, now)
+            leadership.apply_topic_view(self._assignment, part, view, now)
         if part.leader < 0:
             self._assignment.want_metadata(now)
 
@@ -212,7 +214,7 @@ class RawFetcher:
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Return {partition: (log start offset, leader epoch of the first record or -1)}. Raises as `end_offsets`."""
         return self._run(
-            self._lookups.offsets, [TopicPartition(*tp) for tp in tps], protocol.EARLIEST, timeout_s=timeout_s
+            self._lookups.offsets, [TopicPartition(*tp) for tp in tps], requests.EARLIEST, timeout_s=timeout_s
         )
 
     def leaders(
@@ -231,7 +233,7 @@ class RawFetcher:
         return self._run(self._lookups.epoch_ends_of, dict(epochs), timeout_s=timeout_s)
 
     def record_hashes(
-        self, places: Mapping[TopicPartition, Place], *, timeout_s: float = 10.0
+        self, places: Mapping[TopicPartition, LogPlace], *, timeout_s: float = 10.0
     ) -> dict[TopicPartition, RecordHash | None]:
         """Return what the leaders have at these offsets, without the partitions that no leader answers for.
 
@@ -270,7 +272,7 @@ class RawFetcher:
 
     # Inside
 
-    def _part(self, tp: tuple[str, int]) -> Partition:
+    def _part(self, tp: tuple[str, int]) -> AssignedPartition:
         try:
             return self._assignment.parts[TopicPartition(*tp)]
         except KeyError:
@@ -401,7 +403,7 @@ class RawFetcher:
 
     # Fetching
 
-    def _send(self, broker: Broker, now: float) -> None:
+    def _send(self, broker: LeaderBroker, now: float) -> None:
         probe = next_suspect(broker)
         if not probe and not broker.probed:
             probe = due_probe(broker, now, most_bytes=self._limits.max_bytes)
@@ -409,7 +411,7 @@ class RawFetcher:
         longest = self._limits.max_wait_ms / 1000
         wait = longest
         if probe:
-            plan = Plan(session_id=0, epoch=-1, send=probe, forget=(), by_id=all(ask.topic_id for _, ask in probe))
+            plan = FetchPlan(session_id=0, epoch=-1, send=probe, forget=(), by_id=all(ask.topic_id for _, ask in probe))
             wait = 0.0
         else:
             plan = broker.session.next_request()
@@ -421,7 +423,7 @@ class RawFetcher:
             due = broker.empty.next_due
             if due is not None:  # nor must the question whether a log is empty
                 wait = min(wait, max(due - now, _SHORTEST_WAIT))
-        request = protocol.fetch_request(
+        request = requests.fetch_request(
             plan,
             max_wait_ms=int(wait * 1000),
             max_bytes=self._sum.ask(broker, self._assignment.brokers, most=self._limits.max_bytes),
@@ -449,7 +451,7 @@ class RawFetcher:
         future.add_errback(self._guarded(lambda error: self._fetch_failed(broker, error, probed)))
 
     def _fetch_failed(
-        self, broker: Broker, error: BaseException, probed: Collection[TopicPartition] | None = None
+        self, broker: LeaderBroker, error: BaseException, probed: Collection[TopicPartition] | None = None
     ) -> None:
         now = clock.now()
         if isinstance(error, kafka_errors.InvalidReceiveError):
@@ -470,23 +472,23 @@ class RawFetcher:
             self._assignment.tell_all(f"broker {broker.node} can't be read from: {why}", now)
         self._assignment.want_metadata(now)
 
-    def _frame_too_large(self, broker: Broker, asked: Collection[TopicPartition], now: float) -> None:
+    def _frame_too_large(self, broker: LeaderBroker, asked: Collection[TopicPartition], now: float) -> None:
         broker.in_flight = False
         self._slowness.ended(broker.node, now)
         broker.session.broken()
         broker.retry_at = now + self._manager.connection_delay(broker.node)
         answer_too_large(self._assignment, broker, asked, most=self._most_received, now=now)
 
-    def _find_range(self, part: Partition) -> None:
+    def _find_range(self, part: AssignedPartition) -> None:
         self._spawn(self._tell_out_of_range, part, part.serial)
 
-    async def _tell_out_of_range(self, part: Partition, serial: int) -> None:
+    async def _tell_out_of_range(self, part: AssignedPartition, serial: int) -> None:
         start: int | None = None
         end: int | None = None
         deadline = clock.now() + _RANGE_CHECK
         try:
-            start = (await self._lookups.offsets([part.tp], protocol.EARLIEST, deadline))[part.tp][0]
-            end = (await self._lookups.offsets([part.tp], protocol.LATEST, deadline))[part.tp][0]
+            start = (await self._lookups.offsets([part.tp], requests.EARLIEST, deadline))[part.tp][0]
+            end = (await self._lookups.offsets([part.tp], requests.LATEST, deadline))[part.tp][0]
         except TandemError:
             pass  # the fault is told without them
         inside = start is not None and end is not None and start <= part.offset <= end
@@ -495,7 +497,7 @@ class RawFetcher:
         knows = inside and part.last_epoch >= 0 and await self._knows_epochs(part)
         if part.serial == serial and part.resting and part.tp in self._assignment.parts:
             if knows:
-                diverged(self._assignment, part, -1, -1, clock.now())
+                mark_diverged(self._assignment, part, -1, -1, clock.now())
                 return
             where = "" if start is None or end is None else f", which is [{start}, {end})"
             detail = f"broker {part.leader} answers that position {part.offset} of {part} is outside the log{where}"
@@ -503,7 +505,7 @@ class RawFetcher:
                 detail += ", and knows no leader epochs of it: its message format may be older than 0.11"
             self._assignment.tell(part, FaultKind.OUT_OF_RANGE, detail, clock.now(), log_start=start, log_end=end)
 
-    async def _knows_epochs(self, part: Partition) -> bool:
+    async def _knows_epochs(self, part: AssignedPartition) -> bool:
         """Whether the leader knows where any epoch of the log begins."""
         try:
             answers = await self._lookups.epoch_ends(part.leader, [(part.tp, part.leader_epoch, 0)])
@@ -512,7 +514,7 @@ class RawFetcher:
             return False
         return any(not code and end >= 0 for _, code, _, end in answers)
 
-    async def _validate(self, broker: Broker, parts: list[Partition]) -> None:
+    async def _validate(self, broker: LeaderBroker, parts: list[AssignedPartition]) -> None:
         """Ask the leader where the epoch of the last record read ends (KIP-320)."""
         assignment = self._assignment
         asked = {part.tp: (part.serial, part.offset, part.last_epoch) for part in parts}
@@ -529,16 +531,16 @@ class RawFetcher:
             part = assignment.parts.get(tp)
             if part is None or (part.serial, part.offset, part.last_epoch) != asked.get(tp):
                 continue
-            if ErrorCode.of(code).meaning is Meaning.DENIED:
-                leadership.denied(assignment, part, now)
+            if ErrorCode.of(code).meaning is ErrorMeaning.DENIED:
+                leadership.mark_denied(assignment, part, now)
             elif code:
                 assignment.retry(part, now + backoff(part.failures))
                 part.failures += 1
                 assignment.want_metadata(now)
             elif epoch < 0 or end < 0:
-                diverged(assignment, part, -1, -1, now)
+                mark_diverged(assignment, part, -1, -1, now)
             elif epoch < part.last_epoch or end < part.offset:
-                diverged(assignment, part, epoch, end, now)
+                mark_diverged(assignment, part, epoch, end, now)
             else:
                 assignment.checked(part)
 
@@ -580,7 +582,7 @@ class RawFetcher:
         )
 
 
-def _may_send(broker: Broker) -> bool:
+def _may_send(broker: LeaderBroker) -> bool:
     return not (broker.in_flight or broker.buffered) and len(broker.session) > 0
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from tandem.sink.kafka.cluster import topic_ids
-from tandem.sink.kafka.errors.error_codes import ErrorCode, Meaning, name_of
-from tandem.sink.kafka.fetch.assignment import Assignment, Partition, backoff
+from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning, name_of
+from tandem.sink.kafka.fetch.assignment import AssignedPartition, Assignment, backoff
 from tandem.sink.kafka.fetch.events import FaultKind
-from tandem.sink.kafka.wire import protocol
+from tandem.sink.kafka.wire import requests
 
 # Seconds.
 MISSING_RETRY = 5.0  # a topic that is not there is looked for at this interval
@@ -20,17 +20,17 @@ STALE_RETRY = 1.0
 TELL_AFTER = 4  # failures in a row before a partition's trouble is worth a word
 
 
-def take_views(assignment: Assignment, views: Iterable[protocol.TopicView], now: float) -> None:
+def apply_topic_views(assignment: Assignment, views: Iterable[requests.TopicView], now: float) -> None:
     """Take in what a broker says about topics."""
     for view in views:
         for part in list(assignment.by_topic.get(view.name, {}).values()):
-            take_view(assignment, part, view, now)
+            apply_topic_view(assignment, part, view, now)
 
 
-def take_view(assignment: Assignment, part: Partition, view: protocol.TopicView, now: float) -> None:
+def apply_topic_view(assignment: Assignment, part: AssignedPartition, view: requests.TopicView, now: float) -> None:
     """Take in what a broker says about the topic of one partition."""
-    if ErrorCode.of(view.error_code).meaning is Meaning.DENIED:
-        denied(assignment, part, now)
+    if ErrorCode.of(view.error_code).meaning is ErrorMeaning.DENIED:
+        mark_denied(assignment, part, now)
         assignment.want_metadata(now + DENIED_RETRY)
         return
     gone = _gone(part, view)
@@ -51,19 +51,19 @@ def take_view(assignment: Assignment, part: Partition, view: protocol.TopicView,
     if leader < 0:
         _not_yet(assignment, part, "it has no leader", now)
     else:
-        led_by(assignment, part, leader, epoch, now)
+        set_leader(assignment, part, leader, epoch, now)
     assignment.place(part)
 
 
-def _not_yet(assignment: Assignment, part: Partition, why: str, now: float) -> None:
+def _not_yet(assignment: Assignment, part: AssignedPartition, why: str, now: float) -> None:
     assignment.want_metadata(now + backoff(part.failures, first=0.1))
     if part.failures >= TELL_AFTER:
         assignment.tell(part, FaultKind.TRANSIENT, f"the cluster can't say who leads {part}: {why}", now)
     part.failures += 1
 
 
-def _gone(part: Partition, view: protocol.TopicView) -> str:
-    if ErrorCode.of(view.error_code).meaning is Meaning.UNKNOWN_TOPIC:
+def _gone(part: AssignedPartition, view: requests.TopicView) -> str:
+    if ErrorCode.of(view.error_code).meaning is ErrorMeaning.UNKNOWN_TOPIC:
         return f"topic {part.tp.topic} does not exist"
     if view.error_code:
         return ""
@@ -74,7 +74,7 @@ def _gone(part: Partition, view: protocol.TopicView) -> str:
     return ""
 
 
-def _suspect(assignment: Assignment, part: Partition, detail: str, new_id: UUID | None, now: float) -> None:
+def _suspect(assignment: Assignment, part: AssignedPartition, detail: str, new_id: UUID | None, now: float) -> None:
     if part.missing:
         assignment.want_metadata(now + MISSING_RETRY)
         return
@@ -90,14 +90,14 @@ def _suspect(assignment: Assignment, part: Partition, detail: str, new_id: UUID 
     assignment.want_metadata(now + MISSING_RETRY)
 
 
-def denied(assignment: Assignment, part: Partition, now: float) -> None:
+def mark_denied(assignment: Assignment, part: AssignedPartition, now: float) -> None:
     """Take in that the principal may not read the topic."""
     detail = f"not allowed to read topic {part.tp.topic}: it takes READ and DESCRIBE"
     assignment.tell(part, FaultKind.UNAUTHORIZED, detail, now)
     assignment.retry(part, now + DENIED_RETRY)
 
 
-def led_by(assignment: Assignment, part: Partition, leader: int, epoch: int, now: float) -> None:
+def set_leader(assignment: Assignment, part: AssignedPartition, leader: int, epoch: int, now: float) -> None:
     """Take in who leads; an epoch below the known one is an older view and changes nothing. Does not place."""
     if 0 <= epoch < part.leader_epoch:
         assignment.want_metadata(now + STALE_RETRY)

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from tandem.sink.kafka.fetch.assignment import Assignment, Broker, Partition, backoff
+from tandem.sink.kafka.fetch.assignment import AssignedPartition, Assignment, LeaderBroker, backoff
 from tandem.sink.kafka.fetch.events import FaultKind, TopicPartition
-from tandem.sink.kafka.fetch.sessions import Ask
+from tandem.sink.kafka.fetch.sessions import PartitionRequest
 
 _FIRST_REST: Final = 30.0
 _LONGEST_REST: Final = 600.0
 
 
-def next_suspect(broker: Broker) -> tuple[tuple[TopicPartition, Ask], ...]:
+def next_suspect(broker: LeaderBroker) -> tuple[tuple[TopicPartition, PartitionRequest], ...]:
     """Return the partition that is to be asked for alone now, with how; nothing if none is."""
     while broker.suspects:
         tp = broker.suspects.popleft()
@@ -30,7 +30,7 @@ def next_suspect(broker: Broker) -> tuple[tuple[TopicPartition, Ask], ...]:
 
 
 def answer_too_large(
-    assignment: Assignment, broker: Broker, asked: Collection[TopicPartition], *, most: int, now: float
+    assignment: Assignment, broker: LeaderBroker, asked: Collection[TopicPartition], *, most: int, now: float
 ) -> None:
     """Take in that the answer to a request for `asked` has more bytes than the `most` that a frame may have."""
     found = [part for tp in asked if (part := assignment.parts.get(tp)) is not None]
@@ -49,7 +49,7 @@ def answer_too_large(
         part.failures += 1
 
 
-def _innocence(part: Partition) -> int:
+def _innocence(part: AssignedPartition) -> int:
     """The likeliest one first: one that was it before, then those that have something to read, as far as is known."""
     if FaultKind.TOO_LARGE in part.told:
         return 0

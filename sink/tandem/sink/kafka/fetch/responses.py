@@ -7,32 +7,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tandem.sink.kafka.errors.error_codes import ErrorCode, Meaning, name_of
-from tandem.sink.kafka.fetch.assignment import Assignment, Broker, Partition, backoff
+from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning, name_of
+from tandem.sink.kafka.fetch.assignment import AssignedPartition, Assignment, LeaderBroker, backoff
 from tandem.sink.kafka.fetch.empty_answers import EmptyRange
 from tandem.sink.kafka.fetch.events import AtHead, Evidence, FaultKind, Fetched, TopicPartition
-from tandem.sink.kafka.fetch.leaders import TELL_AFTER, denied, led_by
-from tandem.sink.kafka.fetch.sessions import Ask, Plan
-from tandem.sink.kafka.fetch.slow_brokers import Quotas
-from tandem.sink.kafka.wire import protocol
+from tandem.sink.kafka.fetch.leaders import TELL_AFTER, mark_denied, set_leader
+from tandem.sink.kafka.fetch.sessions import FetchPlan, PartitionRequest
+from tandem.sink.kafka.fetch.slow_brokers import ThrottledBrokers
+from tandem.sink.kafka.wire import requests
 
 UNCLEAR = 1.0  # seconds that nothing may be known about a partition before it is asked for on its own
 _PROBED_AT_ONCE = 50
 _SHORTEST_PAUSE = 0.005
 
 
-class Answers:
+class ResponseReader:
     """Reads fetch responses into an Assignment. `on_out_of_range` is called for each partition with that fault."""
 
     def __init__(
-        self, assignment: Assignment, *, read_committed: bool, on_out_of_range: Callable[[Partition], None]
+        self, assignment: Assignment, *, read_committed: bool, on_out_of_range: Callable[[AssignedPartition], None]
     ) -> None:
         self._assignment = assignment
         self._read_committed = read_committed
         self._on_out_of_range = on_out_of_range
-        self._quotas = Quotas()
+        self._quotas = ThrottledBrokers()
 
-    def asked(self, broker: Broker, plan: Plan) -> None:
+    def asked(self, broker: LeaderBroker, plan: FetchPlan) -> None:
         """Note what a request of the session asks for at the end that was last told."""
         for tp, ask in plan.send:
             part = self._assignment.parts[tp]
@@ -41,12 +41,12 @@ class Answers:
 
     def take(
         self,
-        broker: Broker,
+        broker: LeaderBroker,
         response: Any,  # noqa: ANN401 - kafka-python has no types
         *,
         requested_at: float,
         received_at: float,
-        probed: Mapping[TopicPartition, Ask] | None,
+        probed: Mapping[TopicPartition, PartitionRequest] | None,
         patience_s: float = 0.0,
     ) -> None:
         """Take in a response; `probed` are the asks if they were made outside the session.
@@ -71,7 +71,7 @@ class Answers:
             return
         broker.failures = 0
         broker.told = False
-        listed = list(protocol.fetch_parts(response, self._assignment.names))
+        listed = list(requests.fetch_parts(response, self._assignment.names))
         answered = {tp for tp, _ in listed}
         size = sum(len(data.records) for _, data in listed if data.records)
         broker.busy, broker.asked = size * 2 >= broker.asked, size
@@ -110,7 +110,7 @@ class Answers:
 
     def _settle(
         self,
-        broker: Broker,
+        broker: LeaderBroker,
         answered: set[TopicPartition],
         requested_at: float,
         received_at: float,
@@ -143,8 +143,8 @@ class Answers:
 
     def _part_came(
         self,
-        part: Partition,
-        broker: Broker,
+        part: AssignedPartition,
+        broker: LeaderBroker,
         data: Any,  # noqa: ANN401 - kafka-python has no types
         requested_at: float,
         received_at: float,
@@ -154,7 +154,7 @@ class Answers:
     ) -> None:
         diverging = data.diverging_epoch
         if diverging is not None and diverging.end_offset >= 0:
-            diverged(self._assignment, part, diverging.epoch, diverging.end_offset, received_at)
+            mark_diverged(self._assignment, part, diverging.epoch, diverging.end_offset, received_at)
             return
         part.failures = 0
         part.told -= {FaultKind.TRANSIENT, FaultKind.UNAUTHORIZED, FaultKind.TOO_LARGE}
@@ -202,23 +202,23 @@ class Answers:
             self._assignment.tell(part, FaultKind.TRANSIENT, detail, received_at)
 
     @staticmethod
-    def _empty(part: Partition, broker: Broker, now: float, *, alone: bool) -> Evidence | None:
+    def _empty(part: AssignedPartition, broker: LeaderBroker, now: float, *, alone: bool) -> Evidence | None:
         place = EmptyRange(serial=part.serial, offset=part.offset, end=part.end, leader_epoch=part.leader_epoch)
         return broker.empty.add(part.tp, place, asked_alone=alone, now=now)
 
-    def _part_failed(self, part: Partition, data: Any, now: float) -> None:  # noqa: ANN401 - kafka-python has no types
+    def _part_failed(self, part: AssignedPartition, data: Any, now: float) -> None:  # noqa: ANN401 - kafka-python has no types
         assignment = self._assignment
         code = data.error_code
-        if ErrorCode.of(code).meaning is Meaning.POSITION:
+        if ErrorCode.of(code).meaning is ErrorMeaning.POSITION:
             assignment.rest(part)
             self._on_out_of_range(part)
             return
-        if ErrorCode.of(code).meaning is Meaning.DENIED:
-            denied(assignment, part, now)
+        if ErrorCode.of(code).meaning is ErrorMeaning.DENIED:
+            mark_denied(assignment, part, now)
             return
         hint = data.current_leader
         if hint is not None and hint.leader_epoch > part.leader_epoch and hint.leader_id >= 0:
-            led_by(assignment, part, hint.leader_id, hint.leader_epoch, now)
+            set_leader(assignment, part, hint.leader_id, hint.leader_epoch, now)
         if code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH) and part.last_epoch >= 0:
             assignment.check(part)
         if part.failures >= TELL_AFTER:
@@ -229,7 +229,9 @@ class Answers:
         assignment.want_metadata(now)
 
 
-def due_probe(broker: Broker, now: float, *, most_bytes: int = 0) -> tuple[tuple[TopicPartition, Ask], ...]:
+def due_probe(
+    broker: LeaderBroker, now: float, *, most_bytes: int = 0
+) -> tuple[tuple[TopicPartition, PartitionRequest], ...]:
     """Return the partitions that should be asked for outside the session now.
 
     That is one whose answers bring nothing below its end, alone and with room for `most_bytes`; else the longest
@@ -253,7 +255,7 @@ def due_probe(broker: Broker, now: float, *, most_bytes: int = 0) -> tuple[tuple
     return tuple(asks)
 
 
-def diverged(assignment: Assignment, part: Partition, epoch: int, offset: int, now: float) -> None:
+def mark_diverged(assignment: Assignment, part: AssignedPartition, epoch: int, offset: int, now: float) -> None:
     """Take in that the log was cut below the position: at `offset`, the end of `epoch`; -1 each if not known."""
     assignment.rest(part)
     where = f"at offset {offset}, epoch {epoch}" if offset >= 0 else "at an unknown offset"

@@ -42,7 +42,7 @@ _MAX_EPOCH = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class PartitionRequest:
     """What a fetch request says about one partition; the first six names are those of the protocol.
 
     `serial` tells one assignment or seek of a partition from the next, so that late answers are recognised.
@@ -59,12 +59,12 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class FetchPlan:
     """The session's part of one fetch request. `by_id`: all topics are known by id (fetch version 13 and up)."""
 
     session_id: int
     epoch: int
-    send: tuple[tuple[TopicPartition, Ask], ...]
+    send: tuple[tuple[TopicPartition, PartitionRequest], ...]
     forget: tuple[tuple[TopicPartition, UUID | None], ...]
     by_id: bool
 
@@ -79,19 +79,19 @@ class FetchSession:
         self._id = _NO_SESSION
         self._epoch = _NEW
         self._by_id = False
-        self._wanted: dict[TopicPartition, Ask] = {}
+        self._wanted: dict[TopicPartition, PartitionRequest] = {}
         self._without_id: set[TopicPartition] = set()
         self._changed: set[TopicPartition] = set()
         self._head: dict[TopicPartition, int] = {}
         self._head_in_txn: set[TopicPartition] = set()
         self._head_seen: Mapping[TopicPartition, int] | None = None
         self._behind: set[TopicPartition] = set()
-        self.sent: dict[TopicPartition, Ask] = {}
+        self.sent: dict[TopicPartition, PartitionRequest] = {}
 
     def __len__(self) -> int:
         return len(self._wanted)
 
-    def want(self, tp: TopicPartition, ask: Ask) -> None:
+    def want(self, tp: TopicPartition, ask: PartitionRequest) -> None:
         """Have `tp` in the next request, in this way."""
         if self._wanted.get(tp) == ask:
             return
@@ -117,7 +117,7 @@ class FetchSession:
         """The next request continues a session."""
         return self._epoch != _NEW
 
-    def next_request(self) -> Plan:
+    def next_request(self) -> FetchPlan:
         """Return what the next request has to say and take it as sent."""
         by_id = not self._without_id
         changed_id = any(
@@ -131,7 +131,7 @@ class FetchSession:
         if not self.incremental:
             self.sent = dict(self._wanted)
             self._changed.clear()
-            return Plan(session_id=self._id, epoch=_NEW, send=tuple(self._wanted.items()), forget=(), by_id=by_id)
+            return FetchPlan(session_id=self._id, epoch=_NEW, send=tuple(self._wanted.items()), forget=(), by_id=by_id)
         send, forget = [], []
         for tp in self._changed:
             wanted, sent = self._wanted.get(tp), self.sent.get(tp)
@@ -143,7 +143,7 @@ class FetchSession:
                 send.append((tp, wanted))
                 self.sent[tp] = wanted
         self._changed.clear()
-        return Plan(session_id=self._id, epoch=self._epoch, send=tuple(send), forget=tuple(forget), by_id=by_id)
+        return FetchPlan(session_id=self._id, epoch=self._epoch, send=tuple(send), forget=tuple(forget), by_id=by_id)
 
     def accepted(self, session_id: int, answered: Collection[TopicPartition]) -> bool:
         """Take a response without a top-level error; return whether what it leaves out counts as unchanged."""
@@ -212,12 +212,12 @@ class FetchSession:
             return self._head_seen
         return MappingProxyType({tp: end for tp, end in self._head.items() if tp not in doubtful})
 
-    def left_out(self, answered: Collection[TopicPartition]) -> list[tuple[TopicPartition, Ask]]:
+    def left_out(self, answered: Collection[TopicPartition]) -> list[tuple[TopicPartition, PartitionRequest]]:
         """Return what the last request asked for as it is wanted now, was not at head, and got no answer."""
         return [
             (tp, ask) for tp in self._behind if tp not in answered and (ask := self._wanted[tp]) == self.sent.get(tp)
         ]
 
-    def wanted(self, tp: TopicPartition) -> Ask | None:
+    def wanted(self, tp: TopicPartition) -> PartitionRequest | None:
         """Return how `tp` is to be asked for next, None if not at all."""
         return self._wanted.get(tp)

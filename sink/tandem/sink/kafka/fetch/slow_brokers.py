@@ -16,7 +16,7 @@ SLOW: Final = 10.0
 _UNWATCHED: Final = 2.0
 
 
-class Slowness:
+class SlowBrokers:
     """Knows what is on its way to which broker. Each broker is named once, until it has answered in time again.
 
     What was not looked for does not count: an answer may have lain there while the process stood still, or waited for
@@ -63,7 +63,7 @@ class _Window:
     told: bool = False
 
 
-class Quotas:
+class ThrottledBrokers:
     """Knows for how long quotas hold fetches back. A broker is named once, until a minute goes by almost without."""
 
     def __init__(self) -> None:

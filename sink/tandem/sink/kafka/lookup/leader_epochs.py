@@ -17,7 +17,7 @@ _MOST_QUESTIONS = 16
 
 
 @dataclass(slots=True, kw_only=True)
-class Descent:
+class EpochDescent:
     """Finds the last epoch that begins below `offset`, or the first known one if none does, from the leader's down.
 
     Ask for the end of `question` and hand the answer to `answered`, until that returns the epoch. `suspect` is the
@@ -61,7 +61,7 @@ class Descent:
         return None
 
 
-def holds(epoch: int, end: int, *, of_epoch: int, offset: int) -> bool:
+def log_holds(epoch: int, end: int, *, of_epoch: int, offset: int) -> bool:
     """Whether a log has what was read up to `offset`, the last of it in epoch `of_epoch`, by a leader's answer.
 
     `epoch` and `end` are what it says about `of_epoch`. An end below the position: the log was cut there. An epoch

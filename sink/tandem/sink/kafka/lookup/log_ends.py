@@ -12,11 +12,11 @@ from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.errors import TandemError
 from tandem.sink import clock
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, UnknownTopicError
-from tandem.sink.kafka.errors.error_codes import PERMANENT, ErrorCode, Meaning, name_of
-from tandem.sink.kafka.fetch.events import LogBounds, Place, TopicPartition
-from tandem.sink.kafka.lookup.leader_epochs import Descent
-from tandem.sink.kafka.lookup.record_lookup import SIZES, Asked
-from tandem.sink.kafka.wire import connections, protocol
+from tandem.sink.kafka.errors.error_codes import PERMANENT, ErrorCode, ErrorMeaning, name_of
+from tandem.sink.kafka.fetch.events import LogBounds, LogPlace, TopicPartition
+from tandem.sink.kafka.lookup.leader_epochs import EpochDescent
+from tandem.sink.kafka.lookup.record_lookup import SIZES, RecordLookup
+from tandem.sink.kafka.wire import connections, requests
 
 # Seconds.
 _PAUSE = 0.1  # between two tries
@@ -27,7 +27,7 @@ _SHORT_TRIES = 4
 """After so many, a look-up that takes what there is goes on without the partitions that nobody answers for."""
 
 
-class Lookups:
+class LogLookups:
     """Coroutines on kafka-python's event loop; `deadline` is by `sink.clock`. For the fetcher's thread only.
 
     Each waits until all partitions are answered for, and raises at the deadline. With `missing` it waits for a moment
@@ -42,7 +42,7 @@ class Lookups:
         *,
         servers: str,
         read_committed: bool,
-        on_views: Callable[[list[protocol.TopicView]], None],
+        on_views: Callable[[list[requests.TopicView]], None],
     ) -> None:
         """`on_views` is called with what each metadata response says."""
         self._net = net
@@ -50,13 +50,13 @@ class Lookups:
         self._servers = servers
         self._read_committed = read_committed
         self._problem = ""
-        self.views: dict[str, protocol.TopicView] = {}
+        self.views: dict[str, requests.TopicView] = {}
         self._on_views = on_views
 
     async def refresh(self, topics: Sequence[str]) -> None:
         """Ask a broker for these topics and take in what it says. Raises what kafka-python raises."""
-        response = await self._manager.send(protocol.metadata_request(topics))
-        views = protocol.topic_views(response)
+        response = await self._manager.send(requests.metadata_request(topics))
+        views = requests.topic_views(response)
         self._manager.cluster.update_metadata(response)  # where brokers are
         for view in views:
             self.views[view.name] = view
@@ -68,7 +68,7 @@ class Lookups:
         """Return what is known of each partition, and why nothing is of the others."""
         missing: dict[TopicPartition, str] = {}
         ends = await self.ends(tps, deadline, missing)
-        starts = await self.offsets(list(ends), protocol.EARLIEST, deadline, missing)
+        starts = await self.offsets(list(ends), requests.EARLIEST, deadline, missing)
         leaders = await self.leaders(list(starts), deadline, missing)
         found = {
             tp: LogBounds(
@@ -140,8 +140,8 @@ class Lookups:
         self, tps: Sequence[TopicPartition], deadline: float, missing: dict[TopicPartition, str] | None = None
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Return {partition: (end, epoch of the record before it)}, see `lineage`. Raises as `leaders`."""
-        listed = await self.offsets(tps, protocol.LATEST, deadline, missing)
-        descents = {tp: Descent(offset=offset, leader_epoch=epoch) for tp, (offset, epoch) in listed.items()}
+        listed = await self.offsets(tps, requests.LATEST, deadline, missing)
+        descents = {tp: EpochDescent(offset=offset, leader_epoch=epoch) for tp, (offset, epoch) in listed.items()}
         found = {tp: descent.trivial for tp, descent in descents.items()}
         while left := {tp: descents[tp].question for tp, epoch in found.items() if epoch is None}:
             answers = await self.epoch_ends_of(left, deadline, missing)
@@ -189,7 +189,7 @@ class Lookups:
                 for tp, code, epoch, end in answers:
                     if not code:
                         found[tp] = (epoch, end)
-                    elif ErrorCode.of(code).meaning is Meaning.DENIED:
+                    elif ErrorCode.of(code).meaning is ErrorMeaning.DENIED:
                         self._denied(tp, why, missing)
                     else:
                         self._no_answer(tp, name_of(code), why)
@@ -200,31 +200,31 @@ class Lookups:
         del deadline
         found: dict[TopicPartition, int] = {}
         await self._try_refresh({tp.topic for tp in tps})
-        for timestamp in (protocol.MAX_TIMESTAMP, protocol.ANY_TIMESTAMP):
+        for timestamp in (requests.MAX_TIMESTAMP, requests.ANY_TIMESTAMP):
             by_node: defaultdict[int, list[tuple[TopicPartition, int]]] = defaultdict(list)
             for tp in tps:
                 leader = self._leader(tp, {}, {}, final=False)
                 if leader is not None and tp not in found:
                     by_node[leader[0]].append((tp, leader[1]))
             for node, asks in by_node.items():
-                request = protocol.list_offsets_request(asks, timestamp=timestamp, read_committed=self._read_committed)
+                request = requests.list_offsets_request(asks, timestamp=timestamp, read_committed=self._read_committed)
                 try:
                     response = await self._manager.send(request, node_id=node)
                 except kafka_errors.KafkaError as error:
                     self._note(error, node)
                     continue
-                if timestamp != protocol.MAX_TIMESTAMP or protocol.knows_max_timestamp(response):
-                    found.update(_named(response, last_try=timestamp == protocol.ANY_TIMESTAMP))
+                if timestamp != requests.MAX_TIMESTAMP or requests.knows_max_timestamp(response):
+                    found.update(_named(response, last_try=timestamp == requests.ANY_TIMESTAMP))
         return found
 
     async def record_hashes(
         self,
-        places: Mapping[TopicPartition, Place],
+        places: Mapping[TopicPartition, LogPlace],
         deadline: float,
         missing: dict[TopicPartition, str],
     ) -> dict[TopicPartition, RecordHash | None]:
         """Return what the leaders have at these offsets, see `lanes.Source.record_hashes`. Raises as `leaders`."""
-        asked = Asked(places)
+        asked = RecordLookup(places)
         why: dict[TopicPartition, str] = {}
         tries = 0
         while left := asked.left:
@@ -247,13 +247,17 @@ class Lookups:
         return asked.found
 
     async def _look_up(
-        self, asked: Asked, node: int, leaders: Sequence[tuple[TopicPartition, int]], why: dict[TopicPartition, str]
+        self,
+        asked: RecordLookup,
+        node: int,
+        leaders: Sequence[tuple[TopicPartition, int]],
+        why: dict[TopicPartition, str],
     ) -> None:
         names = {view.topic_id: view.name for view in self.views.values() if view.topic_id is not None}
         try:
             for request in asked.requests(leaders, self.views):
                 response = await self._manager.send(request, node_id=node)
-                for tp, data in protocol.fetch_parts(response, names):
+                for tp, data in requests.fetch_parts(response, names):
                     problem = asked.take(tp, data)
                     if problem is not None:
                         self._no_answer(tp, problem, why)
@@ -271,7 +275,7 @@ class Lookups:
     ) -> list[tuple[TopicPartition, int, int]]:
         futures = []
         for node, asks in by_node.items():
-            request = protocol.list_offsets_request(asks, timestamp=timestamp, read_committed=self._read_committed)
+            request = requests.list_offsets_request(asks, timestamp=timestamp, read_committed=self._read_committed)
             try:
                 futures.append((self._manager.send(request, node_id=node), node, asks))
             except kafka_errors.KafkaError as error:
@@ -292,10 +296,10 @@ class Lookups:
                 self._note(error, node)
                 why.update((tp, self._problem) for tp, _ in asks)
                 continue
-            for tp, code, offset, epoch in protocol.listed_offsets(response):
+            for tp, code, offset, epoch in requests.listed_offsets(response):
                 if not code and offset >= 0:
                     found.append((tp, offset, epoch))
-                elif ErrorCode.of(code).meaning is Meaning.DENIED:
+                elif ErrorCode.of(code).meaning is ErrorMeaning.DENIED:
                     self._denied(tp, why, missing)
                 else:
                     self._no_answer(tp, name_of(code), why)
@@ -305,8 +309,8 @@ class Lookups:
         self, node: int, asks: Sequence[tuple[TopicPartition, int, int]]
     ) -> list[tuple[TopicPartition, int, int, int]]:
         """Ask `node` where epochs end: (partition, error code, epoch, end). Raises what kafka-python raises."""
-        response = await self._manager.send(protocol.epoch_ends_request(asks), node_id=node)
-        return list(protocol.epoch_ends(response))
+        response = await self._manager.send(requests.epoch_ends_request(asks), node_id=node)
+        return list(requests.epoch_ends(response))
 
     def timed_out(self) -> TandemError:
         """Return the error for a look-up that did not end in time."""
@@ -360,10 +364,10 @@ class Lookups:
         view = self.views.get(tp.topic)
         if view is None:
             return None
-        if ErrorCode.of(view.error_code).meaning is Meaning.DENIED:
+        if ErrorCode.of(view.error_code).meaning is ErrorMeaning.DENIED:
             self._denied(tp, why, missing)
             return None
-        unknown = ErrorCode.of(view.error_code).meaning is Meaning.UNKNOWN_TOPIC
+        unknown = ErrorCode.of(view.error_code).meaning is ErrorMeaning.UNKNOWN_TOPIC
         if unknown or (not view.error_code and tp.partition not in view.partitions):
             if final:
                 raise UnknownTopicError(
@@ -398,7 +402,7 @@ class Lookups:
 
 
 def _named(response: Any, *, last_try: bool) -> Iterator[tuple[TopicPartition, int]]:  # noqa: ANN401
-    for tp, code, offset, _ in protocol.listed_offsets(response):
+    for tp, code, offset, _ in requests.listed_offsets(response):
         if not code:
             yield tp, offset
         elif last_try and ErrorCode.of(code).meaning in PERMANENT:

@@ -16,10 +16,10 @@ from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.kafka.cluster import topic_ids
 from tandem.sink.kafka.errors.error_codes import ErrorCode, name_of
-from tandem.sink.kafka.fetch.events import Place, TopicPartition
-from tandem.sink.kafka.fetch.sessions import Ask, Plan
-from tandem.sink.kafka.wire import protocol
-from tandem.sink.transcode.choice import best_transcoder
+from tandem.sink.kafka.fetch.events import LogPlace, TopicPartition
+from tandem.sink.kafka.fetch.sessions import FetchPlan, PartitionRequest
+from tandem.sink.kafka.wire import requests
+from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.record_hash import last_record
 
 SIZES: Final = (16 << 10, 512 << 10, 16 << 20)
@@ -27,10 +27,10 @@ _RESPONSE_BYTES: Final = 16 << 20
 _BATCH_HEAD: Final = struct.Struct(">qi")
 
 
-class Asked:
+class RecordLookup:
     """What is looked up, and what was found so far."""
 
-    def __init__(self, places: Mapping[TopicPartition, Place]) -> None:
+    def __init__(self, places: Mapping[TopicPartition, LogPlace]) -> None:
         self._places = places
         self._size = dict.fromkeys(places, 0)
         self.found: dict[TopicPartition, RecordHash | None] = {}
@@ -40,17 +40,17 @@ class Asked:
         """The partitions that nothing is known of."""
         return [tp for tp in self._places if tp not in self.found]
 
-    def is_of(self, tp: TopicPartition, view: protocol.TopicView) -> bool:
+    def is_of(self, tp: TopicPartition, view: requests.TopicView) -> bool:
         """Whether a topic of that name is the life of it that is meant; a cluster without ids can't tell."""
         return view.topic_id is None or topic_ids.as_text(view.topic_id) == self._places[tp].topic_id
 
     def requests(
-        self, leaders: Iterable[tuple[TopicPartition, int]], views: Mapping[str, protocol.TopicView]
+        self, leaders: Iterable[tuple[TopicPartition, int]], views: Mapping[str, requests.TopicView]
     ) -> Iterator[Any]:
         """Build requests to one broker for (partition, leader epoch); each answer is no larger than a few fetches."""
-        by_size: dict[int, list[tuple[TopicPartition, Ask]]] = {}
+        by_size: dict[int, list[tuple[TopicPartition, PartitionRequest]]] = {}
         for tp, epoch in leaders:
-            ask = Ask(
+            ask = PartitionRequest(
                 partition=tp.partition,
                 current_leader_epoch=epoch,
                 fetch_offset=self._places[tp].offset,
@@ -64,8 +64,8 @@ class Asked:
             rest = iter(asks)
             while some := tuple(islice(rest, _RESPONSE_BYTES // size)):
                 by_id = all(ask.topic_id is not None for _, ask in some)
-                plan = Plan(session_id=0, epoch=-1, send=some, forget=(), by_id=by_id)
-                yield protocol.fetch_request(plan, max_wait_ms=0, max_bytes=_RESPONSE_BYTES, read_committed=False)
+                plan = FetchPlan(session_id=0, epoch=-1, send=some, forget=(), by_id=by_id)
+                yield requests.fetch_request(plan, max_wait_ms=0, max_bytes=_RESPONSE_BYTES, read_committed=False)
 
     def take(self, tp: TopicPartition, data: Any) -> str | None:  # noqa: ANN401 - kafka-python has no types
         """Take what a response says of a partition; return what went wrong, if it has to be asked again."""

@@ -34,7 +34,7 @@ from tandem.sink.kafka.auth import tls
 from tandem.sink.kafka.auth.tokens import Tokens
 from tandem.sink.kafka.errors.broker_errors import meaning_of
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
-from tandem.sink.kafka.errors.error_codes import Meaning
+from tandem.sink.kafka.errors.error_codes import ErrorMeaning
 
 _SIZE = struct.Struct(">i")
 _WORTH_KEEPING = 128 << 10
@@ -74,7 +74,7 @@ class Frame:
         return self._at
 
 
-class Buffers:
+class FrameBuffers:
     """Memory for frames, used again when nobody looks at it any more.
 
     A megabyte that the system hands out anew costs as much time as receiving it: every page is cleared when it is
@@ -153,7 +153,7 @@ class _WholeFrames:
     last_read: float
     last_write: float
 
-    def __init__(self, *args: Any, buffers: Buffers, **kwargs: Any) -> None:  # noqa: ANN401 - passed through
+    def __init__(self, *args: Any, buffers: FrameBuffers, **kwargs: Any) -> None:  # noqa: ANN401 - passed through
         super().__init__(*args, **kwargs)
         self._in_body = False
         self._filled = 0
@@ -258,11 +258,11 @@ class _Told(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
     """kafka-python's connection manager with the transports above, told of each attempt to connect how it ended."""
 
     def __init__(self, net: Any, **config: Any) -> None:  # noqa: ANN401 - kafka-python has no types
-        self._tls = tls.take(config)
-        self._buffers = Buffers()  # of all brokers: what is kept for each would be as much again for each
+        self._tls = tls.take_tls_options(config)
+        self._buffers = FrameBuffers()  # of all brokers: what is kept for each would be as much again for each
         super().__init__(net, **config)
         if self.ssl_enabled:
-            tls.context_of(self._tls)  # a wrong path is told at once, not with the first connection
+            tls.ssl_context(self._tls)  # a wrong path is told at once, not with the first connection
 
     async def _connect(self, node: Any, conn: Any, **kwargs: Any) -> None:  # noqa: ANN401 - kafka-python has no types
         conn.init_future.add_callback(functools.partial(self._succeeded, node.node_id))
@@ -288,7 +288,7 @@ class _Told(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
             return _Plain(self._net, sock, host=node.host, buffers=self._buffers)
         try:
             transport = _Tls(
-                self._net, sock, host=node.host, ssl_context=tls.context_of(self._tls), buffers=self._buffers
+                self._net, sock, host=node.host, ssl_context=tls.ssl_context(self._tls), buffers=self._buffers
             )
         except Exception as error:
             sock.close()
@@ -302,7 +302,7 @@ class _Told(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
         return transport
 
 
-class Outright(_Told):
+class FailFastConnections(_Told):
     """For kafka-python's producer and admin client: what only a person can mend ends their start at once.
 
     By itself that client tries on until its time is over, and then only says that it is.
@@ -435,7 +435,7 @@ def _refusal(error: BaseException, servers: str) -> ClusterAuthenticationError |
 # A broker that restarts does this too; no reason to give up for good.
 _HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _OF_MECHANISM = "sasl.username, sasl.password or sasl.oauthbearer.*"
-_REFUSED = frozenset({Meaning.AUTHENTICATION, Meaning.DENIED})
+_REFUSED = frozenset({ErrorMeaning.AUTHENTICATION, ErrorMeaning.DENIED})
 
 
 def explain(error: BaseException, servers: str) -> TandemError:

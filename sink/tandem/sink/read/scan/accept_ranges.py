@@ -13,49 +13,49 @@ from dataclasses import replace
 
 import structlog
 
-from tandem.backup_avro.documents.range_offer import Offer
+from tandem.backup_avro.documents.range_offer import RangeOffer
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, Track
-from tandem.sink.read.reader_context import Board
+from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, PartitionProgress
+from tandem.sink.read.reader_context import ReaderContext
 
 _LOG = structlog.get_logger()
 _LONGEST_OVERLAP_S = 900.0
 
 
-def most_overlap_s(track: Track) -> float:
+def most_overlap_s(progress: PartitionProgress) -> float:
     """Return how long after a range was begun the last of those above it may have been read to its end."""
-    held_to_s = track.base_held_to_s
+    held_to_s = progress.base_held_to_s
     if held_to_s is None:
         return math.inf  # nothing is promised, so nothing can come too late
     return min(max(held_to_s, SHORTEST_RETENTION_S) / 4, _LONGEST_OVERLAP_S)
 
 
-def take(board: Board, track: Track, offer: Offer) -> None:
+def accept_range(context: ReaderContext, progress: PartitionProgress, offer: RangeOffer) -> None:
     """Take the next range below what is done into the base; its objects go into the next commit."""
-    attempt = track.scan.accept(offer.low, at=board.now())
+    attempt = progress.scan.accept(offer.low, at=context.now())
     items = [replace(item, parts=tuple(replace(part, scan=attempt) for part in item.parts)) for item in offer.objects]
     if items:
-        board.adopted.setdefault(track.key, []).extend(items)
-    board.records += sum(item.records for item in items)
+        context.adopted.setdefault(progress.key, []).extend(items)
+    context.records += sum(item.records for item in items)
 
 
-def end_empty(board: Board, tp: TopicPartition) -> bool:
+def complete_empty_scan(context: ReaderContext, tp: TopicPartition) -> bool:
     """Complete a base of which nothing is left; return whether it is complete."""
-    scan = board.tracks[tp].scan
+    scan = context.progress_of[tp].scan
     if scan.remaining == 0 and not scan.base.complete:
-        scan.begin(now=clock.now(), at=board.now())
+        scan.begin(now=clock.now(), at=context.now())
     if scan.base.complete:
         _LOG.info("base done", topic=tp.topic, partition=tp.partition, end=scan.base.end)
     return scan.base.complete
 
 
-def start_again(board: Board, tp: TopicPartition, leader: int, epoch: int) -> bool:
+def restart_scan(context: ReaderContext, tp: TopicPartition, leader: int, epoch: int) -> bool:
     """Begin a base anew if another replica leads: they are cleaned independently, halves of two don't add up."""
-    track = board.tracks.get(tp)
-    if track is None or track.scan.base.complete or leader < 0 or track.scan.led_by(leader, epoch):
+    progress = context.progress_of.get(tp)
+    if progress is None or progress.scan.base.complete or leader < 0 or progress.scan.led_by(leader, epoch):
         return False
     _LOG.warning("leader moved, the base is to be read again", topic=tp.topic, partition=tp.partition)
-    board.adopted.pop(track.key, None)
-    track.scan.start_again(leader=leader, epoch=epoch, start=track.log_start)
+    context.adopted.pop(progress.key, None)
+    progress.scan.start_again(leader=leader, epoch=epoch, start=progress.log_start)
     return True

@@ -12,10 +12,17 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.assignment import backoff
 from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
-from tandem.sink.read.deferred_responses import Leftovers
-from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, Track
-from tandem.sink.read.reader_context import DAMAGED_RETRY_S, Board, Emptiness, Source, named_records, reading
-from tandem.sink.read.scan.plan import Chunk
+from tandem.sink.read.deferred_responses import DeferredResponses
+from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, PartitionProgress
+from tandem.sink.read.reader_context import (
+    DAMAGED_RETRY_S,
+    EmptyTail,
+    FetchSource,
+    ReaderContext,
+    named_records,
+    reading,
+)
+from tandem.sink.read.scan.plan import ScanRange
 
 _LOG = structlog.get_logger()
 _TRIES = 5
@@ -40,15 +47,15 @@ class _Still:
     why: str = "the brokers send nothing"
 
 
-class BaseLane:
+class LocalScanLane:
     """Reads bases. `rate` bounds the bytes fetched per second, None for no bound.
 
     A partition that can't be read holds up no other: it makes room, and is tried again after a rest, one such at a time
     as long as others wait. Each attempt has a number that the chain keeps, so the rests double, up to ten minutes.
     """
 
-    def __init__(self, board: Board, source: Source, *, parallel: int, rate: int | None) -> None:
-        self._board = board
+    def __init__(self, context: ReaderContext, source: FetchSource, *, parallel: int, rate: int | None) -> None:
+        self._context = context
         self._source = source
         self._parallel = parallel
         self._rate = rate
@@ -60,7 +67,7 @@ class BaseLane:
         self._probed: set[TopicPartition] = set()
         self._failures: dict[TopicPartition, int] = {}
         self._unasked: set[TopicPartition] = set()
-        self._leftovers = Leftovers(board)
+        self._deferred = DeferredResponses(context)
         self._allowance = 0.0
         self._refilled = self._polled = clock.now()
 
@@ -84,9 +91,9 @@ class BaseLane:
                 queue.remove(tp)
         self._resting.pop(tp, None)
         self._failures.pop(tp, None)
-        self._board.reads_on(tp, tail=False)
+        self._context.reads_on(tp, tail=False)
         for subject in (_slow(tp), reading(tp, tail=False)):
-            self._board.forget(subject)
+            self._context.forget(subject)
         self._leave(tp)
 
     def step(self, timeout_s: float) -> None:
@@ -102,24 +109,24 @@ class BaseLane:
         self._ask()
         events = self._source.poll(timeout_s)
         self._count_time()
-        for event in self._leftovers.in_turn(events):
+        for event in self._deferred.in_turn(events):
             if isinstance(event, AtHead):  # nothing to read where a chunk ends below the log's end
                 continue
             tp = TopicPartition(event.topic, event.partition)
             if tp not in self._next:
                 continue
-            track = self._board.tracks[tp]
+            progress = self._context.progress_of[tp]
             if isinstance(event, FetchFault):
-                self._fault(event, tp, track)
-            elif not track.scan.led_by(event.leader_id, event.leader_epoch):
+                self._fault(event, tp, progress)
+            elif not progress.scan.led_by(event.leader_id, event.leader_epoch):
                 self.leader_moved(tp, event.leader_id, event.leader_epoch)
-            elif event.fetch_offset == self._next[tp] and track.scan.chunk is not None:
+            elif event.fetch_offset == self._next[tp] and progress.scan.chunk is not None:
                 self._allowance -= len(event.records)
-                if self._leftovers.leaves(event):
+                if self._deferred.leaves(event):
                     self._seek(tp, event.fetch_offset)
                     self._gets_on(tp)
                 else:
-                    self._read(event, tp, track)
+                    self._read(event, tp, progress)
 
     def stop(self) -> None:
         """Nothing is under way elsewhere."""
@@ -134,9 +141,9 @@ class BaseLane:
         while (self._waiting or self._rested) and len(self._next) < self._parallel:
             tp = self._pick()
             self._next[tp] = 0
-            track = self._board.tracks[tp]
-            self._source.assign(tp, track.scan.base.start, topic_id=track.key.topic_id)
-            self._begin(tp, track)
+            progress = self._context.progress_of[tp]
+            self._source.assign(tp, progress.scan.base.start, topic_id=progress.key.topic_id)
+            self._begin(tp, progress)
 
     def _pick(self) -> TopicPartition:
         """Take the next one to begin with: if it could not be read before, only one at a time while others wait."""
@@ -150,8 +157,8 @@ class BaseLane:
         """Others wait: those that don't get on for too long give up their places, the longest of all first."""
         standing = [(still, tp) for tp, still in self._still.items() if still.seconds >= still.patience_s]
         for still, tp in sorted(standing, key=lambda item: -item[0].seconds)[: len(self._waiting) + len(self._rested)]:
-            self._board.say(reading(tp, tail=False), f"{tp.topic}-{tp.partition}: {still.why}")
-            self._failed(tp, self._board.tracks[tp])
+            self._context.say(reading(tp, tail=False), f"{tp.topic}-{tp.partition}: {still.why}")
+            self._failed(tp, self._context.progress_of[tp])
 
     def _seek(self, tp: TopicPartition, offset: int) -> None:
         self._next[tp] = offset
@@ -161,7 +168,7 @@ class BaseLane:
         """Requests for chunks just begun leave with the next poll. What was waited for before is not their time."""
         now = clock.now()
         for tp in self._unasked:
-            self._board.tracks[tp].scan.asked(now=now)
+            self._context.progress_of[tp].scan.asked(now=now)
         self._unasked.clear()
 
     def _allowed(self) -> bool:
@@ -172,12 +179,12 @@ class BaseLane:
         self._refilled = now
         return self._allowance > 0
 
-    def _begin(self, tp: TopicPartition, track: Track) -> None:
-        chunk = track.scan.begin(now=clock.now(), at=self._board.now())
+    def _begin(self, tp: TopicPartition, progress: PartitionProgress) -> None:
+        chunk = progress.scan.begin(now=clock.now(), at=self._context.now())
         if chunk is None:
             self._leave(tp)
-            if not self._board.a_range:
-                _LOG.info("base done", topic=tp.topic, partition=tp.partition, end=track.scan.base.end)
+            if not self._context.a_range:
+                _LOG.info("base done", topic=tp.topic, partition=tp.partition, end=progress.scan.base.end)
         else:
             self._seek(tp, chunk.low)
             self._unasked.add(tp)
@@ -186,7 +193,7 @@ class BaseLane:
     def _leave(self, tp: TopicPartition) -> None:
         """Fetch a partition no more."""
         self._unasked.discard(tp)
-        self._leftovers.forget(tp)
+        self._deferred.forget(tp)
         self._still.pop(tp, None)
         self._probed.discard(tp)
         if self._next.pop(tp, None) is not None:
@@ -202,35 +209,35 @@ class BaseLane:
         for still in self._still.values():
             still.seconds += passed
 
-    def _read(self, fetched: Fetched, tp: TopicPartition, track: Track) -> None:
-        chunk = track.scan.chunk
+    def _read(self, fetched: Fetched, tp: TopicPartition, progress: PartitionProgress) -> None:
+        chunk = progress.scan.chunk
         assert chunk is not None
         try:
-            result = self._board.take(
-                fetched, key=track.key, scan=chunk.attempt, start=fetched.fetch_offset, until=chunk.high
+            result = self._context.take(
+                fetched, key=progress.key, scan=chunk.attempt, start=fetched.fetch_offset, until=chunk.high
             )
         except DamagedError as error:
-            self._board.say_damaged(tp, error, tail=False)
-            self._failed(tp, track)
-            track.scan.stop_at(fetched.fetch_offset)
+            self._context.say_damaged(tp, error, tail=False)
+            self._failed(tp, progress)
+            progress.scan.stop_at(fetched.fetch_offset)
             return
         if fetched.records:
-            self._board.reads_on(tp, tail=False, upto=result.next_offset)
-        if result.next_offset >= chunk.high or self._is_empty_up_to(chunk.high, fetched, track):
-            self._end(tp, track, _read_at(fetched))
+            self._context.reads_on(tp, tail=False, upto=result.next_offset)
+        if result.next_offset >= chunk.high or self._is_empty_up_to(chunk.high, fetched, progress):
+            self._end(tp, progress, _read_at(fetched))
         else:
             if result.next_offset > fetched.fetch_offset:
                 self._gets_on(tp)
             self._next[tp] = result.next_offset
             self._source.advance(tp, result.next_offset)
 
-    def _is_empty_up_to(self, high: int, fetched: Fetched, track: Track) -> bool:
+    def _is_empty_up_to(self, high: int, fetched: Fetched, progress: PartitionProgress) -> bool:
         """Whether the log holds nothing readable between the position and the end of a chunk."""
         # A new leader may know less of its own log for a while: behind its end, what was written may still come.
         if fetched.evidence is None or fetched.end_offset < high:
             return False
-        tp = TopicPartition(track.topic, track.key.partition)
-        seen = Emptiness(
+        tp = TopicPartition(progress.topic, progress.key.partition)
+        seen = EmptyTail(
             start=fetched.fetch_offset,
             end=fetched.end_offset,
             requested=fetched.requested_at,
@@ -238,31 +245,31 @@ class BaseLane:
             evidence=fetched.evidence,
             named=named_records(self._source, [tp]).get(tp),
         )
-        return self._board.may_skip(track, seen, to=high, tail=False)
+        return self._context.may_skip(progress, seen, to=high, tail=False)
 
-    def _end(self, tp: TopicPartition, track: Track, now: float) -> None:
-        chunk = track.scan.chunk
+    def _end(self, tp: TopicPartition, progress: PartitionProgress, now: float) -> None:
+        chunk = progress.scan.chunk
         assert chunk is not None
-        self._board.well(reading(tp, tail=False))
-        if track.scan.finish(now=now):
+        self._context.well(reading(tp, tail=False))
+        if progress.scan.finish(now=now):
             self._failures.pop(tp, None)
             self._probed.discard(tp)
-            self._board.trouble.pop(_slow(tp), None)
+            self._context.trouble.pop(_slow(tp), None)
         else:
-            self._board.roller.discard(track.key, chunk.attempt)
-            self._too_slow(tp, track, chunk)
+            self._context.buffer.discard(progress.key, chunk.attempt)
+            self._too_slow(tp, progress, chunk)
         if tp in self._next:
-            self._begin(tp, track)
+            self._begin(tp, progress)
 
-    def _too_slow(self, tp: TopicPartition, track: Track, chunk: Chunk) -> None:
-        slow = track.scan.slow_in_a_row
+    def _too_slow(self, tp: TopicPartition, progress: PartitionProgress, chunk: ScanRange) -> None:
+        slow = progress.scan.slow_in_a_row
         if slow >= _TRIES:
-            self._set_aside(tp, track, rest_s=min(track.scan.limit_s * (slow - _TRIES), _LONGEST_REST_S))
-            self._board.say(
+            self._set_aside(tp, progress, rest_s=min(progress.scan.limit_s * (slow - _TRIES), _LONGEST_REST_S))
+            self._context.say(
                 _slow(tp),
                 f"{tp.topic}-{tp.partition}: what lies below offset {chunk.high} can't be read in the "
-                f"{track.scan.limit_s:g} s that tombstones allow, however small the pieces; raise scan.rate_limit or "
-                "the topic's delete.retention.ms, or see what slows the brokers, the store or this machine down",
+                f"{progress.scan.limit_s:g} s that tombstones allow, however small the pieces; raise scan.rate_limit "
+                "or the topic's delete.retention.ms, or see what slows the brokers, the store or this machine down",
             )
             return
         _LOG.warning(
@@ -273,14 +280,14 @@ class BaseLane:
             high=chunk.high,
         )
 
-    def _fault(self, fault: FetchFault, tp: TopicPartition, track: Track) -> None:
-        chunk = track.scan.chunk
+    def _fault(self, fault: FetchFault, tp: TopicPartition, progress: PartitionProgress) -> None:
+        chunk = progress.scan.chunk
         assert chunk is not None
         why = f"{tp.topic}-{tp.partition}: {fault.detail}"
         match fault.kind:
             case FaultKind.OUT_OF_RANGE if fault.log_start is not None and fault.log_start > self._next[tp]:
                 if fault.log_start >= chunk.high:
-                    self._end(tp, track, fault.at)
+                    self._end(tp, progress, fault.at)
                 else:
                     self._seek(tp, fault.log_start)
             case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
@@ -288,55 +295,55 @@ class BaseLane:
             case FaultKind.LEADER_LOST:  # the tail compares what the log has
                 pass
             case FaultKind.UNKNOWN_TOPIC:
-                self._board.hurry_survey()
+                self._context.hurry_survey()
                 self._stands(tp, fault, _PATIENCE_S)
             case FaultKind.TOO_LARGE:
-                self._board.say_damaged(tp, DamagedError(fault.detail), tail=False)
-                self._failed(tp, track)
+                self._context.say_damaged(tp, DamagedError(fault.detail), tail=False)
+                self._failed(tp, progress)
             case FaultKind.OUT_OF_RANGE | FaultKind.DIVERGED:
-                self._board.say(reading(tp, tail=False), why)
-                self._failed(tp, track)
+                self._context.say(reading(tp, tail=False), why)
+                self._failed(tp, progress)
             case FaultKind.UNAUTHORIZED:
-                self._board.say(reading(tp, tail=False), why)
+                self._context.say(reading(tp, tail=False), why)
                 self._stands(tp, fault, 0.0)
-                if self._board.a_range:  # whoever reads ranges has others to read
-                    self._failed(tp, track)
+                if self._context.a_range:  # whoever reads ranges has others to read
+                    self._failed(tp, progress)
             case _:
-                self._board.say(reading(tp, tail=False), why)
+                self._context.say(reading(tp, tail=False), why)
                 self._stands(tp, fault, _PATIENCE_S)
 
     def _stands(self, tp: TopicPartition, fault: FetchFault, patience_s: float) -> None:
         self._still[tp] = _Still(seconds=self._still[tp].seconds, patience_s=patience_s, why=fault.detail)
 
-    def _failed(self, tp: TopicPartition, track: Track) -> None:
+    def _failed(self, tp: TopicPartition, progress: PartitionProgress) -> None:
         """It can't be read: try again after a rest, the longer the more often that was so."""
         self._failures[tp] = self._failures.get(tp, 0) + 1
         rest_s = backoff(self._failures[tp] - 1, first=DAMAGED_RETRY_S, most=_LONGEST_REST_S)
-        self._set_aside(tp, track, rest_s=rest_s)
+        self._set_aside(tp, progress, rest_s=rest_s)
 
-    def _set_aside(self, tp: TopicPartition, track: Track, *, rest_s: float) -> None:
+    def _set_aside(self, tp: TopicPartition, progress: PartitionProgress, *, rest_s: float) -> None:
         """Let others be read instead of it for a while. What was read of a chunk under way does not count."""
-        if track.scan.chunk is not None:
-            self._board.roller.discard(track.key, track.scan.chunk.attempt)
-            track.scan.give_up()
+        if progress.scan.chunk is not None:
+            self._context.buffer.discard(progress.key, progress.scan.chunk.attempt)
+            progress.scan.give_up()
         self._leave(tp)
         self._resting[tp] = clock.now() + rest_s
 
     def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
         """Read the base again from the new leader: replicas are cleaned independently, halves of two don't add up."""
-        track = self._board.tracks.get(tp)
-        if track is None or track.scan.base.complete or leader < 0 or track.scan.led_by(leader, epoch):
+        progress = self._context.progress_of.get(tp)
+        if progress is None or progress.scan.base.complete or leader < 0 or progress.scan.led_by(leader, epoch):
             return
         where = {"topic": tp.topic, "partition": tp.partition, "leader": leader, "epoch": epoch}
         _LOG.warning("leader moved, reading the base again", **where)
-        for attempt in range(track.scan.base.floor, track.scan.base.attempts + 1):
-            self._board.roller.discard(track.key, attempt)
-        track.scan.start_again(leader=leader, epoch=epoch, start=track.log_start)
+        for attempt in range(progress.scan.base.floor, progress.scan.base.attempts + 1):
+            self._context.buffer.discard(progress.key, attempt)
+        progress.scan.start_again(leader=leader, epoch=epoch, start=progress.log_start)
         self._failures.pop(tp, None)
         if self._resting.pop(tp, None) is not None:
             self._rested.append(tp)
         elif tp in self._next:
-            self._begin(tp, track)
+            self._begin(tp, progress)
 
 
 def _read_at(fetched: Fetched) -> float:

@@ -22,7 +22,7 @@ _CAREFUL = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class ScanRange:
     """Offsets [low, high), read by attempt number `attempt`."""
 
     low: int
@@ -30,12 +30,12 @@ class Chunk:
     attempt: int
 
 
-def chunk_limit_s(delete_retention_s: float, ceiling_s: float = 60.0) -> float:
+def range_limit_s(delete_retention_s: float, ceiling_s: float = 60.0) -> float:
     """Return how long one chunk may take: min(D/4, ceiling)."""
     return min(delete_retention_s / 4, ceiling_s)
 
 
-class BaseScan:
+class ScanPlan:
     """Plans one partition's base. At most one chunk is under way; the done ranges are always a suffix of the base.
 
     With `best_effort` small chunks count however long they took: where tombstones are promised for too short a time to
@@ -50,7 +50,7 @@ class BaseScan:
         self._size = max(MIN_CHUNK, int(limit_s * _FIRST_RATE))
         self._too_large = _MAX_CHUNK
         self._careful = 0
-        self._chunk: Chunk | None = None
+        self._chunk: ScanRange | None = None
         self._stops: set[int] = set()
         self._since = 0.0
         self.slow_chunks = 0
@@ -69,7 +69,7 @@ class BaseScan:
         return replace(self._base, open=((chunk.low, chunk.high, chunk.attempt),))
 
     @property
-    def chunk(self) -> Chunk | None:
+    def chunk(self) -> ScanRange | None:
         """The chunk under way."""
         return self._chunk
 
@@ -82,7 +82,7 @@ class BaseScan:
         base = self._base  # looked at once: reports come from other threads
         return base.done[0][0] if base.done else base.end
 
-    def begin(self, *, now: float, at: int) -> Chunk | None:
+    def begin(self, *, now: float, at: int) -> ScanRange | None:
         """Start the next chunk below what is done; None if nothing is left, which completes the base.
 
         `now` is seconds by `sink.clock`, `at` the store's clock in ms.
@@ -95,7 +95,7 @@ class BaseScan:
             return None
         attempt = self._base.attempts + 1
         self._base = replace(self._base, attempts=attempt)
-        self._chunk = Chunk(low=self.lowest(high, self._size), high=high, attempt=attempt)
+        self._chunk = ScanRange(low=self.lowest(high, self._size), high=high, attempt=attempt)
         self._since = now
         return self._chunk
 

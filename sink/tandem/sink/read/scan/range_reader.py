@@ -13,21 +13,21 @@ import structlog
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Base, Opening, PartitionKey, StoredObject
-from tandem.backup_avro.documents.range_offer import Offer, encode_offer
+from tandem.backup_avro.documents.range_offer import RangeOffer, encode_offer
 from tandem.backup_avro.errors import PermanentError, TandemError, TransientError
 from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.selection.last_records import PartitionCopy
 from tandem.sink import clock
 from tandem.sink.encryption.objects import new_seal
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.read.partition_progress import Track
-from tandem.sink.read.reader_context import Board, Source
-from tandem.sink.read.scan.local_ranges import BaseLane
-from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.reader_context import FetchSource, ReaderContext
+from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.object_store import ObjectStore, put_new
-from tandem.sink.transcode.segment import Transcoder
-from tandem.sink.write.object_buffer import Roller
+from tandem.sink.transcode.transcoder_result import Transcoder
+from tandem.sink.write.object_buffer import ObjectBuffer
 
 _LOG = structlog.get_logger()
 _POLL_S = 0.2
@@ -72,7 +72,7 @@ class RangeTask:
 class RangeRead:
     """What was read of a range, from `began` to `ended` in seconds by `sink.clock` of this machine."""
 
-    offer: Offer
+    offer: RangeOffer
     began: float
     ended: float
 
@@ -108,7 +108,7 @@ class UnreadableError(TransientError):
         self.at = at
 
 
-def read_range(task: RangeTask, *, source: Source, store: ObjectStore, transcoder: Transcoder) -> RangeRead:
+def read_range(task: RangeTask, *, source: FetchSource, store: ObjectStore, transcoder: Transcoder) -> RangeRead:
     """Read a range and store it. Raises TransientError, PermanentError, and the store's errors.
 
     If it raises, what it had stored is deleted, as far as the store lets it.
@@ -116,7 +116,7 @@ def read_range(task: RangeTask, *, source: Source, store: ObjectStore, transcode
     return _Reading(task, source, store, transcoder).run()
 
 
-def put_offer(store: ObjectStore, task: RangeTask, offer: Offer) -> None:
+def put_offer(store: ObjectStore, task: RangeTask, offer: RangeOffer) -> None:
     """Offer what was read to the instance. Raises the store's errors."""
     name = layout.offer_name(
         topic_id=task.key.topic_id,
@@ -131,7 +131,7 @@ def put_offer(store: ObjectStore, task: RangeTask, offer: Offer) -> None:
 
 
 class _Reading:
-    def __init__(self, task: RangeTask, source: Source, store: ObjectStore, transcoder: Transcoder) -> None:
+    def __init__(self, task: RangeTask, source: FetchSource, store: ObjectStore, transcoder: Transcoder) -> None:
         self._task = task
         self._store = store
         self._source = source
@@ -139,9 +139,9 @@ class _Reading:
         self._stored: list[StoredObject] = []
         self._named: list[str] = []
         self._gone = False
-        self._board = Board(
+        self._context = ReaderContext(
             store=store,
-            roller=Roller(
+            buffer=ObjectBuffer(
                 codec=Codec(task.opening.codec),
                 sync=bytes.fromhex(task.opening.sync),
                 block_size=task.block_size,
@@ -154,7 +154,7 @@ class _Reading:
             copies=lambda _: task.copies,
         )
         base = Base(start=task.low, end=task.high, leader=task.leader, epoch=task.epoch)
-        self._track = Track(
+        self._progress = PartitionProgress(
             key=task.key,
             topic=task.topic,
             offset=task.high,
@@ -163,15 +163,15 @@ class _Reading:
             head_at=0,
             head_mono=0.0,
             head_offset=task.high,
-            scan=BaseScan(base, limit_s=task.limit_s, best_effort=task.best_effort),
+            scan=ScanPlan(base, limit_s=task.limit_s, best_effort=task.best_effort),
             retention_s=None,
         )
-        self._board.tracks[self._tp] = self._track
+        self._context.progress_of[self._tp] = self._progress
 
     def run(self) -> RangeRead:
         began = clock.now()
         started_at = now_ms(self._store)
-        lane = BaseLane(self._board, self._source, parallel=1, rate=self._task.rate)
+        lane = LocalScanLane(self._context, self._source, parallel=1, rate=self._task.rate)
         lane.add(self._tp)
         try:
             try:
@@ -202,12 +202,12 @@ class _Reading:
     def _topic_gone(self) -> None:
         self._gone = True
 
-    def _read(self, lane: BaseLane) -> None:
+    def _read(self, lane: LocalScanLane) -> None:
         task, moved = self._task, clock.now()
         seen: object = None
         while True:
             lane.step(_POLL_S)
-            base = self._track.scan.base
+            base = self._progress.scan.base
             if self._gone:
                 raise TopicGoneError(f"{task.place}: the topic is gone", remedy="nothing: its base is not needed")
             if base.floor > 1:  # it was begun anew
@@ -218,19 +218,19 @@ class _Reading:
             if not lane.busy:
                 return
             if lane.failures(self._tp) >= _TRIES:
-                why = "; ".join(self._board.trouble.values())
-                raise UnreadableError(f"{task.place}: {why}", at=max(self._track.scan.stops, default=None))
-            if self._board.roller.bytes >= task.object_size:
+                why = "; ".join(self._context.trouble.values())
+                raise UnreadableError(f"{task.place}: {why}", at=max(self._progress.scan.stops, default=None))
+            if self._context.buffer.bytes >= task.object_size:
                 self._flush()
             # A standstill is where nothing comes to count, be it that nothing arrives or that all of it is in vain.
             if base.done != seen:
                 seen, moved = base.done, clock.now()
             elif clock.now() - moved > task.give_up_s:
-                why = "; ".join(self._board.trouble.values()) or "the brokers send nothing"
+                why = "; ".join(self._context.trouble.values()) or "the brokers send nothing"
                 raise TransientError(f"{task.place}: nothing was read for {task.give_up_s:.0f} s: {why}")
 
     def _flush(self) -> None:
-        for assembly in self._board.roller.cut(self, max_objects=2):
+        for assembly in self._context.buffer.cut(self, max_objects=2):
             built = assembly.build(new_seal(self._store, assembly.key))
             self._named.append(built.item.key)
             put_new(self._store, built.item.key, built.data)
@@ -249,16 +249,16 @@ class _Reading:
 
     def _counting(self) -> tuple[StoredObject, ...]:
         """Return the objects with those parts that count: what an attempt that took too long stored does not."""
-        base = self._track.scan.base
+        base = self._progress.scan.base
         kept = (
             replace(item, parts=tuple(part for part in item.parts if part.scan is not None and base.counts(part.scan)))
             for item in self._stored
         )
         return tuple(item for item in kept if item.parts)
 
-    def _offer(self, started_at: int, ended_at: int, seconds: float) -> Offer:
+    def _offer(self, started_at: int, ended_at: int, seconds: float) -> RangeOffer:
         task = self._task
-        return Offer(
+        return RangeOffer(
             generation=task.folder[2],
             key=task.key,
             floor=task.floor,

@@ -20,16 +20,16 @@ import structlog
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Base, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.documents.range_offer import Offer, check_offer, decode_offer
+from tandem.backup_avro.documents.range_offer import RangeOffer, check_offer, decode_offer
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink import clock
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.rates import RatedLog
-from tandem.sink.read.partition_progress import Track
-from tandem.sink.read.reader_context import Board, ScanLane
-from tandem.sink.read.scan.accept_ranges import end_empty, most_overlap_s, start_again, take
-from tandem.sink.read.scan.plan import BaseScan
+from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.reader_context import ReaderContext, ScanLane
+from tandem.sink.read.scan.accept_ranges import accept_range, complete_empty_scan, most_overlap_s, restart_scan
+from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.store.object_store import ObjectMissingError, StoreTransientError
 
 _LOG = structlog.get_logger()
@@ -63,18 +63,18 @@ class _Listed:
     high: int
 
 
-class OfferLane:
+class SparkScanLane:
     """Takes offers until all bases are done. After `patience_s` without one the lane `own` reads what is left."""
 
     def __init__(
         self,
-        board: Board,
+        context: ReaderContext,
         state: Generation,
         *,
         own: Callable[[], ScanLane],
         patience_s: float,
     ) -> None:
-        self._board = board
+        self._context = context
         self._state = state
         self._begun_at = state.at
         self._folder = layout.offers_prefix(state.claim.pair, state.claim.instance, state.number)
@@ -85,7 +85,7 @@ class OfferLane:
         self._ended: dict[TopicPartition, _Ended] = {}
         self._since: dict[str, tuple[float, float | None]] = {}
         self._looked_at: float | None = None
-        self._refused: list[Offer] = []
+        self._refused: list[RangeOffer] = []
         self._begun_mono = self._look_at = self._moved_at = self._idle_since = clock.now()
         self._own: ScanLane | None = None
         self._looking: Iterator[None] | None = None
@@ -115,7 +115,7 @@ class OfferLane:
         if self._own is not None:
             self._own.leader_moved(tp, leader, epoch)
             return
-        start_again(self._board, tp, leader, epoch)
+        restart_scan(self._context, tp, leader, epoch)
 
     def step(self, timeout_s: float) -> None:
         """Take what has been offered meanwhile. Once there is nothing to take, look ever more rarely for leftovers.
@@ -152,10 +152,10 @@ class OfferLane:
 
     def _tell(self, now: float) -> None:
         if not self._waiting:
-            self._board.trouble.pop(_WAITING, None)
+            self._context.trouble.pop(_WAITING, None)
             return
         if now - self._moved_at > self._patience_s:
-            self._board.trouble.pop(_WAITING, None)
+            self._context.trouble.pop(_WAITING, None)
             _LOG.warning(
                 "no catch-up job has offered anything for long, reading the bases myself",
                 partitions=len(self._waiting),
@@ -166,7 +166,7 @@ class OfferLane:
                 self._own.add(tp)
             self._waiting.clear()
             return
-        self._board.trouble[_WAITING] = (
+        self._context.trouble[_WAITING] = (
             f"the bases of {len(self._waiting)} partitions wait for a catch-up job: run `tandem catch-up`"
         )
 
@@ -176,7 +176,7 @@ class OfferLane:
         over: list[str] = []
         began = clock.now()
         since: dict[str, tuple[float, float | None]] = {}
-        for info in self._board.store.list(self._folder):
+        for info in self._context.store.list(self._folder):
             found = layout.offer_of(info.key.removeprefix(self._folder))
             if found is None:
                 continue
@@ -201,24 +201,24 @@ class OfferLane:
         for tp in sorted(self._waiting):
             if tp not in self._waiting:
                 continue
-            track = self._board.tracks[tp]
-            self._refuse_misplaced(track.scan.base, by_key.get(track.key, ()))
-            while tp in self._waiting and self._board.tracks[tp] is track:
-                listed_ = self._next(track.scan, by_key.get(track.key, ()))
-                if listed_ is None or not self._take(tp, track, listed_):
+            progress = self._context.progress_of[tp]
+            self._refuse_misplaced(progress.scan.base, by_key.get(progress.key, ()))
+            while tp in self._waiting and self._context.progress_of[tp] is progress:
+                listed_ = self._next(progress.scan, by_key.get(progress.key, ()))
+                if listed_ is None or not self._take(tp, progress, listed_):
                     break
                 self._end_empty(tp)
                 yield
 
-    def _read(self, name: str) -> Offer:
+    def _read(self, name: str) -> RangeOffer:
         """Read an offer. Raises the store's errors, and DamagedError if it is not what its name says.
 
         Likewise if it names an object that has to be encrypted and is not.
         """
-        offer = decode_offer(self._board.store.get(name), name)
+        offer = decode_offer(self._context.store.get(name), name)
         check_offer(offer, name)
         for item in offer.objects:
-            keys_of(self._board.store).refuse_plain(item)
+            keys_of(self._context.store).refuse_plain(item)
         return offer
 
     def _throw_away(self, name: str) -> None:
@@ -229,9 +229,9 @@ class OfferLane:
             return
         except DamagedError as error:
             _RATED.warning("an offer can't be read and is thrown away", key=name, error=str(error))
-        self._board.store.delete([name])
+        self._context.store.delete([name])
 
-    def _delete_useless(self, offer: Offer) -> None:
+    def _delete_useless(self, offer: RangeOffer) -> None:
         """Delete what an offer names that is over: whoever holds the chain, and be it another process, can't take it.
 
         Before that it might: this process may have lost the chain without knowing it. Whatever an offer says, nothing
@@ -254,7 +254,7 @@ class OfferLane:
             for match in [named.fullmatch(item.key)]
             if match is not None and offer.low <= int(match[1]) <= int(match[2]) < offer.high
         ]
-        self._board.store.delete([name for name in own if not self._knows(name)])
+        self._context.store.delete([name for name in own if not self._knows(name)])
 
     def _knows(self, name: str) -> bool:
         """Whether the chain names a data object."""
@@ -272,7 +272,7 @@ class OfferLane:
         base = position.base
         return base.complete or any(begin <= low for begin, _ in base.done)
 
-    def _next(self, scan: BaseScan, listed: list[_Listed] | tuple[()]) -> _Listed | None:
+    def _next(self, scan: ScanPlan, listed: list[_Listed] | tuple[()]) -> _Listed | None:
         """Return an offer that goes on where the base stands."""
         base = scan.base
         high = base.start + scan.remaining
@@ -295,9 +295,9 @@ class OfferLane:
                     start=base.start,
                     end=base.end,
                 )
-                self._board.store.delete([item.key])
+                self._context.store.delete([item.key])
 
-    def _take(self, tp: TopicPartition, track: Track, listed: _Listed) -> bool:
+    def _take(self, tp: TopicPartition, progress: PartitionProgress, listed: _Listed) -> bool:
         try:
             offer = self._read(listed.key)
         except ObjectMissingError:
@@ -307,11 +307,11 @@ class OfferLane:
             return False
         if any(self._knows(item.key) for item in offer.objects):
             _RATED.warning("an offer names what is in the chain already and is thrown away", key=listed.key)
-            self._board.store.delete([listed.key])
+            self._context.store.delete([listed.key])
             return False
-        base = track.scan.base
+        base = progress.scan.base
         ended = self._ended_before(tp, base.floor, done=bool(base.done))
-        if self._overlap_ms(ended, offer, listed) > most_overlap_s(track) * 1000 - _SKEW_MS:
+        if self._overlap_ms(ended, offer, listed) > most_overlap_s(progress) * 1000 - _SKEW_MS:
             _LOG.warning(
                 "a range was read too long before what lies above it, it is to be read again",
                 topic=tp.topic,
@@ -320,9 +320,9 @@ class OfferLane:
                 high=offer.high,
             )
             self._refused.append(offer)
-            self._board.store.delete([listed.key])
+            self._context.store.delete([listed.key])
             return False
-        take(self._board, track, offer)
+        accept_range(self._context, progress, offer)
         self._ended[tp] = _Ended(
             floor=base.floor,
             at=offer.ended_at if ended is None else max(ended.at, offer.ended_at),
@@ -338,9 +338,9 @@ class OfferLane:
             return known
         return _Ended(floor=floor, at=self._begun_at, mono=self._begun_mono) if done else None
 
-    def _overlap_ms(self, ended: _Ended | None, offer: Offer, listed: _Listed) -> float:
+    def _overlap_ms(self, ended: _Ended | None, offer: RangeOffer, listed: _Listed) -> float:
         """Return how long after the beginning of a range those above had been read to their end, at most."""
-        if max(offer.started_at, offer.ended_at) > self._board.now() + _SKEW_MS or offer.started_at > offer.ended_at:
+        if max(offer.started_at, offer.ended_at) > self._context.now() + _SKEW_MS or offer.started_at > offer.ended_at:
             return math.inf  # the store's clock was set back: nobody knows
         if ended is None:
             return -math.inf
@@ -350,6 +350,6 @@ class OfferLane:
         return overlap
 
     def _end_empty(self, tp: TopicPartition) -> None:
-        if end_empty(self._board, tp):
+        if complete_empty_scan(self._context, tp):
             self._waiting.discard(tp)
             self._ended.pop(tp, None)

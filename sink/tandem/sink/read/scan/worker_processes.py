@@ -22,9 +22,9 @@ from tandem.backup_avro.errors import TandemError, TransientError
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.read.scan.range_reader import RangeRead, RangeTask, read_range
-from tandem.sink.store import ObjectStore, StoreSettings, open_store
-from tandem.sink.transcode.choice import best_transcoder
-from tandem.sink.transcode.reference import BATCH_LIMIT
+from tandem.sink.store import ObjectStore, StoreAccess, open_store
+from tandem.sink.transcode.implementation_choice import best_transcoder
+from tandem.sink.transcode.plain_transcoder import BATCH_LIMIT
 
 _LOG = structlog.get_logger()
 _LOOK_S: Final = 1.0
@@ -37,7 +37,7 @@ class WorkerLostError(TransientError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class WorkerSettings:
     """What a worker needs. `prepare` is called first in its process: log and memory. The repr hides secrets.
 
     `batch_limit`: most bytes that the records of one batch may decompress to.
@@ -45,7 +45,7 @@ class Setting:
 
     props: Mapping[str, Value] = field(repr=False)
     root: str
-    settings: StoreSettings
+    settings: StoreAccess
     prepare: Callable[[], None] = field(repr=False)
     batch_limit: int = BATCH_LIMIT
 
@@ -60,14 +60,14 @@ class _Begun(NamedTuple):
     pool: ProcessPoolExecutor
 
 
-class Workers:
+class WorkerPool:
     """Starts processes when there is something to read, ends them when there was nothing for a minute. Thread-safe.
 
     However this process ends, they end with it. A thread of its own deals with the pool, which is handed no more than
     it can begin at once: what waits can be called off, and nothing of the pool is touched from its own callbacks.
     """
 
-    def __init__(self, setting: Setting, count: int) -> None:
+    def __init__(self, setting: WorkerSettings, count: int) -> None:
         self._setting = setting
         self._count = count
         self._inbox: queue.SimpleQueue[_Asked | Future[RangeRead] | None] = queue.SimpleQueue()
@@ -187,7 +187,7 @@ class Workers:
 class _Here:
     """What this worker keeps between ranges."""
 
-    setting: Setting
+    setting: WorkerSettings
     store: ObjectStore | None = None
     sources: dict[bool, RawFetcher] = field(default_factory=dict)
 
@@ -195,7 +195,7 @@ class _Here:
 _here: list[_Here] = []
 
 
-def _begin(setting: Setting, parent: int) -> None:
+def _begin(setting: WorkerSettings, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the instance, which ends its workers
     threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
     setting.prepare()

@@ -20,10 +20,10 @@ from tandem.backup_avro.selection.last_records import PartitionCopy
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.assignment import backoff
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.read.partition_progress import Track
-from tandem.sink.read.reader_context import Board
-from tandem.sink.read.scan.accept_ranges import end_empty, most_overlap_s, start_again, take
-from tandem.sink.read.scan.local_ranges import BaseLane
+from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.reader_context import ReaderContext
+from tandem.sink.read.scan.accept_ranges import accept_range, complete_empty_scan, most_overlap_s, restart_scan
+from tandem.sink.read.scan.local_ranges import LocalScanLane
 from tandem.sink.read.scan.range_reader import RangeRead, RangeTask, TopicGoneError, UnreadableError
 
 _LOG = structlog.get_logger()
@@ -41,7 +41,7 @@ _REST_S = 5.0
 _LONGEST_REST_S = 600.0
 
 
-class Workforce(Protocol):
+class RangeWorkers(Protocol):
     """Whoever reads ranges, `count` at a time."""
 
     @property
@@ -55,7 +55,7 @@ class Workforce(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class WorkerSizes:
     """Settings of what workers write, in bytes; `rate` in bytes per second and worker, None for no bound."""
 
     object_size: int
@@ -79,11 +79,19 @@ class _Ended:
     at: float
 
 
-class WorkerLane:
+class WorkerScanLane:
     """Has large bases read by `workers`, and the small ones by `own`."""
 
-    def __init__(self, board: Board, own: BaseLane, state: Generation, *, workers: Workforce, sizes: Sizes) -> None:
-        self._board = board
+    def __init__(
+        self,
+        context: ReaderContext,
+        own: LocalScanLane,
+        state: Generation,
+        *,
+        workers: RangeWorkers,
+        sizes: WorkerSizes,
+    ) -> None:
+        self._context = context
         self._own = own
         self._state = state
         self._workers = workers
@@ -104,11 +112,11 @@ class WorkerLane:
 
     def add(self, tp: TopicPartition) -> None:
         """Have the base of a partition read."""
-        if self._board.tracks[tp].scan.remaining <= _SMALL_OFFSETS:
+        if self._context.progress_of[tp].scan.remaining <= _SMALL_OFFSETS:
             self._own.add(tp)
         else:
             self._waiting[tp] = deque()
-            self._copies[tp] = tuple(self._board.copies(self._board.tracks[tp]))
+            self._copies[tp] = tuple(self._context.copies(self._context.progress_of[tp]))
 
     def remove(self, tp: TopicPartition) -> None:
         """Forget a partition."""
@@ -120,13 +128,13 @@ class WorkerLane:
         self._failures.pop(tp, None)
         self._ended.pop(tp, None)
         self._copies.pop(tp, None)
-        self._board.trouble.pop(_trouble(tp), None)
+        self._context.trouble.pop(_trouble(tp), None)
 
     def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
         """Begin the base anew."""
         if tp not in self._waiting:
             self._own.leader_moved(tp, leader, epoch)
-        elif start_again(self._board, tp, leader, epoch):
+        elif restart_scan(self._context, tp, leader, epoch):
             self._drop(tp)
             self._retry_at.pop(tp, None)
             self._failures.pop(tp, None)
@@ -160,21 +168,21 @@ class WorkerLane:
             # What lies below a range that fails again and again is read for nothing.
             if failures > 1 and self._waiting[tp]:
                 continue
-            if self._retry_at.get(tp, 0.0) <= now and self._issue(tp, self._board.tracks[tp]):
+            if self._retry_at.get(tp, 0.0) <= now and self._issue(tp, self._context.progress_of[tp]):
                 room -= 1
                 others = others or not failures
 
-    def _issue(self, tp: TopicPartition, track: Track) -> bool:
-        base, issued = track.scan.base, self._waiting[tp]
-        high = issued[-1].low if issued else base.start + track.scan.remaining
+    def _issue(self, tp: TopicPartition, progress: PartitionProgress) -> bool:
+        base, issued = progress.scan.base, self._waiting[tp]
+        high = issued[-1].low if issued else base.start + progress.scan.remaining
         if high <= base.start:
             return False
-        low = track.scan.lowest(high, self._offsets.get(tp, _FIRST_OFFSETS))
+        low = progress.scan.lowest(high, self._offsets.get(tp, _FIRST_OFFSETS))
         claim, opening = self._state.claim, self._state.opening
         assert opening is not None
         task = RangeTask(
             folder=(claim.pair, claim.instance, claim.generation),
-            key=track.key,
+            key=progress.key,
             topic=tp.topic,
             floor=base.floor,
             leader=base.leader,
@@ -182,8 +190,8 @@ class WorkerLane:
             low=low,
             high=high,
             opening=opening,
-            limit_s=track.scan.limit_s,
-            best_effort=track.scan.best_effort,
+            limit_s=progress.scan.limit_s,
+            best_effort=progress.scan.best_effort,
             run=claim.incarnation,
             compression_level=self._sizes.compression_level,
             object_size=self._sizes.object_size,
@@ -195,25 +203,25 @@ class WorkerLane:
         return True
 
     def _settle(self, tp: TopicPartition) -> None:
-        issued, track = self._waiting[tp], self._board.tracks[tp]
+        issued, progress = self._waiting[tp], self._context.progress_of[tp]
         while issued and issued[0].future.done():
             item = issued.popleft()
             try:
                 read = item.future.result()
             except TopicGoneError:
-                self._board.hurry_survey()
+                self._context.hurry_survey()
                 self._failed(tp)
                 return
             except TandemError as error:
-                self._board.say(
+                self._context.say(
                     _trouble(tp), f"{tp.topic}-{tp.partition}: a range could not be read, trying again: {error}"
                 )
                 if isinstance(error, UnreadableError) and error.at is not None:
-                    track.scan.stop_at(error.at)
+                    progress.scan.stop_at(error.at)
                 self._failed(tp)
                 return
-            ended = self._ended_before(tp, track, item)
-            if ended is not None and ended - read.began > most_overlap_s(track):
+            ended = self._ended_before(tp, progress, item)
+            if ended is not None and ended - read.began > most_overlap_s(progress):
                 _LOG.warning(
                     "a range was read too long before what lies above it, it is to be read again",
                     topic=tp.topic,
@@ -225,22 +233,22 @@ class WorkerLane:
                 self._shrink(tp)
                 self._again(tp, rest_s=_REST_S)
                 return
-            take(self._board, track, read.offer)
+            accept_range(self._context, progress, read.offer)
             self._failures.pop(tp, None)
             self._ended[tp] = _Ended(floor=item.floor, at=read.ended if ended is None else max(ended, read.ended))
-            self._pace(tp, read.seconds, longest=min(_LONG_S, most_overlap_s(track) / 4))
-            self._board.trouble.pop(_trouble(tp), None)
-            if end_empty(self._board, tp):
+            self._pace(tp, read.seconds, longest=min(_LONG_S, most_overlap_s(progress) / 4))
+            self._context.trouble.pop(_trouble(tp), None)
+            if complete_empty_scan(self._context, tp):
                 self.remove(tp)
                 return
 
-    def _ended_before(self, tp: TopicPartition, track: Track, item: _Issued) -> float | None:
+    def _ended_before(self, tp: TopicPartition, progress: PartitionProgress, item: _Issued) -> float | None:
         """Return when the last range above had been read, None if there is none."""
         known = self._ended.get(tp)
         if known is not None and known.floor == item.floor:
             return known.at
         # What was done before was done before this lane began.
-        return self._begun if track.scan.base.done else None
+        return self._begun if progress.scan.base.done else None
 
     def _pace(self, tp: TopicPartition, seconds: float, *, longest: float) -> None:
         if seconds > longest:
@@ -276,7 +284,7 @@ class WorkerLane:
         self._useless = [future for future in self._useless if not future.done()]
         keys = [item.key for future in done if future.exception() is None for item in future.result().offer.objects]
         try:
-            self._board.store.delete(keys)
+            self._context.store.delete(keys)
         except TandemError as error:
             _LOG.warning("what was read for nothing stays until its generation is cleared", error=str(error))
 

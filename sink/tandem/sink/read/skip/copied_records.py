@@ -10,7 +10,7 @@ import structlog
 
 from tandem.backup_avro.chain.entries import StoredObject
 from tandem.backup_avro.errors import DamagedError, PermanentError, TransientError
-from tandem.backup_avro.record.container import Header, decode_header, decompress, iter_blocks
+from tandem.backup_avro.record.container import ContainerHeader, decode_header, decompress, iter_blocks
 from tandem.backup_avro.record.record_spans import spans
 from tandem.backup_avro.selection.last_records import LastRecord, LastRecordSearch, PartitionCopy
 from tandem.sink.encryption.objects import Plain, read_range
@@ -122,13 +122,13 @@ def _blocks_backwards(store: ObjectStore, item: StoredObject) -> Iterator[tuple[
         end, size = start + at, _WINDOW
 
 
-def _first_block(data: Plain, header: Header) -> int:
+def _first_block(data: Plain, header: ContainerHeader) -> int:
     """Return where the first block begins that is whole; the end of the data if none is."""
     at = data.find(header.sync)
     return len(data) if at < 0 else at + len(header.sync)
 
 
-def _bodies(item: StoredObject, data: Plain, header: Header, at: int) -> Iterator[tuple[bytes, int]]:
+def _bodies(item: StoredObject, data: Plain, header: ContainerHeader, at: int) -> Iterator[tuple[bytes, int]]:
     try:
         for block in reversed(list(iter_blocks(data, header, at))):
             yield decompress(block, header.codec), block.count

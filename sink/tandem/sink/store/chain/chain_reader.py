@@ -9,7 +9,7 @@ from itertools import islice, pairwise, zip_longest
 from typing import Final
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Claim, Entry, Kind, sha256_hex
+from tandem.backup_avro.chain.entries import Claim, Entry, EntryKind, sha256_hex
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head, RolledBackError
 from tandem.backup_avro.chain.json_codec import decode_claim, decode_entry
@@ -316,7 +316,7 @@ class ChainReader:
         if head == 0:
             return False
         entry, _ = self._entry(number, head)
-        return entry.kind is Kind.CLEARED and entry.clearing is not None and not entry.clearing.stays
+        return entry.kind is EntryKind.CLEARED and entry.clearing is not None and not entry.clearing.stays
 
     def history(self) -> list[Generation]:
         """Return all generations read so far, cleared ones too, ascending."""
@@ -469,4 +469,4 @@ class ChainReader:
 
 def is_data(entry: Entry) -> bool:
     """Whether an entry adds or confirms positions: what counts as progress of an Active."""
-    return entry.kind in {Kind.COMMIT, Kind.CONFIRM, Kind.COMPLETE}
+    return entry.kind in {EntryKind.COMMIT, EntryKind.CONFIRM, EntryKind.COMPLETE}

@@ -11,12 +11,12 @@ import structlog
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.document_limits import ENTRY_JSON
-from tandem.backup_avro.chain.entries import Claim, Entry, Kind, Opening, sha256_hex
+from tandem.backup_avro.chain.entries import Claim, Entry, EntryKind, Opening, sha256_hex
 from tandem.backup_avro.chain.generation import ChainError, Generation, check
 from tandem.backup_avro.chain.json_codec import decode_entry, encode_claim, encode_entry, look_for_room, pack
 from tandem.backup_avro.chain.snapshot import dump_state, items_of
 from tandem.backup_avro.errors import OversizeError, PermanentError, RefusedError
-from tandem.sink.store.object_store import ObjectStore, Put, StoreTransientError
+from tandem.sink.store.object_store import ObjectStore, PutResult, StoreTransientError
 
 _LOG = structlog.get_logger()
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -74,7 +74,9 @@ def claim(
     writer = ChainWriter(
         store, Generation(claim=document, head_sha256=sha256_hex(data)), identity.incarnation, stop=stop
     )
-    writer.append(Entry(kind=Kind.OPEN, seq=0, prev_sha256="", incarnation="", at=0, opening=opening, reason=reason))
+    writer.append(
+        Entry(kind=EntryKind.OPEN, seq=0, prev_sha256="", incarnation="", at=0, opening=opening, reason=reason)
+    )
     return writer
 
 
@@ -93,7 +95,7 @@ def _put(
     attempt = 0
     while True:
         try:
-            ours = store.put_if_absent(key, data) is Put.CREATED or store.get(key) == data
+            ours = store.put_if_absent(key, data) is PutResult.CREATED or store.get(key) == data
         except StoreTransientError as error:
             refused(error)
             if attempt == 0:
@@ -158,7 +160,7 @@ class ChainWriter:
         if not self.snapshot_due:
             return
         try:
-            self.append(Entry(kind=Kind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0))
+            self.append(Entry(kind=EntryKind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0))
         except OversizeError as error:
             self._refused_seq, self._snapshot_bytes, self._later_bytes = self.state.seq, ENTRY_JSON, 0
             _LOG.warning(
@@ -192,7 +194,7 @@ class ChainWriter:
                     at=max(self.state.at, now_ms(self._store)),
                     snapshot=self.state.snapshot,
                 )
-                if draft.kind is Kind.SNAPSHOT:
+                if draft.kind is EntryKind.SNAPSHOT:
                     look_for_room(items_of(self.state))
                     entry = replace(entry, snapshot=entry.seq, folded=dump_state(self.state))
                 check(self.state, entry)
@@ -215,18 +217,18 @@ class ChainWriter:
         self.trouble = str(error)
 
     def _count(self, entry: Entry, size: int) -> None:
-        if entry.kind is Kind.SNAPSHOT:
+        if entry.kind is EntryKind.SNAPSHOT:
             self._snapshot_bytes, self._later_bytes = size, 0
         else:
             self._later_bytes += size
 
-    def _take_foreign(self, key: str, wanted: Kind) -> None:
+    def _take_foreign(self, key: str, wanted: EntryKind) -> None:
         data = self._store.get(key)
         foreign = decode_entry(data, key)
         held = self.state.holder == self._incarnation
         self.state.apply(foreign, sha256_hex(data))
         self._count(foreign, len(data))
-        if held and self.state.holder != self._incarnation and wanted is not Kind.TAKEOVER:
+        if held and self.state.holder != self._incarnation and wanted is not EntryKind.TAKEOVER:
             raise HolderLostError(
                 f"generation {self.state.number}: incarnation {self.state.holder} has taken the chain over",
                 remedy="only one process may run with this instance name; stop the other one or this one",

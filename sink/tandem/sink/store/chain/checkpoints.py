@@ -20,8 +20,8 @@ import structlog
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.documents.checkpoint import (
     Checkpoint,
-    Outcome,
-    Request,
+    CheckpointOutcome,
+    CheckpointRequest,
     check_id,
     decode_outcome,
     decode_request,
@@ -32,7 +32,7 @@ from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.sink.rates import RatedLog
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.pins import KnownPins, Pin
-from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, ObjectStore, Put
+from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, ObjectStore, PutResult
 
 _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)
@@ -41,7 +41,7 @@ _FORGOTTEN_AFTER_MS = 7 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class CheckpointListing:
     """All checkpoints of a pair, by id; `damaged` says of ids why their objects can't be read."""
 
     checkpoints: tuple[Checkpoint, ...]
@@ -49,7 +49,7 @@ class Listing:
 
 
 @dataclass(slots=True, kw_only=True)
-class Remembered:
+class CheckpointCache:
     """What was read of checkpoints that are settled, and of their pins: none of it changes any more.
 
     `settled` is by what a listing says of a request's object, with what it says of its outcome's. The cuts are not
@@ -60,18 +60,18 @@ class Remembered:
     pins: KnownPins = field(default_factory=dict)
 
 
-def ask(store: ObjectStore, request: Request) -> Checkpoint:
+def put_request(store: ObjectStore, request: CheckpointRequest) -> Checkpoint:
     """Put a request unless one with its id is there; return the one that is. Raises errors of the store."""
     key = layout.checkpoint_key(request.pair, check_id(request.id))
     while True:
-        if store.put_if_absent(key, encode_request(request)) is Put.CREATED:
+        if store.put_if_absent(key, encode_request(request)) is PutResult.CREATED:
             return Checkpoint(request=request)
-        found = find(store, request.pair, request.id)
+        found = find_checkpoint(store, request.pair, request.id)
         if found is not None:  # else it was deleted in between
             return found
 
 
-def find(store: ObjectStore, pair: str, checkpoint_id: str) -> Checkpoint | None:
+def find_checkpoint(store: ObjectStore, pair: str, checkpoint_id: str) -> Checkpoint | None:
     """Return a checkpoint, None if there is none with this id. Raises errors of the store, DamagedError."""
     key = layout.checkpoint_key(pair, check_id(checkpoint_id))
     try:
@@ -83,7 +83,7 @@ def find(store: ObjectStore, pair: str, checkpoint_id: str) -> Checkpoint | None
     return Checkpoint(request=request, outcome=outcome_of(store, request))
 
 
-def outcome_of(store: ObjectStore, request: Request) -> Outcome | None:
+def outcome_of(store: ObjectStore, request: CheckpointRequest) -> CheckpointOutcome | None:
     """Return what became of a request, None as long as that is open. Raises errors of the store, DamagedError."""
     try:
         return _outcome(store, request.pair, request.nonce)
@@ -91,7 +91,7 @@ def outcome_of(store: ObjectStore, request: Request) -> Outcome | None:
         return None
 
 
-def _outcome(store: ObjectStore, pair: str, nonce: str) -> Outcome:
+def _outcome(store: ObjectStore, pair: str, nonce: str) -> CheckpointOutcome:
     key = layout.outcome_key(pair, nonce)
     outcome = decode_outcome(store.get(key), key)
     if outcome.nonce != nonce:
@@ -117,15 +117,15 @@ def completed_at(store: ObjectStore, pair: str, pin: Pin) -> int | None:
     return outcome.seq if outcome.completed and outcome.generation == pin.generation else None
 
 
-def settle(store: ObjectStore, request: Request, outcome: Outcome) -> Outcome:
+def settle_request(store: ObjectStore, request: CheckpointRequest, outcome: CheckpointOutcome) -> CheckpointOutcome:
     """Say what became of a request unless that was said before; return what holds. Raises errors of the store."""
     key = layout.outcome_key(request.pair, request.nonce)
-    if store.put_if_absent(key, encode_outcome(outcome)) is Put.CREATED:
+    if store.put_if_absent(key, encode_outcome(outcome)) is PutResult.CREATED:
         return outcome
     return _outcome(store, request.pair, request.nonce)
 
 
-def listing(store: ObjectStore, pair: str, *, remembered: Remembered | None = None) -> Listing:
+def list_checkpoints(store: ObjectStore, pair: str, *, remembered: CheckpointCache | None = None) -> CheckpointListing:
     """Return all checkpoints of a pair by id. One that is damaged costs no other. Raises errors of the store.
 
     What lies there under a name that no checkpoint can have is told of and counts for nothing. With `remembered`, which
@@ -146,7 +146,7 @@ def listing(store: ObjectStore, pair: str, *, remembered: Remembered | None = No
             continue
         checkpoint_id = name.removesuffix(".json")
         try:
-            checkpoint = find(store, pair, checkpoint_id)
+            checkpoint = find_checkpoint(store, pair, checkpoint_id)
         except DamagedError as error:
             damaged[checkpoint_id] = str(error)
         except ConfigError:
@@ -160,12 +160,12 @@ def listing(store: ObjectStore, pair: str, *, remembered: Remembered | None = No
                     settled[info] = outcome, Checkpoint(request=bare, outcome=checkpoint.outcome)
     if remembered is not None:
         remembered.settled = settled
-    return Listing(
+    return CheckpointListing(
         checkpoints=tuple(sorted(found, key=lambda item: (item.request.at, item.request.id))), damaged=damaged
     )
 
 
-def delete(
+def delete_checkpoint(
     store: ObjectStore, pair: str, checkpoint_id: str, *, only: str | None = None, known: KnownPins | None = None
 ) -> bool:
     """Delete a checkpoint, its outcome and its pins; return whether there was one. Nothing is left to do twice.
@@ -187,14 +187,14 @@ def delete(
     if nonce is not None:
         mine = [pin for pin in pins.list_pins(store, pair, known=known) if _nonce_of(pin) == nonce]
         for pin in mine:
-            pins.release(store, pair, pin)
+            pins.release_pin(store, pair, pin)
         store.delete([layout.outcome_key(pair, nonce)])
     return True
 
 
-def hold(store: ObjectStore, request: Request, generation: int) -> Pin:
+def pin_generation(store: ObjectStore, request: CheckpointRequest, generation: int) -> Pin:
     """Put the pin that keeps `generation` for a request; the same one if it is there. Raises errors of the store."""
-    return pins.put(
+    return pins.put_pin(
         store,
         request.pair,
         generation=generation,
@@ -205,26 +205,28 @@ def hold(store: ObjectStore, request: Request, generation: int) -> Pin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class CheckpointSurvey:
     """What one look at all checkpoints found. `held`: generations that may not be cleared, with the pins' owners."""
 
-    open: tuple[Request, ...]
+    open: tuple[CheckpointRequest, ...]
     held: dict[int, tuple[str, ...]]
 
 
-def look(store: ObjectStore, pair: str, now: int, *, remembered: Remembered | None = None) -> Look:
+def survey_checkpoints(
+    store: ObjectStore, pair: str, now: int, *, remembered: CheckpointCache | None = None
+) -> CheckpointSurvey:
     """Look at all checkpoints and sweep what nobody needs any more. `now` is ms by the store's clock.
 
     Any process may do so at any time. With `remembered`, which the caller keeps between looks, nothing is read again
     that does not change any more. Raises errors of the store.
     """
-    remembered = Remembered() if remembered is None else remembered
+    remembered = CheckpointCache() if remembered is None else remembered
     found = [pin for pin in pins.list_pins(store, pair, known=remembered.pins) if pin.lasting]
-    known = listing(store, pair, remembered=remembered)
+    known = list_checkpoints(store, pair, remembered=remembered)
     for item in known.checkpoints:
         if _forgotten(item, now):
             _LOG.info("a checkpoint of which nothing is kept any more is forgotten", checkpoint=item.request.id)
-            delete(store, pair, item.request.id, only=item.request.nonce, known=remembered.pins)
+            delete_checkpoint(store, pair, item.request.id, only=item.request.nonce, known=remembered.pins)
     for checkpoint_id, why in known.damaged.items():
         _RATED.warning(
             "a checkpoint can't be read; what may be its stays; bring it back, or delete it if nobody needs it",
@@ -237,7 +239,7 @@ def look(store: ObjectStore, pair: str, now: int, *, remembered: Remembered | No
     for pin in found:
         if pin.generation is not None and pin.holds(pin.generation, now):
             held[pin.generation] = (*held.get(pin.generation, ()), pin.owner)
-    return Look(open=tuple(item.request for item in known.checkpoints if item.outcome is None), held=held)
+    return CheckpointSurvey(open=tuple(item.request for item in known.checkpoints if item.outcome is None), held=held)
 
 
 def _forgotten(item: Checkpoint, now: int) -> bool:
@@ -248,7 +250,7 @@ def _forgotten(item: Checkpoint, now: int) -> bool:
     return over is not None and now > over + _FORGOTTEN_AFTER_MS
 
 
-def _sweep(store: ObjectStore, pair: str, found: Iterable[Pin], known: Listing) -> list[Pin]:
+def _sweep(store: ObjectStore, pair: str, found: Iterable[Pin], known: CheckpointListing) -> list[Pin]:
     by_nonce = {item.request.nonce: item for item in known.checkpoints}
     doubtful = {_owner(checkpoint_id) for checkpoint_id in known.damaged}
     kept = []
@@ -260,7 +262,7 @@ def _sweep(store: ObjectStore, pair: str, found: Iterable[Pin], known: Listing) 
             kept.append(pin)
         else:
             _LOG.info("a checkpoint does not need its pin any more", pin=pin.id, owner=pin.owner)
-            pins.release(store, pair, pin)
+            pins.release_pin(store, pair, pin)
     prefix = layout.outcomes_prefix(pair)
     for info in list(store.list(prefix)):
         if info.key.removeprefix(prefix).removesuffix(".json") not in by_nonce:
@@ -268,7 +270,7 @@ def _sweep(store: ObjectStore, pair: str, found: Iterable[Pin], known: Listing) 
     return kept
 
 
-def _put_back(store: ObjectStore, found: Iterable[Pin], known: Listing, now: int) -> list[Pin]:
+def _put_back(store: ObjectStore, found: Iterable[Pin], known: CheckpointListing, now: int) -> list[Pin]:
     """Put the pins again that somebody has deleted of checkpoints that are kept: nothing else keeps what they need."""
     there = {_nonce_of(pin) for pin in found}
     back = []
@@ -277,7 +279,7 @@ def _put_back(store: ObjectStore, found: Iterable[Pin], known: Listing, now: int
         if outcome is None or outcome.generation is None or not outcome.completed or request.nonce in there:
             continue
         if request.keep_until is None or now < request.keep_until:
-            back.append(hold(store, request, outcome.generation))
+            back.append(pin_generation(store, request, outcome.generation))
             _LOG.warning("a checkpoint's pin was gone and is put back", checkpoint=request.id, pin=back[-1].id)
     return back
 
@@ -286,7 +288,7 @@ def _sweep_outcome(store: ObjectStore, pair: str, key: str) -> None:
     """Delete an outcome whose request is gone; it was listed after the requests, so look for that once more."""
     try:
         outcome = decode_outcome(store.get(key), key)
-        checkpoint = find(store, pair, outcome.id)
+        checkpoint = find_checkpoint(store, pair, outcome.id)
     except (ObjectMissingError, DamagedError, ConfigError):
         return
     if checkpoint is None or checkpoint.request.nonce != outcome.nonce:

@@ -30,7 +30,7 @@ from tandem.backup_avro.chain.document_limits import PIN
 from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
 from tandem.backup_avro.errors import DamagedError, TandemError
 from tandem.sink.rates import RatedLog
-from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, ObjectStore, Put, StoreTransientError
+from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, ObjectStore, PutResult, StoreTransientError
 
 _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)
@@ -78,7 +78,9 @@ KnownPins: TypeAlias = dict[ObjectInfo, Pin]
 """Lasting pins that were read, by what a listing says of their objects."""
 
 
-def put(store: ObjectStore, pair: str, *, generation: int, owner: str, until: int, pin_id: str | None = None) -> Pin:
+def put_pin(
+    store: ObjectStore, pair: str, *, generation: int, owner: str, until: int, pin_id: str | None = None
+) -> Pin:
     """Put a pin. Read the chain again afterwards: only what it says then is safe. Raises errors of the store.
 
     With a `pin_id` that is there already, with the same content, nothing is done.
@@ -87,19 +89,19 @@ def put(store: ObjectStore, pair: str, *, generation: int, owner: str, until: in
     data = pack(canonical({"v": VERSION, "id": pin.id, "generation": generation, "owner": owner, "until": until}))
     key = _key(pair, pin.id)
     # One that was put before pins had a sum says the same in other bytes.
-    if store.put_if_absent(key, data) is Put.EXISTS and _read(store, pin.id, key) != pin:
+    if store.put_if_absent(key, data) is PutResult.EXISTS and _read(store, pin.id, key) != pin:
         raise StoreTransientError(f"{store.url}: the pin {key} is somebody else's", remedy="try again")
     return pin
 
 
-def renew(store: ObjectStore, pair: str, pin: Pin, *, until: int) -> Pin:
+def renew_pin(store: ObjectStore, pair: str, pin: Pin, *, until: int) -> Pin:
     """Put a later pin of the same owner on the same generation and return it; release `pin` at the next renewal."""
     if pin.generation is None:
         raise ValueError(f"pin {pin.id} could not be read, so it can't be renewed")
-    return put(store, pair, generation=pin.generation, owner=pin.owner, until=until)
+    return put_pin(store, pair, generation=pin.generation, owner=pin.owner, until=until)
 
 
-def release(store: ObjectStore, pair: str, pin: Pin) -> None:
+def release_pin(store: ObjectStore, pair: str, pin: Pin) -> None:
     """Remove a pin; one that is gone already is no error."""
     store.delete([_key(pair, pin.id)])
 
@@ -139,7 +141,7 @@ def _listed(store: ObjectStore, pair: str, known: KnownPins) -> Iterator[Pin]:
                 _RATED.warning("no pin can have this name; it counts for nothing, delete it", key=item.key)
 
 
-def holding(pins: Iterable[Pin], generation: int, now: int) -> list[Pin]:
+def pins_on(pins: Iterable[Pin], generation: int, now: int) -> list[Pin]:
     """Return those of `pins` that keep `generation` at `now`, ms by the store's clock."""
     return [pin for pin in pins if pin.holds(generation, now)]
 
@@ -182,7 +184,7 @@ def _parse(data: bytes, pin_id: str, where: str) -> Pin:
 
 
 @contextmanager
-def held(
+def hold_pins(
     store: ObjectStore, pair: str, generations: Iterable[int], *, owner: str, lifetime_ms: int = LIFETIME_MS
 ) -> Iterator[None]:
     """Hold pins on `generations` during the block; a thread renews them. Read the chain inside the block.
@@ -215,16 +217,16 @@ class _Kept:
         self._store = store
         self._pair = pair
         self._lifetime_ms = lifetime_ms
-        self._pins = [put(store, pair, generation=generation, owner=owner, until=self._until())]
+        self._pins = [put_pin(store, pair, generation=generation, owner=owner, until=self._until())]
 
     def _until(self) -> int:
         return round(self._store.now().timestamp() * 1000) + self._lifetime_ms
 
     def renew(self) -> None:
         try:
-            self._pins.append(renew(self._store, self._pair, self._pins[-1], until=self._until()))
+            self._pins.append(renew_pin(self._store, self._pair, self._pins[-1], until=self._until()))
             while len(self._pins) > 2:
-                release(self._store, self._pair, self._pins[0])
+                release_pin(self._store, self._pair, self._pins[0])
                 del self._pins[0]
         except TandemError as error:
             _LOG.warning("a pin could not be renewed, trying again", pin=self._pins[-1].id, error=str(error))

@@ -11,7 +11,7 @@ from tandem.backup_avro.chain.signatures import SignatureError
 from tandem.backup_avro.documents.release import Release, decode_release, encode_release
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.rates import RatedLog
-from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, Put
+from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, PutResult
 
 _RATED = RatedLog(structlog.get_logger())
 
@@ -64,6 +64,6 @@ class ReleaseReader:
             self.refresh()
             release = replace(draft, number=self._number + 1, pair=self._pair)
             data, key = encode_release(release), layout.release_key(self._pair, release.number)
-            if self._store.put_if_absent(key, data) is Put.CREATED or self._store.get(key) == data:
+            if self._store.put_if_absent(key, data) is PutResult.CREATED or self._store.get(key) == data:
                 self.refresh()
                 return release

@@ -19,14 +19,14 @@ _LOG = structlog.get_logger()
 ANY: Final = ""
 
 
-def announce(store: ObjectStore, pair: str, plan: str, cluster_id: str, names: Iterable[str]) -> None:
+def announce_targets(store: ObjectStore, pair: str, plan: str, cluster_id: str, names: Iterable[str]) -> None:
     """Put the names of topics that are about to be created. Raises errors of the store."""
     targets = RestoreTargets(pair=pair, plan=plan, cluster_id=cluster_id, topics=dict.fromkeys(sorted(names), ANY))
     if targets.topics:
         store.put_if_absent(layout.restore_targets_key(pair, plan), encode_targets(targets))
 
 
-def identify(store: ObjectStore, pair: str, plan: str, topic_ids: Mapping[str, str]) -> None:
+def identify_targets(store: ObjectStore, pair: str, plan: str, topic_ids: Mapping[str, str]) -> None:
     """Put the ids of those of these topics that the plan has announced. Raises errors of the store, DamagedError."""
     key = layout.restore_targets_key(pair, plan)
     try:
@@ -39,7 +39,7 @@ def identify(store: ObjectStore, pair: str, plan: str, topic_ids: Mapping[str, s
     store.put_if_absent(layout.restore_targets_key(pair, plan, hashlib.sha256(data).hexdigest()[:16]), data)
 
 
-def created(store: ObjectStore, pair: str, cluster_id: str) -> dict[str, frozenset[str]]:
+def created_topics(store: ObjectStore, pair: str, cluster_id: str) -> dict[str, frozenset[str]]:
     """Return the ids of all topics that restores created in a cluster, by name; ANY: also one that has no id yet.
 
     What can't be read says nothing, and is told. Raises transient errors of the store.

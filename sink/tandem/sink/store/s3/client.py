@@ -27,7 +27,7 @@ from tandem.sink.store.s3.credential_agents import keep_answers_out_of_logs, wit
 from tandem.sink.store.s3.error_answers import error_of
 from tandem.sink.store.s3.sent_credentials import SentCredentials
 from tandem.sink.store.store_clock import StoreClock
-from tandem.sink.store.store_settings import StoreSettings, check_endpoint
+from tandem.sink.store.store_settings import StoreAccess, check_endpoint
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -57,7 +57,7 @@ class S3Caller:
     use from several threads, and so is this.
     """
 
-    def __init__(self, bucket: str, settings: StoreSettings, *, monotonic: Callable[[], float] = clock.now) -> None:
+    def __init__(self, bucket: str, settings: StoreAccess, *, monotonic: Callable[[], float] = clock.now) -> None:
         self.bucket = bucket
         self._settings = settings
         for attempt in self.attempts(_is_worth_retrying, settings.attempts):
@@ -154,7 +154,7 @@ def _is_worth_retrying(error: Exception) -> bool:
     return isinstance(error, StoreTransientError) and not isinstance(error, UploadLostError)
 
 
-def _make_client(settings: StoreSettings) -> S3Client:
+def _make_client(settings: StoreAccess) -> S3Client:
     if settings.ca_bundle is not None and not Path(settings.ca_bundle).is_file():
         raise ConfigError(f"ca_bundle: {settings.ca_bundle}: no such file", remedy="mount it, or correct the path")
     checksums: Literal["when_supported", "when_required"] = (

@@ -11,7 +11,7 @@ import google_crc32c
 import structlog
 
 from tandem.backup_avro.errors import TandemError
-from tandem.sink.store.object_store import ObjectMissingError, Put
+from tandem.sink.store.object_store import ObjectMissingError, PutResult
 from tandem.sink.store.s3.client import S3Caller, UploadLostError
 
 _PART_CHECKSUMS = {"ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumSHA256"}
@@ -50,7 +50,7 @@ class MultipartPut:
         self._extra = extra
         self._exists = exists
 
-    def put(self, view: memoryview) -> Put:
+    def put(self, view: memoryview) -> PutResult:
         """Upload and complete; begin anew, a few times, after a conflict or when someone aborted the upload.
 
         Raises UploadLostError, which is transient, when that keeps happening.
@@ -60,10 +60,10 @@ class MultipartPut:
                 return self._try(view)
         raise AssertionError("the last attempt returns or raises")
 
-    def _try(self, view: memoryview) -> Put:
+    def _try(self, view: memoryview) -> PutResult:
         part_size = max(self._part_size, -(-len(view) // _MAX_PARTS))
         upload_id = self._begin()
-        outcome: Put | None = None
+        outcome: PutResult | None = None
         try:
             parts = [
                 self._upload(upload_id, number, bytes(view[start : start + part_size]))
@@ -71,7 +71,7 @@ class MultipartPut:
             ]
             outcome = self._complete(upload_id, parts)
         finally:
-            if outcome is not Put.CREATED:
+            if outcome is not PutResult.CREATED:
                 self._abort_quietly(upload_id)
         return outcome
 
@@ -102,8 +102,8 @@ class MultipartPut:
 
         return self._caller.call(f"upload part {number} of {self._name!r}", upload, {"NoSuchUpload": self._lose})
 
-    def _complete(self, upload_id: str, parts: Sequence[Any]) -> Put:
-        def complete() -> Put:
+    def _complete(self, upload_id: str, parts: Sequence[Any]) -> PutResult:
+        def complete() -> PutResult:
             self._caller.client.complete_multipart_upload(
                 Bucket=self._caller.bucket,
                 Key=self._name,
@@ -111,17 +111,17 @@ class MultipartPut:
                 IfNoneMatch="*",
                 MultipartUpload={"Parts": parts},
             )
-            return Put.CREATED
+            return PutResult.CREATED
 
         return self._caller.call(
             f"complete the upload of {self._name!r}",
             complete,
-            {412: lambda: Put.EXISTS, 409: self._lose, "NoSuchUpload": self._find_out},
+            {412: lambda: PutResult.EXISTS, 409: self._lose, "NoSuchUpload": self._find_out},
         )
 
-    def _find_out(self) -> Put:
+    def _find_out(self) -> PutResult:
         """The upload is gone: an attempt whose answer was lost completed it, or someone aborted it."""
-        return Put.EXISTS if self._exists() else self._lose()
+        return PutResult.EXISTS if self._exists() else self._lose()
 
     def _lose(self) -> NoReturn:
         raise UploadLostError(

@@ -24,7 +24,7 @@ from tandem.sink.store.object_keys import check_folder, check_key, check_prefix,
 from tandem.sink.store.object_store import (
     ObjectInfo,
     ObjectMissingError,
-    Put,
+    PutResult,
     StoreDeniedError,
     StoreMissingError,
     StoreRejectedError,
@@ -49,7 +49,7 @@ from tandem.sink.store.s3.answers import (
 from tandem.sink.store.s3.client import ChecksumError, S3Caller
 from tandem.sink.store.s3.error_answers import error_of
 from tandem.sink.store.s3.multipart import MultipartPut, abort_upload, crc32c_of
-from tandem.sink.store.store_settings import StoreSettings
+from tandem.sink.store.store_settings import StoreAccess
 
 _T = TypeVar("_T")
 _DELETE_BATCH = 1000
@@ -71,7 +71,7 @@ class S3Store:
         self,
         bucket: str,
         prefix: str,
-        settings: StoreSettings,
+        settings: StoreAccess,
         *,
         url: str | None = None,
         keys: KeyRing = NO_KEYS,
@@ -99,7 +99,7 @@ class S3Store:
         """The root as the user wrote it."""
         return self._url
 
-    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> Put:
+    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> PutResult:
         """Create `key` unless it exists."""
         name = self._name(key)
         view = memoryview(body).cast("B")
@@ -110,11 +110,11 @@ class S3Store:
         chunk: bytes = body if isinstance(body, bytes | bytearray) else bytes(view)  # type: ignore[assignment]
         extra = self._encryption | (crc32c_of(bytes(chunk)) if self._settings.put_crc32c else {})
 
-        def put() -> Put:
+        def put() -> PutResult:
             self._client.put_object(Bucket=self._bucket, Key=name, Body=chunk, IfNoneMatch="*", **extra)
-            return Put.CREATED
+            return PutResult.CREATED
 
-        return self._caller.call(f"put {name!r}", put, {412: lambda: Put.EXISTS})
+        return self._caller.call(f"put {name!r}", put, {412: lambda: PutResult.EXISTS})
 
     def get(self, key: str, *, start: int = 0, end: int | None = None, most: int | None = None) -> bytes:
         """Return bytes [start, end) of `key`."""
@@ -358,7 +358,7 @@ class S3Store:
         with suppress(ObjectMissingError):
             self._caller.call(f"delete {name!r}", lambda: self._client.delete_object(Bucket=self._bucket, Key=name))
 
-    def _put_in_parts(self, key: str, view: memoryview, part_size: int) -> Put:
+    def _put_in_parts(self, key: str, view: memoryview, part_size: int) -> PutResult:
         upload = MultipartPut(
             self._caller,
             self._name(key),
@@ -375,7 +375,7 @@ class S3Store:
         try:
             created = self._put_in_parts(one, memoryview(b"new"), 3)
             again = self._put_in_parts(one, memoryview(b"old"), 3)
-            if (created, again, self.get(one, most=LARGEST_PROBE)) != (Put.CREATED, Put.EXISTS, b"new"):
+            if (created, again, self.get(one, most=LARGEST_PROBE)) != (PutResult.CREATED, PutResult.EXISTS, b"new"):
                 return False
             winners = race_for(lambda body: self._put_in_parts(race, memoryview(body), len(body)))
             return not winners or [self.get(race, most=LARGEST_PROBE)] == winners

@@ -21,12 +21,12 @@ from tandem.backup_avro.record.current import Record, decode_body
 from tandem.sink.kafka.fetch.events import FaultKind, Fetched, FetchFault
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.transcode import content_hash
-from tandem.sink.transcode.choice import best_bodies, best_transcoder
-from tandem.sink.transcode.segment import Segment
+from tandem.sink.transcode.implementation_choice import best_bodies, best_transcoder
+from tandem.sink.transcode.transcoder_result import Segment
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore import offset_pages
-from tandem.spark_jobs.restore.check.other_writers import Writer, Writers
-from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.restore.check.other_writers import OtherWriter, OtherWriters
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 _POLL_S: Final = 1.0
 
@@ -49,7 +49,7 @@ def refuse_if_made_anew(name: str, began: str, found: str | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedRecords:
     """What one task put there, from the target's offset `first` to `last`. `what` names it for people.
 
     `page` is the last page of the task's offset map.
@@ -63,7 +63,7 @@ class Expected:
     page: str | None
 
 
-class Stretch(NamedTuple):
+class WrittenRange(NamedTuple):
     """Target offsets from `base` up to `end` that one task has written: the `owner`-th of what a check expects."""
 
     base: int
@@ -99,10 +99,10 @@ class CheckTask:
     partition: int
     start: int
     end: int
-    expected: tuple[Expected, ...]
+    expected: tuple[ExpectedRecords, ...]
     shared: bool
     among_others: bool
-    cluster: Cluster
+    cluster: ClusterAddress
     stall_seconds: float = 120.0
 
     @property
@@ -112,7 +112,7 @@ class CheckTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class CheckResult:
     """What was found on the target beside what was loaded, by one task. `what` None: records that nobody loaded.
 
     `others` are the partition's writers besides the restore.
@@ -126,7 +126,7 @@ class Checked:
     expected_records: int
     expected_hash: str
     seconds: float
-    others: tuple[Writer, ...] = ()
+    others: tuple[OtherWriter, ...] = ()
 
     @property
     def same(self) -> bool:
@@ -134,7 +134,9 @@ class Checked:
         return self.records == self.expected_records and self.hash == self.expected_hash
 
 
-_NOTHING: Final = Expected(what="nothing", records=0, hash=content_hash.START.hex(), first=-1, last=-1, page=None)
+_NOTHING: Final = ExpectedRecords(
+    what="nothing", records=0, hash=content_hash.START.hex(), first=-1, last=-1, page=None
+)
 
 
 def map_tasks(tasks: Iterable[CheckTask], store: StoreAddress, *, pair: str, restore: str) -> list[MapTask]:
@@ -147,15 +149,15 @@ def map_tasks(tasks: Iterable[CheckTask], store: StoreAddress, *, pair: str, res
     return [MapTask(pair=pair, restore=restore, page=page, shares=found, store=store) for page, found in shares.items()]
 
 
-def stretches(task: MapTask) -> Iterator[tuple[int, Stretch]]:
+def stretches(task: MapTask) -> Iterator[tuple[int, WrittenRange]]:
     """Yield (number of a check, stretch) of all that a map says. Raises the store's errors, DamagedError."""
     for row in offset_pages.read(task.store.open(), task.page, pair=task.pair, restore=task.restore):
         if row.target in task.shares:
             number, owner = task.shares[row.target]
-            yield number, Stretch(row.base, row.end, owner)
+            yield number, WrittenRange(row.base, row.end, owner)
 
 
-def check(task: CheckTask, written: Iterable[Stretch] = ()) -> list[Checked]:
+def check_partition(task: CheckTask, written: Iterable[WrittenRange] = ()) -> list[CheckResult]:
     """Read, count and hash what is committed. `written`: whose what is, of a partition that is shared.
 
     Raises TargetChangedError, TimedOutError when nothing comes for too long, ClusterAuthenticationError, DamagedError.
@@ -163,14 +165,14 @@ def check(task: CheckTask, written: Iterable[Stretch] = ()) -> list[Checked]:
     began = time.monotonic()
     expected = task.expected or (_NOTHING,)
     tallies: _Tallies = _Apart(sorted(written), len(expected)) if task.shared else _Together()
-    writers = Writers([item.first for item in expected])
+    writers = OtherWriters([item.first for item in expected])
     if task.start < task.end:
         with RawFetcher(task.cluster.props, read_committed=task.read_committed) as fetcher:
             _Reading(task, tallies, writers).read(fetcher)
     found = tallies.found(len(expected))
     seconds = time.monotonic() - began
     checked = [
-        Checked(
+        CheckResult(
             target=task.target,
             partition=task.partition,
             what=item.what,
@@ -185,7 +187,7 @@ def check(task: CheckTask, written: Iterable[Stretch] = ()) -> list[Checked]:
     ]
     if task.shared and tallies.strangers and not task.among_others:
         checked.append(
-            Checked(
+            CheckResult(
                 target=task.target,
                 partition=task.partition,
                 what=None,
@@ -243,7 +245,7 @@ class _Together:
 class _Apart:
     """A tally for each task, by the rows of their offset maps, which lie apart from one another."""
 
-    def __init__(self, written: Iterable[Stretch], count: int) -> None:
+    def __init__(self, written: Iterable[WrittenRange], count: int) -> None:
         """`written` in the order of offsets, by `count` tasks."""
         self.strangers = 0
         self._written = iter(written)
@@ -264,13 +266,13 @@ class _Apart:
         return self._tallies
 
 
-_NOBODYS: Final = Stretch(-1, -1, -1)
+_NOBODYS: Final = WrittenRange(-1, -1, -1)
 
 
 class _Reading:
     """How far one partition is read."""
 
-    def __init__(self, task: CheckTask, tallies: _Tallies, writers: Writers) -> None:
+    def __init__(self, task: CheckTask, tallies: _Tallies, writers: OtherWriters) -> None:
         self._task = task
         self._tallies = tallies
         self._writers = writers

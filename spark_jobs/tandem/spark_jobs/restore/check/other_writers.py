@@ -13,7 +13,7 @@ from tandem.sink.transcode import batch as layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writer:
+class OtherWriter:
     """A producer's `records` in a partition, from the offset `first` on. `producer_id` -1: it has none."""
 
     producer_id: int
@@ -28,14 +28,14 @@ class Writer:
         return f"{self.records} records are of {who}{how}, the first at offset {self.first}"
 
 
-class Writers:
+class OtherWriters:
     """Collects the writers of what is fetched. `ours`: target offsets at which the restore's own batches begin."""
 
     def __init__(self, ours: Collection[int]) -> None:
         self._ours = frozenset(ours)
         self._own: set[int] = set()
         self._next = 0
-        self._found: dict[tuple[int, bool], Writer] = {}
+        self._found: dict[tuple[int, bool], OtherWriter] = {}
 
     def add(self, records: bytes | memoryview, *, start: int, until: int) -> None:
         """Add the whole batches of a fetch that begin in [start, until); a batch that was added before is skipped."""
@@ -55,14 +55,14 @@ class Writers:
             if not attributes & layout.CONTROL:
                 key = (producer_id, bool(attributes & layout.TRANSACTIONAL))
                 known = self._found.get(key)
-                self._found[key] = Writer(
+                self._found[key] = OtherWriter(
                     producer_id=producer_id,
                     transactional=key[1],
                     records=count if known is None else known.records + count,
                     first=base if known is None else known.first,
                 )
 
-    def others(self) -> tuple[Writer, ...]:
+    def others(self) -> tuple[OtherWriter, ...]:
         """Return the writers that are not the restore's, in the order of their first record."""
         found = [item for item in self._found.values() if not item.transactional or item.producer_id not in self._own]
         return tuple(sorted(found, key=lambda item: item.first))

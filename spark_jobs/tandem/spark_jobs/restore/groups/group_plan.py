@@ -20,19 +20,19 @@ from tandem.backup_avro.chain.integers import is_int64
 from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.json_fields import NOT_IN_JSON
-from tandem.spark_jobs.restore.offset_map import Row
+from tandem.spark_jobs.restore.offset_map import OffsetRow
 from tandem.spark_jobs.restore.restore_record import RestoreRecord, TaskRecord, TopicRecord
 
 _PARTITIONS: Final = 2**31
 
 #: Rows of a task from the newest on.
-Rows = Callable[[TaskRecord], Iterable[Row]]
+Rows = Callable[[TaskRecord], Iterable[OffsetRow]]
 #: How many of a row's records lie below a source offset; None if that can't be told.
-Below = Callable[[TopicRecord, Row, int], int | None]
+Below = Callable[[TopicRecord, OffsetRow, int], int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class GroupChoice:
     """Which groups, and what they are called on the target. `names` None: all."""
 
     names: frozenset[str] | None = None
@@ -45,7 +45,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ResumePoint:
     """Where to go on in one partition of a target; up to `again` records before that may be read a second time."""
 
     offset: int
@@ -54,7 +54,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class GroupMove:
     """A group's offset in the target that is to be set. `before`: what is there now, None for nothing.
 
     `may_come_again`: records that it may see twice.
@@ -72,7 +72,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Before:
+class OffsetBefore:
     """What a group had committed before it was changed; `offset` None: nothing."""
 
     group: str
@@ -82,7 +82,7 @@ class Before:
     metadata: str = field(default="", metadata=NOT_IN_JSON)
 
 
-def chosen(record: RestoreRecord, choice: Choice) -> dict[str, tuple[GroupOffset, ...]]:
+def chosen(record: RestoreRecord, choice: GroupChoice) -> dict[str, tuple[GroupOffset, ...]]:
     """Return the recorded offsets of the chosen groups. ConfigError for names that are not recorded, or collide."""
     unknown = sorted(((choice.names or frozenset()) | choice.renamed.keys()) - record.groups.keys())
     if unknown:
@@ -124,7 +124,7 @@ def refuse_if_appended(record: RestoreRecord, topic: TopicRecord, starts: Mappin
 
 def translate(
     topic: TopicRecord, committed: Mapping[str, Mapping[int, int]], *, count: int, rows: Rows, below: Below
-) -> dict[str, dict[int, Place]]:
+) -> dict[str, dict[int, ResumePoint]]:
     """Return where groups go on, by group and partition of the target, which has `count` of them.
 
     `committed`: what each group had on the source, at least one offset. Left out are partitions of the target into
@@ -139,7 +139,7 @@ def translate(
         for number, strand in task.strands.items():
             shared[number] = shared.get(number, 0) + len(task.sources)
             ends[number] = max(ends.get(number, 0), strand.last + 1)
-    places: dict[str, dict[int, Place | None]] = {name: {} for name in committed}
+    places: dict[str, dict[int, ResumePoint | None]] = {name: {} for name in committed}
     wanted: dict[str, set[int]] = {name: set() for name in committed}
     for task in topic.tasks:
         if not task.strands:
@@ -156,7 +156,7 @@ def translate(
                         found = None if row is None else _within(topic, row, at, below)
                         mine[number] = _sooner(mine.get(number), found)
                     elif row is not None:
-                        mine[number] = _sooner(mine.get(number), Place(offset=row.base))
+                        mine[number] = _sooner(mine.get(number), ResumePoint(offset=row.base))
     untouched = set(range(count)) - shared.keys()
     # Among another number of partitions, records of a key that a group has followed may come into any from now on.
     renumbered = count != topic.partitions
@@ -167,19 +167,19 @@ def translate(
             number: _settled(places[name][number], end=ends[number], shared=shared[number] > 1)
             for number in wanted[name]
         }
-        | dict.fromkeys(untouched if renumbered else untouched & offsets.keys(), Place(offset=0))
+        | dict.fromkeys(untouched if renumbered else untouched & offsets.keys(), ResumePoint(offset=0))
         for name, offsets in committed.items()
     }
 
 
 def _firsts(
-    rows: Iterable[Row], committed: Mapping[str, Mapping[int, int]], shared: Mapping[int, int]
-) -> dict[tuple[str, int, int], Row]:
+    rows: Iterable[OffsetRow], committed: Mapping[str, Mapping[int, int]], shared: Mapping[int, int]
+) -> dict[tuple[str, int, int], OffsetRow]:
     """Return, by group and partition of source and target, the first row with anything at or above what is committed.
 
     Without an offset of a group's it is the very first one, which matters in partitions that are `shared` only.
     """
-    firsts: dict[tuple[str, int, int], Row] = {}
+    firsts: dict[tuple[str, int, int], OffsetRow] = {}
     for row in rows:
         for name, offsets in committed.items():
             at = offsets.get(row.partition)
@@ -193,33 +193,33 @@ def _firsts(
     return firsts
 
 
-def _within(topic: TopicRecord, row: Row, committed: int, below: Below) -> Place:
+def _within(topic: TopicRecord, row: OffsetRow, committed: int, below: Below) -> ResumePoint:
     if row.first >= committed:
-        return Place(offset=row.base)
+        return ResumePoint(offset=row.base)
     count = below(topic, row, committed)
     if count is not None:
-        return Place(offset=row.base + count)
-    return Place(
+        return ResumePoint(offset=row.base + count)
+    return ResumePoint(
         offset=row.base,
         again=row.records,
         note=f"the records from source offset {row.first} on can't be counted any more: up to {row.records} come again",
     )
 
 
-def _sooner(known: Place | None, found: Place | None) -> Place | None:
+def _sooner(known: ResumePoint | None, found: ResumePoint | None) -> ResumePoint | None:
     """Return the earlier of two places; None stands for what had been read to its end."""
     if known is None or found is None:
         return known or found
     return found if found.offset < known.offset else known
 
 
-def _settled(place: Place | None, *, end: int, shared: bool) -> Place:
+def _settled(place: ResumePoint | None, *, end: int, shared: bool) -> ResumePoint:
     """Return the place, of a target's partition that ends at `end`, from the earliest one of any source."""
     if place is None:
-        return Place(offset=end)
+        return ResumePoint(offset=end)
     if not shared or place.note is not None:
         return place
-    return Place(
+    return ResumePoint(
         offset=place.offset,
         again=end - place.offset,
         note="several partitions of the source lie in this one: some of what follows may come again",
@@ -228,13 +228,13 @@ def _settled(place: Place | None, *, end: int, shared: bool) -> Place:
 
 def moves(
     record: RestoreRecord,
-    choice: Choice,
+    choice: GroupChoice,
     *,
     rows: Rows,
     below: Below,
     bounds: Mapping[tuple[str, int], tuple[int, int]],
     present: Mapping[tuple[str, str, int], int],
-) -> list[Move]:
+) -> list[GroupMove]:
     """Return what is to be set, topic by topic planned, in the order group, topic, partition.
 
     `bounds`: log start and end of all partitions of the targets. `present`: what groups have committed on the target,
@@ -257,7 +257,7 @@ def moves(
                 offset = max(start, min(place.offset, end))
                 recorded = of_topic[name].get(number)
                 found.append(
-                    Move(
+                    GroupMove(
                         group=group,
                         source=name,
                         topic=topic.target,
@@ -275,7 +275,7 @@ def moves(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Note:
+class GroupNote:
     """Where it is noted what one group had committed before it was set: `number`-th of its `execution`, from 1 on."""
 
     execution: int
@@ -286,7 +286,7 @@ class Note:
         return f"{notes_prefix(pair, restore, self.execution)}{self.number:04d}.json"
 
     @classmethod
-    def of(cls, key: str) -> Note | None:
+    def of(cls, key: str) -> GroupNote | None:
         """Return what a key says, None if it is no note's."""
         found = _NOTE.search(key)
         return None if found is None else cls(execution=int(found[1]), number=int(found[2]))
@@ -301,13 +301,13 @@ def notes_prefix(pair: str, restore: str, execution: int | None = None) -> str:
     return prefix if execution is None else f"{prefix}{execution:04d}-"
 
 
-def encode_snapshot(found: Iterable[Before], at: int) -> bytes:
+def encode_snapshot(found: Iterable[OffsetBefore], at: int) -> bytes:
     """Return the bytes of what a group had committed at `at`. OversizeError if nobody would read that much."""
     rows = [[item.group, item.topic, item.partition, item.offset, item.metadata] for item in found]
     return pack(canonical({"v": VERSION, "at": iso(at), "offsets": rows}))
 
 
-def decode_snapshot(data: bytes, where: str, topics: Collection[str]) -> tuple[Before, ...]:
+def decode_snapshot(data: bytes, where: str, topics: Collection[str]) -> tuple[OffsetBefore, ...]:
     """Read a snapshot. DamagedError names `where`.
 
     `topics` are those that the restore put something into: of no other is there anything to put back.
@@ -327,12 +327,12 @@ def decode_snapshot(data: bytes, where: str, topics: Collection[str]) -> tuple[B
     return before
 
 
-def _before(item: object, where: str) -> Before:
+def _before(item: object, where: str) -> OffsetBefore:
     match item:
         case [str(group), str(topic), partition, offset, str(metadata)] if (
             is_int64(partition)
             and 0 <= partition < _PARTITIONS
             and (offset is None or (is_int64(offset) and offset >= 0))
         ):
-            return Before(group=group, topic=topic, partition=partition, offset=offset, metadata=metadata)
+            return OffsetBefore(group=group, topic=topic, partition=partition, offset=offset, metadata=metadata)
     raise DamagedError(f"{where}: not what a group had committed: group, topic, partition, offset, metadata")

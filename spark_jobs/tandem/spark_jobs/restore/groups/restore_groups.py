@@ -19,17 +19,17 @@ from tandem.backup_avro.errors import ConfigError, DamagedError, OversizeError, 
 from tandem.backup_avro.selection.newest_state import PartitionSelection
 from tandem.sink.store import ObjectMissingError, ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store.object_store import Put, put_new
+from tandem.sink.store.object_store import PutResult, put_new
 from tandem.spark_jobs.reading.newest_first import newest_first
 from tandem.spark_jobs.reading.object_reader import ObjectReader
 from tandem.spark_jobs.restore import offset_pages, restore_record
 from tandem.spark_jobs.restore.groups import group_plan
-from tandem.spark_jobs.restore.groups.group_plan import Before, Choice, Move, Note
+from tandem.spark_jobs.restore.groups.group_plan import GroupChoice, GroupMove, GroupNote, OffsetBefore
 from tandem.spark_jobs.restore.groups.target_groups import TargetGroups
-from tandem.spark_jobs.restore.offset_map import Row, digest_of, stretches
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.offset_map import OffsetRow, digest_of, stretches
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 from tandem.spark_jobs.restore.restore_record import RestoreRecord, TopicRecord
-from tandem.spark_jobs.state.wanted_state import Found
+from tandem.spark_jobs.state.wanted_state import FoundState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class GroupsPlan:
     """What is to be set after a restore, in the order group, topic, partition."""
 
     record: RestoreRecord
-    moves: tuple[Move, ...]
+    moves: tuple[GroupMove, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class RestoreGroups:
     restore: str
     executed: bool
     before: str | None
-    offsets: Sequence[Move]
+    offsets: Sequence[GroupMove]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class RestoreGroupsRolledBack:
 
     restore: str
     rolled_back: Literal[True] = True
-    offsets: Sequence[Before]
+    offsets: Sequence[OffsetBefore]
 
 
 def list_restores(store: ObjectStore, pair: str) -> tuple[list[RestoreRecord], dict[str, DamagedError]]:
@@ -105,7 +105,7 @@ def leave(store: ObjectStore, record: RestoreRecord) -> str | None:
 
 
 def plan(
-    reader: ChainReader, record: RestoreRecord, target: Target, groups: TargetGroups, choice: Choice
+    reader: ChainReader, record: RestoreRecord, target: TargetCluster, groups: TargetGroups, choice: GroupChoice
 ) -> GroupsPlan:
     """Plan where groups go on. Nothing is touched.
 
@@ -164,14 +164,14 @@ def carry_out(store: ObjectStore, planned: GroupsPlan, groups: TargetGroups, *, 
         for move in items:
             offset, metadata = present.get((move.topic, move.partition), (None, ""))
             before.append(
-                Before(group=name, topic=move.topic, partition=move.partition, offset=offset, metadata=metadata)
+                OffsetBefore(group=name, topic=move.topic, partition=move.partition, offset=offset, metadata=metadata)
             )
         data = group_plan.encode_snapshot(before, at)
         if execution is None:
             note = _first_note(store, record, data)
             execution = note.execution
         else:
-            note = Note(execution=execution, number=number)
+            note = GroupNote(execution=execution, number=number)
             put_new(store, note.key(record.pair, record.id), data)
         try:
             groups.commit(name, items)
@@ -183,25 +183,25 @@ def carry_out(store: ObjectStore, planned: GroupsPlan, groups: TargetGroups, *, 
     return None if execution is None else group_plan.notes_prefix(record.pair, record.id, execution)
 
 
-def _first_note(store: ObjectStore, record: RestoreRecord, data: bytes) -> Note:
+def _first_note(store: ObjectStore, record: RestoreRecord, data: bytes) -> GroupNote:
     """Put the first note of an execution, and so take its number. Raises the store's errors."""
     execution = max((note.execution for note in _notes(store, record)), default=0)
     while True:
         execution += 1
-        note = Note(execution=execution, number=1)
+        note = GroupNote(execution=execution, number=1)
         key = note.key(record.pair, record.id)
-        if store.put_if_absent(key, data) is Put.CREATED or store.get(key) == data:
+        if store.put_if_absent(key, data) is PutResult.CREATED or store.get(key) == data:
             return note
 
 
-def _notes(store: ObjectStore, record: RestoreRecord) -> list[Note]:
-    found = (Note.of(info.key) for info in store.list(group_plan.notes_prefix(record.pair, record.id)))
+def _notes(store: ObjectStore, record: RestoreRecord) -> list[GroupNote]:
+    found = (GroupNote.of(info.key) for info in store.list(group_plan.notes_prefix(record.pair, record.id)))
     return sorted(note for note in found if note is not None)
 
 
 def roll_back(
     store: ObjectStore, record: RestoreRecord, groups: TargetGroups, names: Collection[str] | None = None
-) -> tuple[tuple[Before, ...], dict[str, DamagedError]]:
+) -> tuple[tuple[OffsetBefore, ...], dict[str, DamagedError]]:
     """Put back what groups had committed before they were set last, and forget that.
 
     Return what it was, and by key why notes can't be read that were passed over: with `names` only, those of the same
@@ -215,7 +215,7 @@ def roll_back(
     if not notes:
         raise ConfigError(f"after restore {record.id} no group's offsets were set", remedy="there is nothing to undo")
     topics = frozenset(topic.target for topic in record.topics)
-    found: dict[str, tuple[Note, tuple[Before, ...]]] = {}
+    found: dict[str, tuple[GroupNote, tuple[OffsetBefore, ...]]] = {}
     damaged: dict[str, DamagedError] = {}
     for note in reversed(notes):
         if note.execution < notes[-1].execution if names is None else set(names) <= found.keys():
@@ -251,9 +251,9 @@ class _Counter:
         self._objects = ObjectReader(reader.store, apart=True)
         self._selected: Mapping[tuple[str, int], PartitionSelection] | None = None
         self._place: tuple[str, int] | None = None
-        self._offsets: dict[Row, array[int] | None] = {}
+        self._offsets: dict[OffsetRow, array[int] | None] = {}
 
-    def below(self, topic: TopicRecord, row: Row, offset: int) -> int | None:
+    def below(self, topic: TopicRecord, row: OffsetRow, offset: int) -> int | None:
         """Return how many of the row's records have lower offsets, None if the backup has no longer just these."""
         if row.dense:
             return offset - row.first
@@ -266,7 +266,7 @@ class _Counter:
         offsets = self._offsets[row]
         return None if offsets is None else bisect.bisect_left(offsets, offset)
 
-    def _read(self, topic: TopicRecord, row: Row) -> array[int] | None:
+    def _read(self, topic: TopicRecord, row: OffsetRow) -> array[int] | None:
         if row.digest is None:
             return None
         selection = self._selection().get((topic.topic_id, row.partition))
@@ -292,7 +292,7 @@ class _Counter:
         return self._selected
 
     def _select(self, states: list[Generation], number: int | None) -> dict[tuple[str, int], PartitionSelection] | None:
-        found = Found(generations=states, number=number, records=newest_first(self._chains.store))
+        found = FoundState(generations=states, number=number, records=newest_first(self._chains.store))
         try:
             selection = found.select(wanted=lambda _: True, removed=True)
         except (ConfigError, RefusedError, DamagedError):

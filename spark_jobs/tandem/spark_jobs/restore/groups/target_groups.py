@@ -16,9 +16,9 @@ from tandem.backup_avro.errors import RefusedError, TandemError
 from tandem.sink.kafka.auth.client_config import Value, servers_of
 from tandem.sink.kafka.errors.broker_errors import code_of, meaning_of
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterRequestError, ClusterTransientError
-from tandem.sink.kafka.errors.error_codes import PASSING, Meaning
+from tandem.sink.kafka.errors.error_codes import PASSING, ErrorMeaning
 from tandem.sink.kafka.wire import connections
-from tandem.spark_jobs.restore.groups.group_plan import Before, Move
+from tandem.spark_jobs.restore.groups.group_plan import GroupMove, OffsetBefore
 from tandem.spark_jobs.restore.load.batch_producer import client_settings
 
 _T = TypeVar("_T")
@@ -53,7 +53,7 @@ class TargetGroups:
         try:
             found = self._call(f"read the offsets of group {group}", lambda: self._admin.list_group_offsets(group))
         except ClusterRequestError as error:
-            if meaning_of(error.__cause__) is Meaning.NO_GROUP:
+            if meaning_of(error.__cause__) is ErrorMeaning.NO_GROUP:
                 return {}
             raise
         return {
@@ -62,11 +62,11 @@ class TargetGroups:
             if item.offset > _NOTHING
         }
 
-    def commit(self, group: str, moves: Iterable[Move]) -> None:
+    def commit(self, group: str, moves: Iterable[GroupMove]) -> None:
         """Set a group's offsets; each partition's answer is looked at."""
         self._set(group, {(item.topic, item.partition): (item.offset, item.metadata) for item in moves})
 
-    def put_back(self, group: str, found: Iterable[Before]) -> None:
+    def put_back(self, group: str, found: Iterable[OffsetBefore]) -> None:
         """Set a group's offsets to what they were, and remove those that were not there."""
         items = list(found)
         self._set(
@@ -79,7 +79,7 @@ class TargetGroups:
             try:
                 self._look(doing, self._call(doing, lambda: self._admin.delete_group_offsets(group, gone)))
             except ClusterRequestError as error:
-                if meaning_of(error.__cause__) is not Meaning.NO_GROUP:
+                if meaning_of(error.__cause__) is not ErrorMeaning.NO_GROUP:
                     raise
 
     def _set(self, group: str, offsets: Mapping[tuple[str, int], tuple[int, str]]) -> None:
@@ -107,9 +107,9 @@ def _explained(doing: str, error: BaseException) -> TandemError:
     text = f"could not {doing}: {type(error).__name__}"
     code = code_of(error)
     meaning = None if code is None else code.meaning
-    if meaning is Meaning.IN_USE:
+    if meaning is ErrorMeaning.IN_USE:
         return RefusedError(f"{text}: the group has members", remedy="stop its consumers, and try again")
-    if meaning is Meaning.DENIED:
+    if meaning is ErrorMeaning.DENIED:
         return ClusterDeniedError(text, remedy="grant Describe, Read and Delete on the group and Read on its topics")
     if meaning in PASSING or getattr(error, "retriable", False):
         return ClusterTransientError(text)

@@ -11,7 +11,7 @@ from tandem.spark_jobs.restore.lease import lease_record
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
 from tandem.spark_jobs.restore.lease.progress import PlanState
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 #: Ended restores are known for so long, at least: people look what has become of them.
 _KEPT_MS: Final = 7 * 86_400_000
@@ -19,7 +19,7 @@ _KEPT_MS: Final = 7 * 86_400_000
 _AT_ONCE: Final = 20
 
 
-def tidy(target: Target, *, now: int) -> None:
+def tidy(target: TargetCluster, *, now: int) -> None:
     """Forget restores of which nothing was heard for days and whose topics are all gone. `now` is ms since the epoch.
 
     Those that did not end too: nobody can go on with them. Who may not see the topics of others forgets nothing. Raises
@@ -34,7 +34,7 @@ def tidy(target: Target, *, now: int) -> None:
         _forget(target, state)
 
 
-def forget_unfinished(target: Target, topics: Collection[str]) -> None:
+def forget_unfinished(target: TargetCluster, topics: Collection[str]) -> None:
     """Forget restores into some of these topics, and no others, that did not end. The topics are deleted."""
     if not marks.partitions(target.admin):
         return
@@ -48,8 +48,8 @@ def _gone(state: PlanState, there: Mapping[str, str]) -> bool:
     return all(name not in there or topic_id not in {there[name], ""} for name, topic_id in state.targets.items())
 
 
-def _forget(target: Target, state: PlanState) -> None:
+def _forget(target: TargetCluster, state: PlanState) -> None:
     keys = (marks.task_key(state.plan, topic_id, number) for topic_id, number in state.tasks)
     with suppress(OvertakenError):  # it was begun again
-        lease_record.forget(target, state)
+        lease_record.forget_plan(target, state)
         marks.forget_tasks(target.props, state, keys)

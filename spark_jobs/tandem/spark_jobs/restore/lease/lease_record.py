@@ -17,10 +17,10 @@ from collections.abc import Collection, Sequence
 from tandem.backup_avro.errors import RefusedError
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.other_restores import short
-from tandem.spark_jobs.restore.lease.progress import PlanState, Progress
+from tandem.spark_jobs.restore.lease.progress import PlanState, RestoreProgress
 from tandem.spark_jobs.restore.load.batch_producer import BatchProducer, fence
 from tandem.spark_jobs.restore.plan import plan as restore_plan
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 #: Key and value.
 Record = tuple[str, bytes | None]
@@ -30,17 +30,17 @@ class OvertakenError(RefusedError):
     """Something else was said of the plan meanwhile."""
 
 
-def say(target: Target, before: PlanState | None, word: PlanState) -> None:
+def write_phase(target: TargetCluster, before: PlanState | None, word: PlanState) -> None:
     """Say `word`, if the last one is `before`. Raises OvertakenError if it is not, ProduceError, ClusterDeniedError."""
     _swap(target, word.plan, before, word)
 
 
-def refuse_if_overtaken(target: Target, plan: str, words: Collection[PlanState | None]) -> None:
+def refuse_if_overtaken(target: TargetCluster, plan: str, words: Collection[PlanState | None]) -> None:
     """Raise OvertakenError if the last thing that was said of a plan is none of `words`."""
     _refuse_unless_last(target.plans(), plan, words)
 
 
-def _refuse_unless_last(now: Progress, plan: str, words: Collection[PlanState | None]) -> None:
+def _refuse_unless_last(now: RestoreProgress, plan: str, words: Collection[PlanState | None]) -> None:
     if now.plans.get(plan) not in words:
         raise OvertakenError(
             f"another run of restore {short(plan)} has gone on with it, ended it or given it up meanwhile",
@@ -48,12 +48,12 @@ def _refuse_unless_last(now: Progress, plan: str, words: Collection[PlanState | 
         )
 
 
-def forget(target: Target, last: PlanState) -> None:
-    """Let a plan be forgotten, if the last word is `last`. Raises as `say`."""
+def forget_plan(target: TargetCluster, last: PlanState) -> None:
+    """Let a plan be forgotten, if the last word is `last`. Raises as `write_phase`."""
     _swap(target, last.plan, last, None)
 
 
-def _swap(target: Target, plan: str, before: PlanState | None, word: PlanState | None) -> None:
+def _swap(target: TargetCluster, plan: str, before: PlanState | None, word: PlanState | None) -> None:
     def speak(producer: BatchProducer) -> None:
         now = target.plans()
         # A try that nobody knows the outcome of may have said it.

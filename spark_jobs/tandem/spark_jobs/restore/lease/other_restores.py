@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from tandem.backup_avro.errors import RefusedError
-from tandem.spark_jobs.restore.lease.progress import PlanState, Progress, State
+from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState, RestoreProgress
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic
 
 _SHORT = 16
@@ -22,7 +22,7 @@ def short(plan_hash: str) -> str:
     return plan_hash[:_SHORT]
 
 
-def unfinished(found: Progress) -> list[PlanState]:
+def unfinished(found: RestoreProgress) -> list[PlanState]:
     """Return the restores that did not end, newest first."""
     states = (state for state in found.plans.values() if state.unfinished)
     return sorted(states, key=lambda state: state.at, reverse=True)
@@ -46,13 +46,13 @@ def _to_finish(state: PlanState, plan: RestorePlan, targets: Mapping[str, Target
     """Return what finishes another restore; nothing does if a topic is gone or another one by now, or unknown."""
     ids = {name: target.topic_id for name, target in targets.items()}
     shared = {topic.target for topic in plan.topics} & state.targets.keys()
-    if state.state is State.BEGUN or any(ids.get(name) != state.targets[name] for name in shared):
+    if state.state is PlanPhase.BEGUN or any(ids.get(name) != state.targets[name] for name in shared):
         return ""
     rest = " if its other topics are still there" if state.targets.keys() - shared else ""
     return f"give its command again to finish it{rest}, or "
 
 
-def refuse_if_mixed(found: Progress, given_up: Iterable[PlanState], targets: Mapping[str, TargetTopic]) -> None:
+def refuse_if_mixed(found: RestoreProgress, given_up: Iterable[PlanState], targets: Mapping[str, TargetTopic]) -> None:
     """Raise RefusedError if one that is to be given up has put records into the topics that are gone on with."""
     ids = {target.topic_id: name for name, target in targets.items()}
     for state in given_up:
@@ -64,10 +64,10 @@ def refuse_if_mixed(found: Progress, given_up: Iterable[PlanState], targets: Map
                 )
 
 
-def refuse_if_met(known: Progress, now: Progress, topic_ids: Collection[str]) -> None:
+def refuse_if_met(known: RestoreProgress, now: RestoreProgress, topic_ids: Collection[str]) -> None:
     """Raise RefusedError if a restore has begun or gone on in these topics since `known`."""
     for name, state in now.plans.items():
-        if state.state is State.ABANDONED or known.plans.get(name) == state:
+        if state.state is PlanPhase.ABANDONED or known.plans.get(name) == state:
             continue
         if state.concerns(topic_ids):
             raise RefusedError(

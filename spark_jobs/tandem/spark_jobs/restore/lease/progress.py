@@ -42,7 +42,7 @@ from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
 from tandem.sink.kafka.errors.error_codes import ErrorCode
 from tandem.sink.kafka.fetch.events import TopicPartition as Place
 from tandem.spark_jobs.restore.load.batch_producer import TRANSACTION_TIMEOUT_MS
-from tandem.spark_jobs.restore.offset_map import Row, dump_rows, load_rows
+from tandem.spark_jobs.restore.offset_map import OffsetRow, dump_rows, load_rows
 
 TOPIC: Final = "_tandem_restore_progress"
 #: Where plans' records are.
@@ -63,7 +63,7 @@ _ERRORS: Final = 3
 SETTLE_S: Final = TRANSACTION_TIMEOUT_MS / 1000 + 60
 
 
-class State(StrEnum):
+class PlanPhase(StrEnum):
     """What has become of a plan on this cluster."""
 
     BEGUN = "begun"  # nothing is loaded yet, nor is it known that the topics are empty
@@ -86,7 +86,7 @@ class PlanState:
 
     plan: str
     run: str
-    state: State
+    state: PlanPhase
     generation: int
     basis: Mapping[int, int]
     targets: Mapping[str, str]
@@ -100,7 +100,7 @@ class PlanState:
     @property
     def unfinished(self) -> bool:
         """Whether a run may still be at work, or could go on."""
-        return self.state in {State.BEGUN, State.LOADING, State.VERIFIED}
+        return self.state in {PlanPhase.BEGUN, PlanPhase.LOADING, PlanPhase.VERIFIED}
 
     @property
     def tasks(self) -> Iterator[tuple[str, int]]:
@@ -113,7 +113,7 @@ class PlanState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Strand:
+class TargetStrand:
     """What one task has put into one partition of the target: records, in this order, with this hash (content_hash).
 
     `first` and `last` are target offsets, -1 if there is nothing.
@@ -139,12 +139,12 @@ class TaskProgress:
     target: str
     target_topic_id: str
     next_offsets: Mapping[int, int]
-    strands: Mapping[int, Strand]
+    strands: Mapping[int, TargetStrand]
     tombstones: int
     null_keys: int
     left_out: int
     page: str | None
-    rows: tuple[Row, ...]
+    rows: tuple[OffsetRow, ...]
 
     @property
     def key(self) -> str:
@@ -248,7 +248,7 @@ def decode_state(value: bytes, where: str) -> PlanState:
         state = PlanState(
             plan=fields.take("plan", str),
             run=fields.take("run", str),
-            state=State(fields.take("state", str)),
+            state=PlanPhase(fields.take("state", str)),
             generation=fields.take("generation", int),
             basis={int(number): int(seq) for number, seq in basis.items()},
             targets={str(name): str(topic_id) for name, topic_id in targets.items()},
@@ -291,18 +291,18 @@ def decode_progress(value: bytes, where: str) -> TaskProgress:
     return progress
 
 
-def dump_strands(strands: Mapping[int, Strand]) -> dict[str, Any]:
+def dump_strands(strands: Mapping[int, TargetStrand]) -> dict[str, Any]:
     """Return strands as JSON has them."""
     return {str(number): [item.records, item.hash, item.first, item.last] for number, item in strands.items()}
 
 
-def load_strands(document: Mapping[str, Any]) -> dict[int, Strand]:
+def load_strands(document: Mapping[str, Any]) -> dict[int, TargetStrand]:
     """Return what `dump_strands` made. TypeError or ValueError for anything else."""
     return {int(number): _strand(*item) for number, item in document.items()}
 
 
-def _strand(records: int, digest: str, first: int, last: int) -> Strand:
-    return Strand(records=int(records), hash=str(digest), first=int(first), last=int(last))
+def _strand(records: int, digest: str, first: int, last: int) -> TargetStrand:
+    return TargetStrand(records=int(records), hash=str(digest), first=int(first), last=int(last))
 
 
 class LostEndError(PermanentError):
@@ -310,7 +310,7 @@ class LostEndError(PermanentError):
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
+class RestoreProgress:
     """All that the topic says, the latest per key. `damaged`: keys whose last record can't be read -> why.
 
     `parts` are those of words that are said in several records, by key; `cut` are plans whose last word is one of these
@@ -396,7 +396,7 @@ class Progress:
         return [item for item in self.tasks.values() if item.plan == plan]
 
 
-class View(Enum):
+class ProgressView(Enum):
     """How a reader looks at the topic, and what it takes from it."""
 
     PLANS = IsolationLevel.READ_UNCOMMITTED
@@ -412,7 +412,7 @@ class ProgressReader:
     def __init__(
         self,
         props: Mapping[str, Value],
-        view: View,
+        view: ProgressView,
         *,
         partitions: Collection[int],
         only: str | None = None,
@@ -443,9 +443,9 @@ class ProgressReader:
         )
         self._next = dict.fromkeys(partitions, 0)
         self._consumer.assign([TopicPartition(TOPIC, number, 0) for number in self._next])
-        self.progress = Progress()
+        self.progress = RestoreProgress()
 
-    def catch_up(self, *, settled: bool = True) -> Progress:
+    def catch_up(self, *, settled: bool = True) -> RestoreProgress:
         """Read on to what is the high watermark now; without `settled`, to what open transactions let through.
 
         Of plans, on to a high watermark that was asked for when all below it had been read. What was said of one may be
@@ -456,7 +456,7 @@ class ProgressReader:
         TimedOutError if the broker is slow, ClusterTransientError, and DamagedError if strict.
         """
         deadline = time.monotonic() + SETTLE_S
-        while self._read_on(deadline, settled=settled) and self._view is View.PLANS:
+        while self._read_on(deadline, settled=settled) and self._view is ProgressView.PLANS:
             pass
         self.progress.put_together(strict=self._strict)
         return self.progress
@@ -509,7 +509,7 @@ class ProgressReader:
 
     def _take(self, message: Message) -> None:
         key = (message.key() or b"").decode("utf-8", "replace")
-        if self._only in {None, _plan_in(key)} and ("/" in key) is (self._view is View.TASKS):
+        if self._only in {None, _plan_in(key)} and ("/" in key) is (self._view is ProgressView.TASKS):
             (self.progress.take if self._strict else self.progress.note)(key, message.value())
 
     def close(self) -> None:
@@ -520,7 +520,7 @@ class ProgressReader:
 @contextmanager
 def following(
     props: Mapping[str, Value],
-    view: View,
+    view: ProgressView,
     *,
     partitions: Collection[int],
     only: str | None = None,
@@ -562,7 +562,7 @@ def forget_tasks(props: Mapping[str, Value], state: PlanState, keys: Iterable[st
         raise ClusterTransientError(f"writing to {TOPIC}: {'; '.join(failed) or 'no answer in time'}")
 
 
-Told = Callable[[Progress], None]
+Told = Callable[[RestoreProgress], None]
 
 
 def follow(
@@ -572,7 +572,7 @@ def follow(
 
     Whoever is told sums over all tasks, so that is done now and then, not at each record.
     """
-    with following(props, View.TASKS, partitions=numbers, only=plan) as reader:
+    with following(props, ProgressView.TASKS, partitions=numbers, only=plan) as reader:
         told_at, news = time.monotonic(), False
         while not stopped():
             with suppress(TransientError, DamagedError):

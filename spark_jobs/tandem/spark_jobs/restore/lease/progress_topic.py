@@ -19,9 +19,9 @@ from tandem.sink.kafka.errors.cluster_errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from tandem.spark_jobs.restore.lease.progress import TOPIC, Strand, TaskProgress, encode_progress, partitions
+from tandem.spark_jobs.restore.lease.progress import TOPIC, TargetStrand, TaskProgress, encode_progress, partitions
 from tandem.spark_jobs.restore.load.batch_producer import LARGEST_RECORD
-from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, Row, page_key
+from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, OffsetRow, page_key
 from tandem.spark_jobs.restore.plan.plan import RestorePlan
 
 #: How many partitions a new topic has: that of the plans, and those over which tasks are spread.
@@ -56,12 +56,14 @@ def record_bytes(plan: RestorePlan) -> int:
         target="t" * _LONGEST_NAME,
         target_topic_id=topic_id,
         next_offsets=dict.fromkeys(range(sources), LONG_MAX),
-        strands=dict.fromkeys(range(targets), Strand(records=LONG_MAX, hash="f" * 64, first=LONG_MAX, last=LONG_MAX)),
+        strands=dict.fromkeys(
+            range(targets), TargetStrand(records=LONG_MAX, hash="f" * 64, first=LONG_MAX, last=LONG_MAX)
+        ),
         tombstones=LONG_MAX,
         null_keys=LONG_MAX,
         left_out=LONG_MAX,
         page=page_key(plan.pair, plan.hash[:16], topic_id=topic_id, task=_INT_MAX, nonce=plan.hash[:16]),
-        rows=(Row(_INT_MAX, LONG_MAX, LONG_MAX, _INT_MAX, LONG_MAX, LONG_MAX, LONG_MAX),) * (PAGE_ROWS - 1),
+        rows=(OffsetRow(_INT_MAX, LONG_MAX, LONG_MAX, _INT_MAX, LONG_MAX, LONG_MAX, LONG_MAX),) * (PAGE_ROWS - 1),
     )
     return len(encode_progress(largest)) + _BESIDES
 

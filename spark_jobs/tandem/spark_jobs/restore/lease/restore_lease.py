@@ -15,18 +15,18 @@ from tandem.spark_jobs.restore.abandon import fence_all, put_back_again
 from tandem.spark_jobs.restore.lease import lease_record, other_restores, progress_topic
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
-from tandem.spark_jobs.restore.lease.progress import PlanState, State
+from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
 from tandem.spark_jobs.restore.plan import plan
 from tandem.spark_jobs.restore.plan.plan import TargetTopic
 from tandem.spark_jobs.restore.prepare import append, prepare
-from tandem.spark_jobs.restore.prepare.prepare import Prepared
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 
-class Charge:
+class RestoreLease:
     """That of one run. `said`: whether there is something to go on with or to give up. `before`: see PlanState."""
 
-    def __init__(self, prepared: Prepared, *, target: Target, now: Callable[[], int]) -> None:
+    def __init__(self, prepared: PreparedRestore, *, target: TargetCluster, now: Callable[[], int]) -> None:
         self._prepared = prepared
         self._plan = prepared.plan
         self._target = target
@@ -54,7 +54,7 @@ class Charge:
             return self._begin_to_append()
         existing = self._prepared.targets
         was = self._target.set_on(existing) if existing else {}
-        self.say(State.BEGUN, existing)
+        self.say(PlanPhase.BEGUN, existing)
         try:
             self._refuse_if_met(existing)
         except RefusedError:
@@ -81,7 +81,7 @@ class Charge:
                     + ("" if self._options.replication_factor else f": the target has {brokers} brokers"),
                 )
         targets = self._target.look(topic.target for topic in self._plan.topics)
-        self.say(State.BEGUN, targets)
+        self.say(PlanPhase.BEGUN, targets)
         try:
             self._refuse_if_met(targets)
             self._take_the_place_of_others()
@@ -91,7 +91,7 @@ class Charge:
         except RefusedError:
             self._let_go(targets)
             raise
-        self.say(State.LOADING, targets)
+        self.say(PlanPhase.LOADING, targets)
         return targets
 
     def _begin_to_append(self) -> dict[str, TargetTopic]:
@@ -101,7 +101,7 @@ class Charge:
         # Who has held them off since this was planned has said so before: it would not be the topics' own.
         self._refuse_if_met(targets)
         append.refuse_if_held(self.before)
-        self.say(State.LOADING, targets)
+        self.say(PlanPhase.LOADING, targets)
         try:
             self._refuse_if_met(targets)
             self._take_the_place_of_others()
@@ -119,7 +119,7 @@ class Charge:
         self.say(state.state, targets)
         self._refuse_if_met(targets)
         self._take_the_place_of_others()
-        if state.state is State.VERIFIED:
+        if state.state is PlanPhase.VERIFIED:
             return targets  # only the config is left to be set
         # The run before this one may have been an earlier release's, which made none.
         progress_topic.make_room(self._target.admin, progress_topic.record_bytes(self._plan))
@@ -147,14 +147,14 @@ class Charge:
     def _take_the_place_of_others(self) -> None:
         """Give up the restores that this one takes the place of, and fence their tasks, and those of earlier runs."""
         for state in self._prepared.displaces:
-            lease_record.say(self._target, state, replace(state, state=State.ABANDONED, run=self.run))
+            lease_record.write_phase(self._target, state, replace(state, state=PlanPhase.ABANDONED, run=self.run))
         known = self._prepared.found.plans
         earlier = [known[self._plan.hash]] if self._plan.hash in known else []
         fence_all(self._target.props, [*earlier, *self._prepared.displaces])
 
     def _let_go(self, targets: Mapping[str, TargetTopic]) -> None:
         """Say that there is nothing of this plan that anybody should go on with."""
-        self.say(State.ABANDONED, targets)
+        self.say(PlanPhase.ABANDONED, targets)
         self.said = False
 
     def _hold_off(self, targets: Mapping[str, TargetTopic]) -> None:
@@ -162,14 +162,14 @@ class Charge:
         for topic in self._plan.topics:
             self._target.alter_config(topic.target, append.config_meanwhile(topic))
         try:
-            self.say(State.LOADING, targets)
+            self.say(PlanPhase.LOADING, targets)
         except OvertakenError:
             # Who is in charge by now puts it back when he ends, and looks once more after that. If he has ended
             # already, nobody else will.
             put_back_again(self._target, self.before)
             raise
 
-    def say(self, state: State, targets: Mapping[str, TargetTopic]) -> None:
+    def say(self, state: PlanPhase, targets: Mapping[str, TargetTopic]) -> None:
         """Say what the restore has come to. Raises OvertakenError if this run is not in charge any more."""
         word = PlanState(
             plan=self._plan.hash,
@@ -186,8 +186,8 @@ class Charge:
             configs=self._prepared.configs,
             spread=self.spread,
         )
-        lease_record.say(self._target, self._last, word)
-        self._last, self.said = word, state is not State.FINISHED
+        lease_record.write_phase(self._target, self._last, word)
+        self._last, self.said = word, state is not PlanPhase.FINISHED
 
     def stand_by(self) -> None:
         """Raise OvertakenError if this run is not in charge any more."""
@@ -196,8 +196,8 @@ class Charge:
     def spoil(self) -> None:
         """Say that nobody may go on with what there is: it is not known."""
         assert self._last is not None
-        word = replace(self._last, state=State.BEGUN)
-        lease_record.say(self._target, self._last, word)
+        word = replace(self._last, state=PlanPhase.BEGUN)
+        lease_record.write_phase(self._target, self._last, word)
         self._last = word
 
     def tidy(self, tasks: Iterable[str]) -> None:

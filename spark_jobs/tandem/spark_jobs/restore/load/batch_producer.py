@@ -35,9 +35,9 @@ from tandem.sink.kafka.auth import tls
 from tandem.sink.kafka.auth.client_config import Value, for_kafka_python, servers_of
 from tandem.sink.kafka.errors.broker_errors import code_of
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterDeniedError
-from tandem.sink.kafka.errors.error_codes import PERMANENT, Meaning
+from tandem.sink.kafka.errors.error_codes import PERMANENT, ErrorMeaning
 from tandem.sink.kafka.wire import connections
-from tandem.sink.transcode.choice import best_bodies
+from tandem.sink.transcode.implementation_choice import best_bodies
 
 #: Longest that a transaction may stay open, in ms; then the broker aborts it. Open ones hold read_committed back.
 TRANSACTION_TIMEOUT_MS: Final = 180_000
@@ -326,7 +326,7 @@ def client_settings(props: Mapping[str, Value]) -> dict[str, Any]:
 def _client(inner: Mapping[str, object], **config: object) -> Any:  # noqa: ANN401 - kafka-python has no types
     whole = {**config, **inner}
     net = NetworkSelector(**whole)
-    return KafkaNetClient(net=net, manager=connections.Outright(net, **whole))
+    return KafkaNetClient(net=net, manager=connections.FailFastConnections(net, **whole))
 
 
 def wrapped(error: BaseException | None, doing: str, *, open_s: float = 0.0) -> TransientError | PermanentError:
@@ -338,25 +338,25 @@ def wrapped(error: BaseException | None, doing: str, *, open_s: float = 0.0) -> 
     text = f"{doing}: {type(error).__name__}: {error}"
     code = code_of(error)
     match None if code is None else code.meaning:
-        case Meaning.FENCED if open_s >= TRANSACTION_TIMEOUT_MS / 1000:
+        case ErrorMeaning.FENCED if open_s >= TRANSACTION_TIMEOUT_MS / 1000:
             return TransactionTimedOutError(
                 f"{doing}: the transaction was open for {open_s:.0f} s, and the broker aborts one that is open for "
                 f"{TRANSACTION_TIMEOUT_MS // 1000} s",
                 remedy="nothing of it counts, and the load goes on after the last commit; if it happens again, look "
                 "what slows the brokers or this machine down",
             )
-        case Meaning.FENCED:
+        case ErrorMeaning.FENCED:
             return FencedError(
                 f"{doing}: another process has taken over this transactional id",
                 remedy="another run of the same restore is at work; let it finish, or stop it and start again",
             )
-        case Meaning.DENIED:
+        case ErrorMeaning.DENIED:
             return ClusterDeniedError(
                 text,
                 remedy="grant Write on the target and on the progress topic, and Write on TransactionalId "
                 "tandem-restore-*",
             )
-        case Meaning.AUTHENTICATION:
+        case ErrorMeaning.AUTHENTICATION:
             return ClusterAuthenticationError(text, remedy="check kafka: sasl.*")
     if code is not None and code.meaning in PERMANENT:
         return RejectedError(f"{text} ({code.name})", remedy=code.remedy)

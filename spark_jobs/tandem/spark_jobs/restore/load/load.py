@@ -18,15 +18,15 @@ from tandem.backup_avro.errors import RefusedError, TransientError
 from tandem.backup_avro.selection.newest_state import Slice
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.transcode import content_hash
-from tandem.sink.transcode.choice import best_bodies
+from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.reading.object_reader import CACHE_BYTES, Body, ObjectReader
 from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import ProgressReader, State, Strand, TaskProgress, View
+from tandem.spark_jobs.restore.lease.progress import PlanPhase, ProgressReader, ProgressView, TargetStrand, TaskProgress
 from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
-from tandem.spark_jobs.restore.load.load_task import LoadTask, Source
-from tandem.spark_jobs.restore.load.newest_records import Ascending, newest
-from tandem.spark_jobs.restore.load.record_stream import Chunk, Sieve, Unit
+from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
+from tandem.spark_jobs.restore.load.newest_records import AscendingOffsets, newest_offsets
+from tandem.spark_jobs.restore.load.record_stream import RecordChunk, RecordShaper, TransactionUnit
 from tandem.spark_jobs.restore.load.transaction import Transaction, last_page
 from tandem.spark_jobs.restore.plan.partitioner import chooser
 
@@ -34,7 +34,7 @@ _LOG = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadResult:
     """What is in the target of one task after the load; `resumed` records were there before this run.
 
     `sources` are the source partitions, ascending. `strands`: target partition -> what lies there. `page` is the last
@@ -45,7 +45,7 @@ class Loaded:
     topic_id: str
     sources: tuple[int, ...]
     target: str
-    strands: Mapping[int, Strand]
+    strands: Mapping[int, TargetStrand]
     tombstones: int
     null_keys: int
     left_out: int
@@ -64,7 +64,7 @@ class Loaded:
         return sum(strand.records for strand in self.strands.values())
 
 
-def load(task: LoadTask) -> Loaded:
+def load_partition(task: LoadTask) -> LoadResult:
     """Load a partition; resume as often as it takes, but give up when nothing was committed for too long.
 
     Raises FencedError and RefusedError when another run has taken over, TargetChangedError if the target is another
@@ -111,12 +111,12 @@ class _Attempt:
         self.resumed: int | None = None
         self.committed = -1
 
-    def run(self) -> Loaded:
+    def run(self) -> LoadResult:
         task = self._task
         if not any(source.slices for source in task.sources):
             return loaded(nothing_yet(task), topic=task.topic, sources=task.partitions, resumed=0)
         props = task.cluster.props
-        with marks.following(props, View.PLANS, partitions=[marks.PLANS_PARTITION], only=task.plan) as plans:
+        with marks.following(props, ProgressView.PLANS, partitions=[marks.PLANS_PARTITION], only=task.plan) as plans:
             # Looked at before opening the id too: who is no longer in charge must not fence who is.
             _check_run(task, plans)
             producer = BatchProducer(props, task.transactional_id, timeout_s=task.pace.answer_seconds)
@@ -137,7 +137,7 @@ class _Attempt:
     def _start(self) -> TaskProgress:
         task = self._task
         where = [task.progress_partition]
-        with marks.following(task.cluster.props, View.TASKS, partitions=where, only=task.plan) as follower:
+        with marks.following(task.cluster.props, ProgressView.TASKS, partitions=where, only=task.plan) as follower:
             found = follower.catch_up().tasks.get(task.key)
         if found is None or found.target_topic_id != task.target_topic_id:
             return nothing_yet(task)
@@ -168,7 +168,7 @@ class _Attempt:
                 transaction = None
         return done if transaction is None else transaction.commit()
 
-    def _units(self, start: TaskProgress) -> Iterator[Unit]:
+    def _units(self, start: TaskProgress) -> Iterator[TransactionUnit]:
         task, reached = self._task, start.next_offsets
         bodies = {
             source.partition: self._bodies(source.slices, reached.get(source.partition, 0)) for source in task.sources
@@ -178,12 +178,12 @@ class _Attempt:
         choose = None
         if task.count is not None and task.shape.partitioner is not None:
             choose = chooser(task.shape.partitioner, task.count)
-        sieve = Sieve(shape=task.shape, choose=choose, count=task.count or 0, with_key=task.with_key)
+        shaper = RecordShaper(shape=task.shape, choose=choose, count=task.count or 0, with_key=task.with_key)
         if task.shape.latest:
-            sieve.winners = {source.partition: self._newest(source) for source in task.sources}
+            shaper.winners = {source.partition: self._newest(source) for source in task.sources}
         if len(task.sources) == 1:
-            return sieve.one(task.number, bodies[task.number])
-        return sieve.merged(bodies)
+            return shaper.one(task.number, bodies[task.number])
+        return shaper.merged(bodies)
 
     def _bodies(self, slices: Iterable[Slice], start: int) -> Iterator[Body]:
         reader, sources = self._reader, len(self._task.sources)
@@ -192,23 +192,23 @@ class _Attempt:
         # One of each source lies there all the time, until it is its turn.
         return _from(partial(reader.bodies_apart, most=_SIDE_BY_SIDE // sources), slices, start)
 
-    def _as_they_are(self, bodies: Iterable[Body]) -> Iterator[Unit]:
+    def _as_they_are(self, bodies: Iterable[Body]) -> Iterator[TransactionUnit]:
         number, with_key = self._task.number, self._task.with_key
         for body in bodies:
             if with_key and best_bodies().advance(content_hash.START, body.body, body.records).null_keys:
-                yield from Sieve(shape=self._task.shape, choose=None, count=0, with_key=True).one(number, [body])
+                yield from RecordShaper(shape=self._task.shape, choose=None, count=0, with_key=True).one(number, [body])
             else:
                 yield _plain(number, body)
 
-    def _newest(self, source: Source) -> Ascending:
+    def _newest(self, source: SourcePartition) -> AscendingOffsets:
         """Read all of a source partition for the newest record of each key: wherever a load goes on, it is the same."""
         task = self._task
 
         def keyed() -> Iterator[tuple[int, bytes]]:
-            sieve = Sieve(shape=task.shape, choose=None, count=0)
-            return sieve.keyed(source.partition, _from(self._reader.bodies, source.slices, 0))
+            shaper = RecordShaper(shape=task.shape, choose=None, count=0)
+            return shaper.keyed(source.partition, _from(self._reader.bodies, source.slices, 0))
 
-        return Ascending(newest(keyed, source.records))
+        return AscendingOffsets(newest_offsets(keyed, source.records))
 
     def _body_bytes(self) -> int:
         """Return how many bytes to take at once: what is spread over many partitions makes small batches else."""
@@ -222,13 +222,13 @@ _SIDE_BY_SIDE: Final = 16 * 1024 * 1024
 _SPREAD: Final = 8
 
 
-def _plain(partition: int, body: Body) -> Unit:
-    return Unit(chunks=(Chunk(body=body, target=partition),), next_offsets={partition: -1})
+def _plain(partition: int, body: Body) -> TransactionUnit:
+    return TransactionUnit(chunks=(RecordChunk(body=body, target=partition),), next_offsets={partition: -1})
 
 
 def _check_run(task: LoadTask, follower: ProgressReader) -> None:
     state = follower.catch_up().plans.get(task.plan)
-    if state is None or state.run != task.run or state.state is not State.LOADING:
+    if state is None or state.run != task.run or state.state is not PlanPhase.LOADING:
         raise RefusedError(
             f"{task.place}: another run has taken over this restore, or ended it",
             remedy="let that one finish, or start again",
@@ -253,9 +253,9 @@ def nothing_yet(task: LoadTask) -> TaskProgress:
     )
 
 
-def loaded(done: TaskProgress, *, topic: str, sources: tuple[int, ...], resumed: int) -> Loaded:
+def loaded(done: TaskProgress, *, topic: str, sources: tuple[int, ...], resumed: int) -> LoadResult:
     """Return what a task's progress says, as the result of a load."""
-    return Loaded(
+    return LoadResult(
         topic=topic,
         topic_id=done.topic_id,
         sources=sources,

@@ -8,12 +8,12 @@ from tandem.backup_avro.selection.newest_state import Slice
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.lease.progress import partition_of, task_key
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
-from tandem.spark_jobs.spark.kafka_cluster import Cluster
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
+from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class LoadPace:
     """How much at a time. Bytes before compression for a batch, as sent for the others; seconds.
 
     `bytes_per_second`: at most so much of one task, on average over a transaction.
@@ -31,7 +31,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SourcePartition:
     """One source partition. `slices` are in offset order and don't overlap."""
 
     partition: int
@@ -57,17 +57,17 @@ class LoadTask:
     restore: str | None
     topic: str
     topic_id: str
-    sources: tuple[Source, ...]
+    sources: tuple[SourcePartition, ...]
     target: str
     target_topic_id: str
     transactional_id: str
     spread: int
     store: StoreAddress
-    cluster: Cluster
-    shape: Shape = NOTHING
+    cluster: ClusterAddress
+    shape: RecordChanges = NOTHING
     count: int | None = None
     with_key: bool = False
-    pace: Pace = Pace()
+    pace: LoadPace = LoadPace()
 
     @property
     def number(self) -> int:

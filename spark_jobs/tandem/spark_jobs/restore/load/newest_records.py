@@ -21,7 +21,7 @@ _AT_ONCE: Final = 1 << 18
 _DIGEST: Final = 16
 
 
-class Ascending:
+class AscendingOffsets:
     """A set of offsets that is asked in ascending order."""
 
     def __init__(self, offsets: array[int]) -> None:
@@ -43,7 +43,7 @@ class Ascending:
         return at < len(offsets) and offsets[at] == offset
 
 
-def newest(
+def newest_offsets(
     keyed: Callable[[], Iterable[tuple[int, bytes]]], records: int, *, pass_records: int = PASS_RECORDS
 ) -> array[int]:
     """Return, ascending, the offsets at which the newest record of each key lies.

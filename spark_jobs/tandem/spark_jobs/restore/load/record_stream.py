@@ -16,7 +16,7 @@ from tandem.backup_avro.record.current import NO_TIMESTAMP, decode_body, encode
 from tandem.backup_avro.record.record_spans import Span
 from tandem.backup_avro.record.varint import encode_long
 from tandem.spark_jobs.reading.object_reader import Body
-from tandem.spark_jobs.restore.plan.record_changes import Shape
+from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
 
 #: Records, and their bytes, of a merged task that are put together before they are sent.
 _UNIT_RECORDS: Final = 20_000
@@ -24,7 +24,7 @@ _UNIT_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class RecordChunk:
     """Records for one partition of the target, in order: a body as `reverse.build_batches` takes it.
 
     `origins`: where the records of a merged task come from, (partition, offset) each; the body numbers them from 0 on.
@@ -36,13 +36,13 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class TransactionUnit:
     """What a transaction holds whole: all that comes of some records.
 
     `next_offsets`: source partition -> offset after the last of these records.
     """
 
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[RecordChunk, ...]
     next_offsets: Mapping[int, int]
     left_out: int = 0
 
@@ -59,21 +59,21 @@ class _Record(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Sieve:
+class RecordShaper:
     """Applies a shape. `choose` tells the target partition of a key, None: the source's.
 
     `count` is the number of the target's partitions. `winners` tells of a source partition, asked in ascending order,
     which offsets are the newest of their keys. `with_key`: what has none is left out.
     """
 
-    shape: Shape
+    shape: RecordChanges
     choose: Callable[[bytes], int] | None
     count: int
     with_key: bool = False
     winners: Mapping[int, Container[int]] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
 
-    def one(self, partition: int, bodies: Iterable[Body]) -> Iterator[Unit]:
+    def one(self, partition: int, bodies: Iterable[Body]) -> Iterator[TransactionUnit]:
         """Yield units of one source partition's bodies, one for each."""
         for body in bodies:
             into: dict[int, _Gathered] = {}
@@ -90,8 +90,8 @@ class Sieve:
                     into.setdefault(self._target(partition, body.body, span), _Gathered()).add(offset, content)
                 after = offset + 1
             if after is not None:
-                chunks = tuple(Chunk(body=item.body(), target=number) for number, item in sorted(into.items()))
-                yield Unit(chunks=chunks, next_offsets={partition: after}, left_out=left_out)
+                chunks = tuple(RecordChunk(body=item.body(), target=number) for number, item in sorted(into.items()))
+                yield TransactionUnit(chunks=chunks, next_offsets={partition: after}, left_out=left_out)
             if partition in self._ended:
                 return
 
@@ -105,7 +105,9 @@ class Sieve:
                 if span[5] >= 0 and self._chosen(partition, data, span) is not None:
                     yield span[2], data[span[6] : span[7]]
 
-    def merged(self, sources: Mapping[int, Iterable[Body]], *, unit_records: int = _UNIT_RECORDS) -> Iterator[Unit]:
+    def merged(
+        self, sources: Mapping[int, Iterable[Body]], *, unit_records: int = _UNIT_RECORDS
+    ) -> Iterator[TransactionUnit]:
         """Yield units of several source partitions' bodies, of about `unit_records` records, fewer large ones."""
         heads = heapq.merge(*(self._records(number, bodies) for number, bodies in sorted(sources.items())), key=_order)
         into: dict[int, _Gathered] = {}
@@ -216,8 +218,9 @@ class _Gathered:
         return Body(body=b"".join(self.contents), records=len(self.contents), first=self.first)
 
 
-def _unit(into: Mapping[int, _Gathered], next_offsets: Mapping[int, int], left_out: int) -> Unit:
+def _unit(into: Mapping[int, _Gathered], next_offsets: Mapping[int, int], left_out: int) -> TransactionUnit:
     chunks = tuple(
-        Chunk(body=item.body(), target=number, origins=tuple(item.origins)) for number, item in sorted(into.items())
+        RecordChunk(body=item.body(), target=number, origins=tuple(item.origins))
+        for number, item in sorted(into.items())
     )
-    return Unit(chunks=chunks, next_offsets=next_offsets, left_out=left_out)
+    return TransactionUnit(chunks=chunks, next_offsets=next_offsets, left_out=left_out)

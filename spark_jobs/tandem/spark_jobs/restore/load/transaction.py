@@ -12,14 +12,14 @@ from operator import itemgetter
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.store import ObjectStore
 from tandem.sink.transcode import content_hash
-from tandem.sink.transcode.choice import best_bodies
+from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.restore import offset_pages
 from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import Strand, TaskProgress
+from tandem.spark_jobs.restore.lease.progress import TargetStrand, TaskProgress
 from tandem.spark_jobs.restore.load.batch_producer import BatchProducer, ProduceError, Sent
 from tandem.spark_jobs.restore.load.load_task import LoadTask
-from tandem.spark_jobs.restore.load.record_stream import Chunk, Unit
-from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, Row, stretches
+from tandem.spark_jobs.restore.load.record_stream import RecordChunk, TransactionUnit
+from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, OffsetRow, stretches
 
 
 def last_page(store: ObjectStore, task: LoadTask, done: TaskProgress) -> str | None:
@@ -31,7 +31,7 @@ def last_page(store: ObjectStore, task: LoadTask, done: TaskProgress) -> str | N
 
 
 @dataclass(slots=True, kw_only=True)
-class _Strand:
+class _GrowingStrand:
     """A strand while it grows."""
 
     records: int = 0
@@ -40,30 +40,30 @@ class _Strand:
     last: int = -1
 
     @classmethod
-    def of(cls, strand: Strand) -> _Strand:
+    def of(cls, strand: TargetStrand) -> _GrowingStrand:
         return cls(records=strand.records, state=bytes.fromhex(strand.hash), first=strand.first, last=strand.last)
 
-    def done(self) -> Strand:
-        return Strand(records=self.records, hash=self.state.hex(), first=self.first, last=self.last)
+    def done(self) -> TargetStrand:
+        return TargetStrand(records=self.records, hash=self.state.hex(), first=self.first, last=self.last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OnItsWay:
+class _SentBatch:
     """A batch that the broker has not confirmed yet. `rows` count target offsets from 0 on."""
 
     sent: Sent
     target: int
-    rows: Sequence[Row]
+    rows: Sequence[OffsetRow]
 
 
-def _rows(origins: Iterable[tuple[int, int]], target: int) -> list[Row]:
+def _rows(origins: Iterable[tuple[int, int]], target: int) -> list[OffsetRow]:
     """Fold records' (partition, offset) into rows of one partition, from the target's offset 0 on."""
-    rows: list[Row] = []
+    rows: list[OffsetRow] = []
     for partition, items in groupby(origins, key=itemgetter(0)):
         base = rows[-1].end if rows else 0
         offsets = [offset for _, offset in items]
         runs = stretches(offsets)
-        rows.append(Row.of(runs, partition=partition, target=target, records=len(offsets), base=base))
+        rows.append(OffsetRow.of(runs, partition=partition, target=target, records=len(offsets), base=base))
     return rows
 
 
@@ -82,18 +82,18 @@ class Transaction:
         self._before = before
         self._clock = clock
         self._began = clock()
-        self._waiting: deque[_OnItsWay] = deque()
+        self._waiting: deque[_SentBatch] = deque()
         self._in_flight = 0
         self._sent = 0
         self._next = dict(before.next_offsets)
-        self._strands = {number: _Strand.of(strand) for number, strand in before.strands.items()}
+        self._strands = {number: _GrowingStrand.of(strand) for number, strand in before.strands.items()}
         self._tombstones = before.tombstones
         self._null_keys = before.null_keys
         self._left_out = before.left_out
         self._rows = list(before.rows)
         producer.begin()
 
-    def add(self, unit: Unit) -> None:
+    def add(self, unit: TransactionUnit) -> None:
         """Send all of a unit."""
         reached = {**unit.next_offsets}
         for chunk in unit.chunks:
@@ -104,10 +104,10 @@ class Transaction:
         self._next |= reached
         self._left_out += unit.left_out
 
-    def _add(self, source: int, chunk: Chunk) -> int:
+    def _add(self, source: int, chunk: RecordChunk) -> int:
         """Send a chunk of one source partition, or of those that it names; return the last offset in its body."""
         task, body = self._task, chunk.body
-        strand = self._strands.setdefault(chunk.target, _Strand())
+        strand = self._strands.setdefault(chunk.target, _GrowingStrand())
         hashed = best_bodies().advance(strand.state, body.body, body.records)
         strand.state = hashed.state
         strand.records += body.records
@@ -123,7 +123,7 @@ class Transaction:
         ):
             last = batch.last_offset
             if chunk.origins is None:
-                rows = [Row.of(batch.runs, partition=source, target=chunk.target, records=batch.records)]
+                rows = [OffsetRow.of(batch.runs, partition=source, target=chunk.target, records=batch.records)]
             else:
                 rows = _rows(chunk.origins[batch.first_offset : last + 1], chunk.target)
             for row in rows:
@@ -133,7 +133,7 @@ class Transaction:
                         remedy="`tandem verify` shows the extent; restore from another generation with --generation",
                     )
             sent = self._producer.append(task.target, chunk.target, batch.data, batch.records)
-            self._waiting.append(_OnItsWay(sent=sent, target=chunk.target, rows=rows))
+            self._waiting.append(_SentBatch(sent=sent, target=chunk.target, rows=rows))
             self._in_flight += sent.size
             self._sent += sent.size
             while self._in_flight > task.pace.in_flight_bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tandem.backup_avro.documents.outcome import Outcome
+from tandem.backup_avro.documents.outcome import JobOutcome
 
 #: Of a restore into one broker on a machine with two cores (bench/README.md): a floor rather than a hope.
 _GUESSED_RECORDS: Final = 200_000.0
@@ -16,14 +16,14 @@ _GROWS: Final = frozenset({"load", "check"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class DurationEstimate:
     """About so many seconds. `measured`: by the last drill, else guessed."""
 
     seconds: float
     measured: bool
 
 
-def estimate(records: int, size: int, drill: Outcome | None, *, rate: int | None) -> Estimate:
+def estimate(records: int, size: int, drill: JobOutcome | None, *, rate: int | None) -> DurationEstimate:
     """Return how long it takes to restore `records` in `size` stored bytes.
 
     The worse of what the drill took for a record and for a byte counts, since one of the two is what limits. `rate` is
@@ -32,7 +32,7 @@ def estimate(records: int, size: int, drill: Outcome | None, *, rate: int | None
     least = 0.0 if rate is None else size / rate
     if drill is None or not drill.clean or drill.records <= 0 or drill.bytes <= 0:
         grows = max(records / _GUESSED_RECORDS, size / _GUESSED_BYTES)
-        return Estimate(seconds=_GUESSED_START_S + max(grows, least), measured=False)
+        return DurationEstimate(seconds=_GUESSED_START_S + max(grows, least), measured=False)
     took = sum(seconds for name, seconds in drill.phases.items() if name in _GROWS)
     grows = took * max(records / drill.records, size / drill.bytes)
-    return Estimate(seconds=drill.seconds - took + max(grows, least), measured=True)
+    return DurationEstimate(seconds=drill.seconds - took + max(grows, least), measured=True)

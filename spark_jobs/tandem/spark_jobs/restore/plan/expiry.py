@@ -31,7 +31,7 @@ _LEAST_MARGIN: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldRecords:
     """What a partition holds that is added to. `bytes`: at most."""
 
     records: int
@@ -39,7 +39,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expiry:
+class ExpiryForecast:
     """Records that the retention would delete as soon as it is set: of the restored ones `surely`, and `at_most`.
 
     `held_at_most`: of those that the topic held before. `settings` are what would delete them.
@@ -62,25 +62,25 @@ class Expiry:
         return f"{' and '.join(self.settings)}: {text}{held}"
 
 
-def expiry(
+def forecast_expiry(
     partitions: Sequence[PartitionSelection],
     config: Mapping[str, str],
     *,
     now: int,
     repartitioned: bool = False,
-    held: Mapping[int, Held] | None = None,
-) -> Expiry:
+    held: Mapping[int, HeldRecords] | None = None,
+) -> ExpiryForecast:
     """Return what a topic's `config` would delete of its `partitions` at `now` (ms), judged by the stored parts.
 
     `held`: what the target's partitions hold already. A setting that is missing is the brokers' own default.
     """
     if "delete" not in config.get("cleanup.policy", "delete"):
-        return Expiry()
+        return ExpiryForecast()
     parts = [piece.part for item in partitions for piece in item.slices]
     old = _too_old(parts, number_setting(config, _TIME, unsaid=-1, unclear=-1), now)
     most = number_setting(config, _SIZE, unsaid=-1, unclear=-1)
     beyond = _beyond(partitions, most, held or {}, repartitioned=repartitioned)
-    return Expiry(
+    return ExpiryForecast(
         surely=old.surely,
         at_most=min(old.at_most + beyond.at_most, sum(part.records for part in parts)),
         held_at_most=beyond.held_at_most,
@@ -88,17 +88,17 @@ def expiry(
     )
 
 
-def held_of(starts: Mapping[int, int], ends: Mapping[int, int], *, largest: int) -> dict[int, Held]:
+def held_of(starts: Mapping[int, int], ends: Mapping[int, int], *, largest: int) -> dict[int, HeldRecords]:
     """Return what a topic's partitions may hold at most: a batch of the `largest` size, in bytes, at each offset."""
     found = {number: end - starts[number] for number, end in ends.items()}
-    return {number: Held(records=count, bytes=count * largest) for number, count in found.items() if count}
+    return {number: HeldRecords(records=count, bytes=count * largest) for number, count in found.items() if count}
 
 
-def _too_old(parts: Sequence[Part], retention: int, now: int) -> Expiry:
+def _too_old(parts: Sequence[Part], retention: int, now: int) -> ExpiryForecast:
     if retention < 0:
-        return Expiry()
+        return ExpiryForecast()
     cutoff = now - retention
-    return Expiry(
+    return ExpiryForecast(
         # Without any timestamp the broker goes by the age of the file, which is new.
         surely=sum(part.records for part in parts if 0 <= part.max_timestamp < cutoff),
         at_most=sum(part.records for part in parts if part.max_timestamp >= 0 and part.min_timestamp < cutoff),
@@ -106,15 +106,15 @@ def _too_old(parts: Sequence[Part], retention: int, now: int) -> Expiry:
 
 
 def _beyond(
-    partitions: Sequence[PartitionSelection], retention: int, held: Mapping[int, Held], *, repartitioned: bool
-) -> Expiry:
+    partitions: Sequence[PartitionSelection], retention: int, held: Mapping[int, HeldRecords], *, repartitioned: bool
+) -> ExpiryForecast:
     if retention < 0:
-        return Expiry()
+        return ExpiryForecast()
     if repartitioned:
         # Any partition may get all of it, and each keeps its newest records: nobody knows which.
         size = sum(_most(item, spread=True) for item in partitions)
         records = sum(item.records for item in partitions)
-        return Expiry(
+        return ExpiryForecast(
             at_most=records if _fills(size, retention) else 0,
             held_at_most=sum(it.records for it in held.values() if records and _fills(it.bytes + size, retention)),
         )
@@ -127,7 +127,7 @@ def _beyond(
         before = held.get(item.key.partition)
         if before is not None and item.slices and _fills(before.bytes + after, retention):
             held_goes += before.records
-    return Expiry(at_most=goes, held_at_most=held_goes)
+    return ExpiryForecast(at_most=goes, held_at_most=held_goes)
 
 
 def _fills(size: int, retention: int) -> bool:

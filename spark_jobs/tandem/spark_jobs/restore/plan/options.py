@@ -14,16 +14,16 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.reading.newest_first import newest_first
 from tandem.spark_jobs.restore.lease.progress import PlanState
-from tandem.spark_jobs.restore.load.load_task import Pace
+from tandem.spark_jobs.restore.load.load_task import LoadPace
 from tandem.spark_jobs.restore.plan import plan as restore_plan
-from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.state import find_state
-from tandem.spark_jobs.state.wanted_state import Found, Wish
+from tandem.spark_jobs.state.wanted_state import FoundState, StateRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exactly:
+class ExactPlan:
     """A plan that was made before: its hash, and the chain entries that it rests on (generation -> entry)."""
 
     hash: str
@@ -32,7 +32,7 @@ class Exactly:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class RestoreOptions:
     """What the user chose. `replication_factor` None: as recorded, at most the number of brokers.
 
     `generation`, `at`, `commit` and `checkpoint` say which state it is, see Wish. `until` bounds partitions,
@@ -43,42 +43,42 @@ class Options:
     that one is added. `append`: topics that hold something are added to, and keep their config.
     """
 
-    naming: Naming = field(default_factory=Naming)
+    naming: TopicNaming = field(default_factory=TopicNaming)
     topics: tuple[str, ...] | None = None
     generation: int | None = None
     at: int | None = None
     commit: int | None = None
     checkpoint: str | None = None
     until: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    shape: Shape = NOTHING
+    shape: RecordChanges = NOTHING
     partitions: int | None = None
     topic_config: Mapping[str, str] = field(default_factory=dict)
     bytes_per_second: int | None = None
     keep_load_config: bool = False
     consent: bool = False
     leaves_record: bool = True
-    exactly: Exactly | None = None
+    exactly: ExactPlan | None = None
     merge: bool = True
     append: bool = False
     replication_factor: int | None = None
-    pace: Pace = field(default_factory=Pace)
+    pace: LoadPace = field(default_factory=LoadPace)
 
     @property
-    def wish(self) -> Wish:
+    def state_request(self) -> StateRequest:
         """Which state is restored."""
-        return Wish(generation=self.generation, at=self.at, commit=self.commit, checkpoint=self.checkpoint)
+        return StateRequest(generation=self.generation, at=self.at, commit=self.commit, checkpoint=self.checkpoint)
 
 
-def plan_of(reader: ChainReader | ConnectorReader, options: Options) -> RestorePlan:
+def plan_of(reader: ChainReader | ConnectorReader, options: RestoreOptions) -> RestorePlan:
     """Plan what the user chose from what the store holds now.
 
     Raises ConfigError for what is not there, RefusedError for what can't be restored, DamagedError if nothing can be
     read.
     """
-    return _plan(reader, options, find_state.find(reader, options.wish, merge=options.merge))
+    return _plan(reader, options, find_state.find_state(reader, options.state_request, merge=options.merge))
 
 
-def _plan(reader: ChainReader | ConnectorReader, options: Options, found: Found) -> RestorePlan:
+def _plan(reader: ChainReader | ConnectorReader, options: RestoreOptions, found: FoundState) -> RestorePlan:
     return restore_plan.plan_of_state(
         found,
         pair=reader.pair,
@@ -90,8 +90,8 @@ def _plan(reader: ChainReader | ConnectorReader, options: Options, found: Found)
 
 def plan_again(
     reader: ChainReader | ConnectorReader,
-    options: Options,
-    state: PlanState | Exactly,
+    options: RestoreOptions,
+    state: PlanState | ExactPlan,
     finish: Callable[[RestorePlan], RestorePlan] = lambda plan: plan,
 ) -> RestorePlan | None:
     """Return the plan of `state`, a run that did not end or a file, if it is what is asked for now.
@@ -104,7 +104,7 @@ def plan_again(
     try:
         for plan in _candidates(reader, options, state):
             finished = finish(plan)
-            if finished.hash == (state.hash if isinstance(state, Exactly) else state.plan):
+            if finished.hash == (state.hash if isinstance(state, ExactPlan) else state.plan):
                 return finished
     except (ConfigError, RefusedError, DamagedError):
         return None
@@ -112,11 +112,11 @@ def plan_again(
 
 
 def _candidates(
-    reader: ChainReader | ConnectorReader, options: Options, state: PlanState | Exactly
+    reader: ChainReader | ConnectorReader, options: RestoreOptions, state: PlanState | ExactPlan
 ) -> Iterator[RestorePlan]:
     """Yield what the user may have planned then. Raises what planning raises."""
     if isinstance(reader, ConnectorReader):
-        yield _plan(reader, options, reader.find(options.wish))
+        yield _plan(reader, options, reader.find(options.state_request))
         return
     if options.checkpoint is not None:
         upto = state.basis.get(state.generation)
@@ -124,19 +124,19 @@ def _candidates(
         return
     generations = [reader.load(number, upto=seq) for number, seq in sorted(state.basis.items())]
     if options.commit is not None:
-        yield _plan(reader, options, find_state.moment(reader, generations, options.wish))
+        yield _plan(reader, options, find_state.moment(reader, generations, options.state_request))
         return
     # With a number named, what others have besides is taken less freely; whether one was is not written down.
     for number in (None, state.generation):
         with suppress(ConfigError, RefusedError):  # of the two, only the one that was asked for need be possible
             if options.at is None:
-                found = Found(
+                found = FoundState(
                     generations=generations,
                     number=number,
                     merge=options.merge,
                     records=newest_first(reader.store),
                 )
             else:
-                wish = replace(options.wish, generation=number)
-                found = find_state.moment(reader, generations, wish, merge=options.merge)
+                state_request = replace(options.state_request, generation=number)
+                found = find_state.moment(reader, generations, state_request, merge=options.merge)
             yield _plan(reader, options, found)

@@ -13,12 +13,12 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey, Topic, iso, largest_of, number_setting
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, bounded
-from tandem.backup_avro.selection.state_as_of import Known
+from tandem.backup_avro.selection.state_as_of import KnownMoment
 from tandem.sink.transcode.batch import Compression
-from tandem.spark_jobs.restore.plan.expiry import Expiry, Held, expiry, held_of
-from tandem.spark_jobs.restore.plan.record_changes import NOTHING, Shape, key_hash
+from tandem.spark_jobs.restore.plan.expiry import ExpiryForecast, HeldRecords, forecast_expiry, held_of
+from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges, key_hash
 from tandem.spark_jobs.restore.prepare.timestamp_limits import LIMITS
-from tandem.spark_jobs.state.wanted_state import Found, Ready, doubts
+from tandem.spark_jobs.state.wanted_state import FoundState, ReadyState, doubts
 
 _HASH_VERSION: Final = 1
 _LONG_MAX: Final = str(2**63 - 1)
@@ -67,7 +67,7 @@ def own_again(own: Mapping[str, str]) -> dict[str, str | None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Naming:
+class TopicNaming:
     """From a topic's name in the backup to its name on the target.
 
     `only`, or `renamed`, or the first of `patterns` that the whole name matches, as (expression, replacement); else the
@@ -137,7 +137,7 @@ class TopicPlan:
     partitions: tuple[PartitionSelection, ...]
     count: int
     appended_to: Mapping[str, str] | None = None
-    held: Mapping[int, Held] = field(default_factory=dict)
+    held: Mapping[int, HeldRecords] = field(default_factory=dict)
 
     @property
     def final_config(self) -> Mapping[str, str]:
@@ -203,9 +203,11 @@ class TopicPlan:
             )
         return changes, notes
 
-    def expiry(self, now: int) -> Expiry:
+    def expiry(self, now: int) -> ExpiryForecast:
         """Return what the later retention would delete at `now` (ms)."""
-        return expiry(self.partitions, self.final_config, now=now, repartitioned=self.repartitioned, held=self.held)
+        return forecast_expiry(
+            self.partitions, self.final_config, now=now, repartitioned=self.repartitioned, held=self.held
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,10 +227,10 @@ class RestorePlan:
     incomplete: tuple[str, ...]
     hash: str
     damaged: Mapping[int, str] = field(default_factory=dict)
-    past: Known | None = None
+    past: KnownMoment | None = None
     asked: int | None = None
     groups: Mapping[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
-    shape: Shape = NOTHING
+    shape: RecordChanges = NOTHING
     append: bool = False
     recorded: bool = True
     notes: tuple[str, ...] = ()
@@ -283,10 +285,10 @@ class RestorePlan:
 
 
 def plan_of_state(
-    found: Found,
+    found: FoundState,
     *,
     pair: str,
-    naming: Naming,
+    naming: TopicNaming,
     topics: Sequence[str] | None = None,
     until: Mapping[tuple[str, int], int] | None = None,
 ) -> RestorePlan:
@@ -338,7 +340,7 @@ def plan_of_state(
     )
 
 
-def _groups(found: Found, selection: Selection) -> dict[str, tuple[GroupOffset, ...]]:
+def _groups(found: FoundState, selection: Selection) -> dict[str, tuple[GroupOffset, ...]]:
     """Return what groups had committed on the selected partitions, by name.
 
     What is rested on may have ended long before the state, which then has the newer records of others. So of all that
@@ -377,7 +379,7 @@ def _check_wanted(plans: Iterable[TopicPlan], wanted: frozenset[str] | None, sel
         )
 
 
-def _check_names(plans: Sequence[TopicPlan], naming: Naming) -> None:
+def _check_names(plans: Sequence[TopicPlan], naming: TopicNaming) -> None:
     if naming.only is not None and len(plans) != 1:
         raise ConfigError(
             f"--to names one topic, but {len(plans)} are to be restored",
@@ -417,7 +419,7 @@ def _restored(plans: Sequence[TopicPlan], advice: str) -> str:
     return f"{advice}; restored are {some}"
 
 
-def _hash(pair: str, selection: Selection, plans: Iterable[TopicPlan], ready: Ready | None) -> str:
+def _hash(pair: str, selection: Selection, plans: Iterable[TopicPlan], ready: ReadyState | None) -> str:
     document = {
         **({} if ready is None else {"reading": ready.reading}),
         "v": _HASH_VERSION,
@@ -462,7 +464,7 @@ def plans_transactional_id(plan_hash: str) -> str:
 
 def shaped(
     plan: RestorePlan,
-    shape: Shape,
+    shape: RecordChanges,
     targets: Mapping[str, TargetTopic],
     *,
     count: int | None = None,
@@ -510,7 +512,7 @@ def _changed(plan_hash: str, what: str) -> str:
     return hashlib.sha256(f"{plan_hash} {what}".encode()).hexdigest()
 
 
-def _counted(topic: TopicPlan, shape: Shape, target: TargetTopic | None, count: int | None) -> TopicPlan:
+def _counted(topic: TopicPlan, shape: RecordChanges, target: TargetTopic | None, count: int | None) -> TopicPlan:
     if target is not None:
         if count is not None and count != target.partitions:
             raise RefusedError(
@@ -600,7 +602,7 @@ class PlannedTopic:
     bytes: int
     largest_record: int | None
     max_message_bytes: int
-    expire_at_once: Expiry
+    expire_at_once: ExpiryForecast
     partitions: Sequence[PlannedPartition]
 
 

@@ -16,15 +16,15 @@ from typing import Any, Final
 
 from tandem.backup_avro.chain.json_codec import VERSION, Fields
 from tandem.backup_avro.errors import ConfigError, DamagedError
-from tandem.spark_jobs.restore.plan.options import Exactly, Options
+from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
-from tandem.spark_jobs.restore.plan.plan import Naming, RestorePlan
-from tandem.spark_jobs.restore.plan.record_changes import Shape
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming
+from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
 
 _KIND: Final = "tandem restore plan"
 
 
-def encode(plan: RestorePlan, options: Options) -> bytes:
+def encode(plan: RestorePlan, options: RestoreOptions) -> bytes:
     """Return the bytes of the file."""
     shape = asdict(options.shape)
     shape["keys"] = None if options.shape.keys is None else _dump_keys(options.shape.keys)
@@ -68,7 +68,7 @@ def _digest(document: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def decode(data: bytes, where: str, *, pair: str) -> Options:
+def decode(data: bytes, where: str, *, pair: str) -> RestoreOptions:
     """Return the options of the file, which name its plan.
 
     ConfigError if it is none, if it was edited, or if it is another pair's.
@@ -82,7 +82,7 @@ def decode(data: bytes, where: str, *, pair: str) -> Options:
     return options
 
 
-def _decode(data: bytes, where: str) -> tuple[Options, str]:
+def _decode(data: bytes, where: str) -> tuple[RestoreOptions, str]:
     fields = Fields.of_bytes(data, where)
     if fields.take("kind", str) != _KIND:
         raise ValueError("it is of another kind")
@@ -93,13 +93,13 @@ def _decode(data: bytes, where: str) -> tuple[Options, str]:
     shape = fields.take("shape", dict)
     topics = fields.take("topics", list, None)
     basis: dict[str, Any] = fields.take("basis", dict)
-    options = Options(
-        exactly=Exactly(
+    options = RestoreOptions(
+        exactly=ExactPlan(
             hash=fields.take("hash", str),
             generation=fields.take("generation", int),
             basis={int(number): int(seq) for number, seq in basis.items()},
         ),
-        naming=Naming(**{**naming, "patterns": tuple((str(a), str(b)) for a, b in naming["patterns"])}),
+        naming=TopicNaming(**{**naming, "patterns": tuple((str(a), str(b)) for a, b in naming["patterns"])}),
         topics=None if topics is None else tuple(map(str, topics)),
         **state,
         until={(str(topic), int(number)): int(offset) for topic, number, offset in fields.take("until", list)},
@@ -117,10 +117,10 @@ def _decode(data: bytes, where: str) -> tuple[Options, str]:
     return options, of_pair
 
 
-def _load_shape(document: dict[str, Any]) -> Shape:
+def _load_shape(document: dict[str, Any]) -> RecordChanges:
     partitioner = document["partitioner"]
     keys = document["keys"]
-    return Shape(
+    return RecordChanges(
         **{
             **document,
             "partitioner": None if partitioner is None else Partitioner(partitioner),

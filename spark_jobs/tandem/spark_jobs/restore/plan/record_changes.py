@@ -28,7 +28,7 @@ class ShapeDocument(TypedDict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class RecordChanges:
     """What the user wants changed. The default changes nothing. Timestamps are producers', in ms; -1 is none.
 
     `partitioner`: by which keys are put where, if the target has another number of partitions; None: it must not have.
@@ -102,10 +102,10 @@ def _hash(keys: Collection[bytes]) -> str:
 
 
 #: Plain restores: every record, in the partition that it had.
-NOTHING = Shape()
+NOTHING = RecordChanges()
 
 
-def key_hash(shape: Shape, counts: Mapping[str, int]) -> str:
+def key_hash(shape: RecordChanges, counts: Mapping[str, int]) -> str:
     """Return a hash of a shape and of the partition counts of topics that are re-partitioned."""
     partitioner = shape.partitioner.value if shape.partitioner is not None and counts else None
     return sha256_hex(canonical({**shape.document(), "partitioner": partitioner, "counts": dict(counts)}))

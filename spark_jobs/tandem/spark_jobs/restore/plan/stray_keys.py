@@ -29,7 +29,7 @@ class SurveyTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stray:
+class StrayKey:
     """The first record that the partitioner would have put elsewhere lies at `offset`; None: there is none."""
 
     topic_id: str
@@ -37,7 +37,7 @@ class Stray:
     offset: int | None
 
 
-def survey(task: SurveyTask) -> Stray:
+def find_stray_key(task: SurveyTask) -> StrayKey:
     """Read up to the first stray. Raises DamagedError and the store's errors."""
     choose = chooser(task.partitioner, task.partitions)
     reader = task.store.reader(apart=True)
@@ -45,12 +45,12 @@ def survey(task: SurveyTask) -> Stray:
         for body in reader.bodies(piece):
             for span in body.spans():
                 if span[5] >= 0 and choose(body.body[span[6] : span[7]]) != task.partition:
-                    return Stray(topic_id=task.topic_id, partition=task.partition, offset=span[2])
-    return Stray(topic_id=task.topic_id, partition=task.partition, offset=None)
+                    return StrayKey(topic_id=task.topic_id, partition=task.partition, offset=span[2])
+    return StrayKey(topic_id=task.topic_id, partition=task.partition, offset=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disorder:
+class TimestampDisorder:
     """The first record that a merge by timestamp can't place: at `offset`, because of `why`."""
 
     topic_id: str
@@ -59,13 +59,13 @@ class Disorder:
     why: str
 
 
-def disorder(task: SurveyTask) -> Disorder | None:
+def find_disorder(task: SurveyTask) -> TimestampDisorder | None:
     """Read up to the first record out of the order of timestamps. Raises DamagedError and the store's errors."""
     reader = task.store.reader(apart=True)
     found = out_of_order((body for piece in task.slices for body in reader.bodies(piece)), task.until)
     if found is None:
         return None
-    return Disorder(topic_id=task.topic_id, partition=task.partition, offset=found[0], why=found[1])
+    return TimestampDisorder(topic_id=task.topic_id, partition=task.partition, offset=found[0], why=found[1])
 
 
 def out_of_order(bodies: Iterable[Body], until: int | None) -> tuple[int, str] | None:

@@ -17,7 +17,7 @@ from tandem.spark_jobs.restore.prepare import append
 _REMEDY = "suspend what manages these topics (an operator, Terraform) until the restore has ended"
 
 
-class Settings(Protocol):
+class ConfigTarget(Protocol):
     """The part of `spark_jobs.restore.prepare.target_cluster.Target` that is needed here."""
 
     def set_on(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -39,7 +39,7 @@ def wanted_of(plan: RestorePlan) -> dict[str, dict[str, str]]:
 class LoadingConfig:
     """Holds the config of the targets while they are read back."""
 
-    def __init__(self, target: Settings, wanted: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(self, target: ConfigTarget, wanted: Mapping[str, Mapping[str, str]]) -> None:
         self._target = target
         self._wanted = wanted
 

@@ -13,19 +13,19 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
 from tandem.spark_jobs.restore.lease import other_restores, progress_topic
 from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import PlanState, Progress, State
+from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState, RestoreProgress
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import topic_settings
-from tandem.spark_jobs.restore.plan.duration import Estimate
-from tandem.spark_jobs.restore.plan.options import Exactly, Options, plan_again, plan_of
+from tandem.spark_jobs.restore.plan.duration import DurationEstimate
+from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.plan import PlannedTopic, RestorePlan, TargetTopic, TopicPlan, describe_topic
 from tandem.spark_jobs.restore.plan.record_changes import ShapeDocument
 from tandem.spark_jobs.restore.prepare import append, target_settings
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedRestore:
     """A plan held against the target, of what the `options` choose.
 
     `found` is what earlier restores left. `resumes` is the state of this very plan, if a run of it did not end,
@@ -34,10 +34,10 @@ class Prepared:
     recorded settings that the cluster does not take. `refused` says why it may not be done.
     """
 
-    options: Options
+    options: RestoreOptions
     plan: RestorePlan
     targets: Mapping[str, TargetTopic]
-    found: Progress
+    found: RestoreProgress
     resumes: PlanState | None
     displaces: tuple[PlanState, ...]
     present: int
@@ -54,9 +54,9 @@ class Prepared:
         return found + other_restores.warnings(self.plan, self.displaces)
 
 
-def prepare(
-    reader: ChainReader | ConnectorReader, target: Target, options: Options, *, only_look: bool = False
-) -> Prepared:
+def prepare_restore(
+    reader: ChainReader | ConnectorReader, target: TargetCluster, options: RestoreOptions, *, only_look: bool = False
+) -> PreparedRestore:
     """Plan, and look at the target without touching it.
 
     If a run of the same restore did not end, its plan is made anew from the chain entries that it rested on, so that it
@@ -96,7 +96,7 @@ def prepare(
     # What is appended to notes that by itself.
     configs = {} if plan.append else topic_settings.own_settings(plan, targets, unfinished)
     for state in rivals:
-        if state.state is State.BEGUN or (options.exactly is not None and state.plan != options.exactly.hash):
+        if state.state is PlanPhase.BEGUN or (options.exactly is not None and state.plan != options.exactly.hash):
             continue
         again = plan_again(reader, options, state, finish)
         if again is None:
@@ -108,11 +108,11 @@ def prepare(
         if made and state.targets == {name: item.topic_id for name, item in there.items()}:
             others = tuple(other for other in rivals if other is not state and there.keys() & other.targets.keys())
             # What is verified may have its retention already, while another topic waits for its own.
-            if state.state is not State.VERIFIED:
+            if state.state is not PlanPhase.VERIFIED:
                 refuse_if_cut(found, again, there)
             other_restores.refuse(others, again, there)
             other_restores.refuse_if_mixed(found, others, there)
-            resumed = Prepared(
+            resumed = PreparedRestore(
                 options=options,
                 plan=again,
                 targets=there,
@@ -123,7 +123,7 @@ def prepare(
                 configs={name: own for name, own in configs.items() if name in there},
             )
             return _asked(target, resumed, lambda: None, only_look=only_look)
-    begun = Prepared(
+    begun = PreparedRestore(
         options=options,
         plan=plan,
         targets=targets,
@@ -136,7 +136,9 @@ def prepare(
     return _asked(target, begun, lambda: _refuse(found, plan, targets, rivals), only_look=only_look)
 
 
-def _asked(target: Target, prepared: Prepared, refuse: Callable[[], None], *, only_look: bool) -> Prepared:
+def _asked(
+    target: TargetCluster, prepared: PreparedRestore, refuse: Callable[[], None], *, only_look: bool
+) -> PreparedRestore:
     """Return it with what the cluster says to the topics as they are to be, after `refuse` has raised nothing."""
     try:
         refuse()
@@ -147,11 +149,11 @@ def _asked(target: Target, prepared: Prepared, refuse: Callable[[], None], *, on
         return replace(prepared, refused=error)
 
 
-def _ask(target: Target, prepared: Prepared) -> target_settings.Refusals:
+def _ask(target: TargetCluster, prepared: PreparedRestore) -> target_settings.Refusals:
     """Ask whether the cluster would create the topics that are missing, and return what settings it would refuse."""
     progress_topic.refuse_unless_kept(target.admin)
     plan, targets, resumes = prepared.plan, prepared.targets, prepared.resumes is not None
-    if prepared.resumes is None or prepared.resumes.state is not State.VERIFIED:  # else all is loaded
+    if prepared.resumes is None or prepared.resumes.state is not PlanPhase.VERIFIED:  # else all is loaded
         progress_topic.make_room(target.admin, progress_topic.record_bytes(plan), only_ask=True)
         target.refuse_if_impatient()
     if plan.append and resumes:
@@ -165,7 +167,7 @@ def _ask(target: Target, prepared: Prepared) -> target_settings.Refusals:
 
 
 def _refuse(
-    found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic], rivals: Sequence[PlanState]
+    found: RestoreProgress, plan: RestorePlan, targets: Mapping[str, TargetTopic], rivals: Sequence[PlanState]
 ) -> None:
     """Raise RefusedError unless a plan may begin in the topics as they are."""
     if plan.append:
@@ -187,15 +189,15 @@ def _refuse(
         )
 
 
-def replicas(topic: TopicPlan, options: Options, brokers: int) -> int:
+def replicas(topic: TopicPlan, options: RestoreOptions, brokers: int) -> int:
     """Return how many replicas a new topic gets on a cluster of so many brokers."""
     return options.replication_factor or min(topic.source.replication_factor, brokers)
 
 
 def _exactly(
     reader: ChainReader | ConnectorReader,
-    options: Options,
-    exactly: Exactly,
+    options: RestoreOptions,
+    exactly: ExactPlan,
     finish: Callable[[RestorePlan], RestorePlan],
 ) -> RestorePlan:
     if isinstance(reader, ChainReader):
@@ -209,21 +211,21 @@ def _exactly(
     return plan
 
 
-def present(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> list[marks.TaskProgress]:
+def present(found: RestoreProgress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> list[marks.TaskProgress]:
     """Return the progress of `plan` that speaks of the topics as they are now."""
     ids = {target.topic_id for target in targets.values()}
     return [item for item in found.of_plan(plan.hash) if item.target_topic_id in ids]
 
 
-def _was_there(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> bool:
+def _was_there(found: RestoreProgress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> bool:
     """Whether any of the plan was put into the topics as they are now. Of what ended well there are no tasks left."""
     state = found.plans.get(plan.hash)
     ids = {target.topic_id for target in targets.values()}
-    ended = state is not None and state.state is State.FINISHED and state.concerns(ids)
+    ended = state is not None and state.state is PlanPhase.FINISHED and state.concerns(ids)
     return (ended and plan.records > 0) or bool(present(found, plan, targets))
 
 
-def refuse_if_cut(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> None:
+def refuse_if_cut(found: RestoreProgress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> None:
     """Raise RefusedError if anything is gone that an earlier run of the plan wrote."""
     for item in present(found, plan, targets):
         target = targets[item.target]
@@ -237,9 +239,9 @@ def refuse_if_cut(found: Progress, plan: RestorePlan, targets: Mapping[str, Targ
                 )
 
 
-def _refuse_if_finished(found: Progress, target: TargetTopic) -> None:
+def _refuse_if_finished(found: RestoreProgress, target: TargetTopic) -> None:
     for state in found.plans.values():
-        if state.state is State.FINISHED and state.targets.get(target.name) == target.topic_id and not target.empty:
+        if state.state is PlanPhase.FINISHED and state.targets.get(target.name) == target.topic_id and not target.empty:
             origin = f" (from generation {state.generation})" if state.generation else ""
             raise RefusedError(
                 f"topic {target.name} on the target was restored before{origin} and is not empty",
@@ -258,7 +260,7 @@ def _refuse_if_made_anew(rivals: Iterable[PlanState], target: TargetTopic) -> No
             )
 
 
-def check_consent(plan: RestorePlan, options: Options, *, now: int) -> None:
+def check_consent(plan: RestorePlan, options: RestoreOptions, *, now: int) -> None:
     """Raise RefusedError if the later retention may delete records at once, by age or size, and nobody agreed."""
     if options.consent or options.keep_load_config:
         return
@@ -322,13 +324,13 @@ class RestorePlanDocument:
     append: bool
     topics: Sequence[PlannedTopic]
     warnings: Sequence[str]
-    estimate: Estimate
+    estimate: DurationEstimate
     resumes: bool
     present: int
     refused: str | None
 
 
-def describe(prepared: Prepared, *, now: int, took: Estimate) -> RestorePlanDocument:
+def describe(prepared: PreparedRestore, *, now: int, took: DurationEstimate) -> RestorePlanDocument:
     """Return a dry run's document; `took` is how long it may take."""
     plan = prepared.plan
     return RestorePlanDocument(

@@ -20,7 +20,7 @@ from tandem.sink.kafka.errors.cluster_errors import (
     UnknownTopicError,
 )
 from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import Progress, View
+from tandem.spark_jobs.restore.lease.progress import ProgressView, RestoreProgress
 from tandem.spark_jobs.restore.load.batch_producer import TRANSACTION_TIMEOUT_MS
 from tandem.spark_jobs.restore.plan.plan import LOADING, POLICY, RETENTION, TargetTopic, TopicPlan
 from tandem.spark_jobs.restore.prepare.timestamp_limits import LIMITS, as_known
@@ -30,7 +30,7 @@ _BROKERS_S: Final = 30.0
 _TRANSACTION_LIMIT: Final = "transaction.max.timeout.ms"
 
 
-class Target:
+class TargetCluster:
     """One cluster. Methods raise what `ClusterAdmin` raises."""
 
     def __init__(self, props: Mapping[str, Value]) -> None:
@@ -69,7 +69,7 @@ class Target:
             for info in infos
         }
 
-    def progress(self, *, settled: bool, strict: bool = True) -> Progress:
+    def progress(self, *, settled: bool, strict: bool = True) -> RestoreProgress:
         """Return what earlier restores left, nothing if there was none.
 
         Plans are always up to date; of tasks, unless `settled`, what is committed below all open transactions. Raises
@@ -77,14 +77,16 @@ class Target:
         """
         numbers = marks.partitions(self.admin)
         if not numbers:
-            return Progress()
-        with marks.following(self.props, View.TASKS, partitions=numbers, strict=strict) as tasks:
+            return RestoreProgress()
+        with marks.following(self.props, ProgressView.TASKS, partitions=numbers, strict=strict) as tasks:
             plans, rest = self.plans(strict=strict), tasks.catch_up(settled=settled)
-            return Progress(plans=plans.plans, tasks=rest.tasks, damaged=plans.damaged | rest.damaged)
+            return RestoreProgress(plans=plans.plans, tasks=rest.tasks, damaged=plans.damaged | rest.damaged)
 
-    def plans(self, *, strict: bool = True) -> Progress:
+    def plans(self, *, strict: bool = True) -> RestoreProgress:
         """Return what there is of plans alone. The topic must be there. Raises DamagedError as `progress`."""
-        with marks.following(self.props, View.PLANS, partitions=[marks.PLANS_PARTITION], strict=strict) as reader:
+        with marks.following(
+            self.props, ProgressView.PLANS, partitions=[marks.PLANS_PARTITION], strict=strict
+        ) as reader:
             return reader.catch_up()
 
     def set_on(self, names: Iterable[str]) -> dict[str, dict[str, str]]:

@@ -12,10 +12,10 @@ from typing import Final
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.spark_jobs.restore.plan import plan as restore_plan
-from tandem.spark_jobs.restore.plan.options import Options
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic
 from tandem.spark_jobs.restore.prepare import append
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 #: They decide which records stay.
 _DECISIVE: Final = restore_plan.RETENTION | {restore_plan.POLICY}
@@ -32,7 +32,11 @@ Refusals = Mapping[str, Mapping[str, str]]
 
 
 def ask(
-    target: Target, plan: RestorePlan, options: Options, targets: Mapping[str, TargetTopic], replicas: Mapping[str, int]
+    target: TargetCluster,
+    plan: RestorePlan,
+    options: RestoreOptions,
+    targets: Mapping[str, TargetTopic],
+    replicas: Mapping[str, int],
 ) -> Refusals:
     """Return what the cluster would refuse, and can be left out. `replicas`: how many topics get that are created.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tandem.backup_avro.record.record_spans import Span
-from tandem.backup_avro.record.version_1 import LayoutV1, Modern
+from tandem.backup_avro.record.version_1 import ConvertedBody, LayoutV1
 from tandem.sink.transcode.batch import Compression
 
 
@@ -36,7 +36,7 @@ class BuiltBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advanced:
+class HashState:
     """The state of a content hash (see content_hash) after some records, and how many of those lack key or value."""
 
     state: bytes
@@ -45,7 +45,7 @@ class Advanced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class BodySurvey:
     """What the records of a body are. `head` is the encoded topic and partition that all of them begin with.
 
     Timestamps in ms. `disorder`: the first offset that is not above the one before it, and that one.
@@ -82,11 +82,11 @@ class BodyWorker(Protocol):
         """See `reverse.build_batches`."""
         ...
 
-    def advance(self, state: bytes, body: bytes | memoryview, count: int) -> Advanced:
+    def advance(self, state: bytes, body: bytes | memoryview, count: int) -> HashState:
         """See `content_hash.advance_body`."""
         ...
 
-    def survey(self, body: bytes, count: int) -> Survey | None:
+    def survey(self, body: bytes, count: int) -> BodySurvey | None:
         """Look at all records at once. None where it takes a look at each: damage, several partitions, plain Python."""
         ...
 
@@ -94,7 +94,7 @@ class BodyWorker(Protocol):
         """See `backup_avro.record.record_spans.spans`."""
         ...
 
-    def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> Modern:
+    def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> ConvertedBody:
         """See `record_v1.modern`."""
         ...
 

@@ -14,13 +14,13 @@ import google_crc32c
 from tandem.backup_avro.errors import DamagedError, TooLargeError
 from tandem.backup_avro.record.varint import LONG_MAX, decode_long
 from tandem.sink.transcode import batch as layout
-from tandem.sink.transcode.encode import Encoded, encode_batch
-from tandem.sink.transcode.segment import OUTPUT_LIMIT, Segment, Transcoded
+from tandem.sink.transcode.encode import EncodedBatch, encode_batch
+from tandem.sink.transcode.transcoder_result import OUTPUT_LIMIT, Segment, Transcoded
 
 #: Most bytes that the records of one batch may decompress to, unless memory.largest_batch says otherwise.
 BATCH_LIMIT: Final = 256 << 20
 
-_NOTHING: Final = Encoded(segment=None, weight=0, cut=False)
+_NOTHING: Final = EncodedBatch(segment=None, weight=0, cut=False)
 _EPOCH_MAGIC_CRC: Final = struct.Struct(">ibI")
 _CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
 _REMEDY: Final = (
@@ -126,7 +126,7 @@ class ReferenceTranscoder:
         stop: int,
         transactions: _Transactions | None,
         room: int,
-    ) -> tuple[int, Encoded]:
+    ) -> tuple[int, EncodedBatch]:
         """Return the batch's last offset and what was made of it. `covered` begins after the CRC."""
         if google_crc32c.value(covered) != crc:
             raise DamagedError("its CRC is wrong")

@@ -21,7 +21,7 @@ from kafka.protocol.metadata import MetadataRequest
 from tandem.sink.kafka.cluster.topic_ids import ZERO
 from tandem.sink.kafka.cluster.unique_keys import unique
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.kafka.fetch.sessions import Plan
+from tandem.sink.kafka.fetch.sessions import FetchPlan
 
 _FetchTopic = FetchRequest.FetchTopic
 _ForgottenTopic = FetchRequest.ForgottenTopic
@@ -38,7 +38,9 @@ _FETCH_BY_ID = 16
 _LIST_BY_MAX_TIMESTAMP = 7
 
 
-def fetch_request(plan: Plan, *, max_wait_ms: int, max_bytes: int, read_committed: bool, session: bool = True) -> Any:  # noqa: ANN401 - kafka-python has no types
+def fetch_request(
+    plan: FetchPlan, *, max_wait_ms: int, max_bytes: int, read_committed: bool, session: bool = True
+) -> Any:  # noqa: ANN401 - kafka-python has no types
     """Build a fetch request for `plan`; without `session` one that leaves any session alone."""
     by_topic: defaultdict[tuple[str, UUID | None], list[Any]] = defaultdict(list)
     for tp, ask in plan.send:

@@ -7,10 +7,10 @@ from typing import Final
 
 import structlog
 
-from tandem.sink.transcode.bodies import BodyWorker
+from tandem.sink.transcode.body_operations import BodyWorker
 from tandem.sink.transcode.plain_bodies import PlainBodies
-from tandem.sink.transcode.reference import BATCH_LIMIT, ReferenceTranscoder
-from tandem.sink.transcode.segment import Transcoder
+from tandem.sink.transcode.plain_transcoder import BATCH_LIMIT, ReferenceTranscoder
+from tandem.sink.transcode.transcoder_result import Transcoder
 
 _LOG = structlog.get_logger()
 _REMEDY: Final = "install a C compiler and reinstall the package (`pip install --force-reinstall --no-deps`)"
