@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from simulation import janitor
-from simulation.client import Desk
 from simulation.board import Board
+from simulation.client import Desk
 from simulation.janitor import Chores
 from simulation.judge import Judge
 from simulation.kafka import Source, Transcoder

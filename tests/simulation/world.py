@@ -13,9 +13,9 @@ import tandem.controller.instance.execute as execute_module
 import tandem.controller.status.checkpoint_view as checkpoints_module
 import tandem.controller.status.outside_view as lookout_module
 from simulation import client, janitor, patching, runtime
+from simulation.board import Board, Coordination
 from simulation.client import CLUSTER_ID
 from simulation.comparing import ViolationError
-from simulation.board import Board, Coordination
 from simulation.judge import Judge
 from simulation.kafka import Admin, Source, Transcoder
 from simulation.log import Cluster, Partition

@@ -251,7 +251,7 @@ def test_a_file_that_changes_under_the_plan_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "state_request",
     [
         StateRequest(at=1),
         StateRequest(generation=1, commit=1),

@@ -60,7 +60,8 @@ def job(store: MemoryStore) -> CatchUpJob:
 
 
 @pytest.mark.parametrize(
-    "wish", [StateRequest(generation=2), StateRequest(generation=2, at=10**15), StateRequest(generation=2, commit=1)]
+    "state_request",
+    [StateRequest(generation=2), StateRequest(generation=2, at=10**15), StateRequest(generation=2, commit=1)],
 )
 def test_whoever_names_a_damaged_generation_is_told_of_the_damage(state_request: StateRequest) -> None:
     """And not that it is not complete: in an incident that would mean that there is no such copy."""

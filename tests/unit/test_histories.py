@@ -284,7 +284,7 @@ def context(store: MemoryStore) -> ReaderContext:
 
 
 @pytest.mark.parametrize(
-    ("promised", "every_s"),
+    ("guaranteed", "every_s"),
     [
         ([None], 900.0),
         ([None, 86_400.0], 900.0),

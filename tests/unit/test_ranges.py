@@ -174,7 +174,7 @@ def test_metrics_are_sent_whatever_a_client_says_that_it_reads(accept: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "number", "promised_s"),
+    ("text", "number", "guaranteed_s"),
     [
         (None, 7, 86_400),
         ("0", 0, 0),
