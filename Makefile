@@ -7,7 +7,7 @@ PYTEST ?=
 # Test files run side by side, each worker with a broker and an S3 server of its own: make test WORKERS=1
 # Most of the time they wait, so there is one worker more than cores.
 WORKERS ?= 3
-# By file, in the order of tests/spread.py: the longest first, and what waits beside what computes.
+# By file, in the order of tests/support/spread.py: the longest first, and what waits beside what computes.
 SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Processes that only compute: make simulate JOBS=8
 JOBS ?= 2
@@ -91,7 +91,7 @@ damage: setup ## Damage a real backup in INPUTS=10000 places (FIRST=, ONLY=bits)
 		$(if $(ONLY),--only '$(ONLY)')
 
 kills: setup ## Kill driver, executors, workers and broker under two restores, KILLS=30 times (SEED=), and compare
-	@PYTHONPATH=tests:tests/integration $(BIN)/python -m kills --kills $(or $(KILLS),30) $(if $(SEED),--seed $(SEED))
+	@PYTHONPATH=tests $(BIN)/python -m kills --kills $(or $(KILLS),30) $(if $(SEED),--seed $(SEED))
 
 spark-versions: setup ## The tests of all that uses Spark on other releases of PySpark: VERSIONS="4.0 4.1 4.2", 10 minutes each
 	@bash scripts/spark-versions.sh $(or $(VERSIONS),4.0 4.1 4.2) -- $(SPREAD) $(PYTEST)
@@ -100,17 +100,17 @@ forgeries: setup ## Forge a signed backup INPUTS=1000 times (FIRST=) and see tha
 	@PYTHONPATH=tests $(BIN)/python -m damage --forgeries $(or $(INPUTS),1000) --jobs $(JOBS) $(if $(FIRST),--first $(FIRST))
 
 chaos: setup ## Hurt a pair on real servers for ROUNDS=10 rounds (SEED=, FIRST=) and judge its restores
-	@PYTHONPATH=tests:tests/integration $(BIN)/python -m chaos \
+	@PYTHONPATH=tests $(BIN)/python -m chaos \
 		--rounds $(or $(ROUNDS),10) $(if $(SEED),--seed $(SEED)) $(if $(FIRST),--first $(FIRST))
 
 roles: setup ## Try every right of every role on servers that refuse the others, and write the tables of docs/roles.md
-	@ROLES_PAGE=1 $(BIN)/pytest tests/integration/test_roles.py $(PYTEST)
+	@ROLES_PAGE=1 $(BIN)/pytest tests/integration/access/test_roles.py $(PYTEST)
 
 broker-matrix: setup ## A pair, a turn, a restore and its groups on older releases of Kafka, 10 minutes; writes docs/compatibility.md
-	@COMPATIBILITY_PAGE=1 $(BIN)/pytest tests/integration/test_broker_matrix.py $(PYTEST)
+	@COMPATIBILITY_PAGE=1 $(BIN)/pytest tests/integration/install/test_broker_matrix.py $(PYTEST)
 
 soak: setup ## A pair for MINUTES=120 on real servers, a handover every 3: is memory flat? FOLDER= keeps samples and logs
-	@PYTHONPATH=tests:tests/integration $(BIN)/python -m soak \
+	@PYTHONPATH=tests $(BIN)/python -m soak \
 		--minutes $(or $(MINUTES),120) $(if $(FOLDER),--folder '$(FOLDER)')
 
 model-check: setup ## Exhaust the models of the handover, then take each guard away; ONLY=word for some, minutes for all
@@ -121,10 +121,10 @@ bench: setup ## Catch-up, restore and verify against baselines of the same run o
 
 screenshots: setup ## Photograph the status page of a real pair in three states for docs/images; needs chromium, minutes
 	@$(BIN)/python -c 'import PIL' 2>/dev/null || bash scripts/install-locked.sh $(BIN)/python screenshots
-	@PYTHONPATH=tests:tests/integration $(BIN)/python -m screenshots
+	@PYTHONPATH=tests $(BIN)/python -m screenshots
 
 diagrams: setup ## Draw the diagrams of docs/protocol.md from the state machine and the chain's rules
-	@PYTHONPATH=tests:. $(BIN)/python -m diagrams
+	@PYTHONPATH=tests:. $(BIN)/python -m support.pages.diagrams
 
 lock: setup ## Write the locks of requirements/ anew from pyproject.toml; UPGRADE=1 for the newest versions, ONLY=check to look
 	@bash scripts/release-tools.sh

@@ -75,7 +75,7 @@ mkdir -p "$work/tmp/backup"
 PYTHONPATH=tests "$python" - "$work/tmp/backup" <<'EOF'
 import sys
 from pathlib import Path
-from build_backup import Backup, TopicSpec, records
+from support.backups.build_backup import Backup, TopicSpec, records
 from tandem.sink.store.file_store import FileStore
 store = FileStore(Path(sys.argv[1]))
 backup = Backup.claim(store, instance="a", topics=[TopicSpec("orders", partitions=2)])

@@ -234,8 +234,6 @@ def _is_private(name: str) -> bool:
 
 def tests(root: Path) -> Found:
     """Return what is wrong with the places and imports of tests."""
-    if not (root / "tests" / "support").is_dir():
-        return {}
     folders = {
         str(path.parent.relative_to(root / top / "tandem"))
         for top in SOURCE_ROOTS

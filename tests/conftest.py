@@ -16,16 +16,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import documents
 import hypothesis
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from patience import answered
-from spread import spread
+from support.clusters.topics import TopicMaker
+from support.pages import documents
+from support.patience import answered
+from support.spread import spread
 
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat
@@ -58,23 +59,6 @@ def _lines_are_not_left_out() -> None:
         rated = vars(module).get("_RATED") if module is not None else None
         if isinstance(rated, RatedLog):
             rated.forget()
-
-
-class TopicMaker(Protocol):
-    """Makes a topic and returns its name when its partitions have leaders."""
-
-    def __call__(
-        self,
-        name: str | None = None,
-        *,
-        partitions: int = 1,
-        compacted: bool = True,
-        delete_retention_ms: int = 86_400_000,
-        config: Mapping[str, str] | None = None,
-        bootstrap: str | None = None,
-    ) -> str:
-        """Make a topic on the shared broker, or on that at `bootstrap`; `config` wins over the settings below."""
-        ...
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from patience import answered
+from support.patience import answered
 
 from chaos.crew import POLL_S, Crew, UnhealthyError, raise_to
 from chaos.facts import Ends, Facts, Place

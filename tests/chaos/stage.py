@@ -17,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from brokers import Listeners
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka import admin as kafka_admin
 from confluent_kafka.admin import AdminClient
-from instances import Instance, Pair, store_section
+from support.clusters.brokers import Listeners
+from support.pairs.instances import Instance, Pair, store_section
 
 from chaos.crew import Topics, make_topics
 from chaos.facts import Place

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 import yaml
-from alerting import CHART, PAIR, REPOSITORY, History, Moments, ask, check, rendered, rules, shown
-from build_backup import PAIR as BUILT_PAIR
-from build_backup import Backup, TopicSpec, records
-from doubles import MemoryStore
-from sights import sight
+from support.backups.build_backup import PAIR as BUILT_PAIR
+from support.backups.build_backup import Backup, TopicSpec, records
+from support.pages.alerting import CHART, PAIR, REPOSITORY, History, Moments, ask, check, rendered, rules, shown
+from support.pairs.sights import sight
+from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import Authority
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from support.servers.certificates import Authority
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 

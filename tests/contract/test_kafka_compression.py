@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import google_crc32c
 import pytest
-from odd_batches import odd, old_zstd, refused
-from strategies import PARTITION, TOPIC, kafka_record, raw_batch
+from support.records.odd_batches import odd, old_zstd, refused
+from support.records.strategies import PARTITION, TOPIC, kafka_record, raw_batch
 
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record, decode_body
@@ -24,7 +24,7 @@ from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 
 if TYPE_CHECKING:
-    from tests.conftest import TopicMaker
+    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 

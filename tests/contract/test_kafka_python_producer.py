@@ -36,7 +36,7 @@ from tandem.spark_jobs.restore.load.batch_producer import (
 )
 
 if TYPE_CHECKING:
-    from tests.conftest import TopicMaker
+    from support.clusters.topics import TopicMaker
 
 # The records are old: with the usual retention the broker would delete them at once.
 _KEEP = {"retention.ms": "-1"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from build_backup import CLUSTER, PAIR, Backup
+from support.backups.build_backup import CLUSTER, PAIR, Backup
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import GroupOffset

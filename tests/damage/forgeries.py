@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from build_backup import PAIR
+from support.backups.build_backup import PAIR
 
 from damage.scene import Scene, build
 from tandem.backup_avro.chain import layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from build_backup import PAIR
+from support.backups.build_backup import PAIR
 
 from damage import documents
 from damage.scene import Place, Row, Scene, rows

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
-from build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 
 from damage import documents
 from tandem.backup_avro.chain.entries import EntryKind, Topic

@@ -17,8 +17,8 @@ import sys
 import time
 
 import google_crc32c
-from odd_batches import odd
-from strategies import (
+from support.records.odd_batches import odd
+from support.records.strategies import (
     ABORT,
     CODECS,
     COMMIT,

@@ -18,7 +18,7 @@ from typing import Any, Final
 from unittest import mock
 
 from botocore.config import Config
-from serving import ANY_PORT, serving
+from support.servers.serving import ANY_PORT, serving
 
 from fuzz import hostile
 from fuzz.surface import Surface

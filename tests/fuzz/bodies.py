@@ -6,7 +6,7 @@ import random
 import struct
 from dataclasses import dataclass
 
-from strategies import PARTITION, TOPIC, zigzag
+from support.records.strategies import PARTITION, TOPIC, zigzag
 
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record, TimestampType, encode, encode_prefix

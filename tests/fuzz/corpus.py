@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from build_backup import PAIR, Backup, TopicSpec, records
-from doubles import MemoryStore
-from odd_batches import odd, refused
-from strategies import kafka_record
+from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.pipeline.doubles import MemoryStore
+from support.records.odd_batches import odd, refused
+from support.records.strategies import kafka_record
 
 from tandem.backup_avro.chain.entries import EntryKind, Horizon, Part, PartitionKey, StoredObject
 from tandem.backup_avro.chain.json_codec import pack, unpack

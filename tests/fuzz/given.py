@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 
-from build_backup import PAIR
-from doubles import MemoryStore
-from old_files import GOLDEN_FOLDER, sink_key
+from support.backups.build_backup import PAIR
+from support.backups.old_files import GOLDEN_FOLDER, sink_key
+from support.pipeline.doubles import MemoryStore
 
 from fuzz import corpus, hostile
 from fuzz.surface import Surface

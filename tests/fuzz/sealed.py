@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
-from build_backup import PAIR, Backup, TopicSpec, records
-from doubles import MemoryStore
 from golden import encrypted
+from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.pipeline.doubles import MemoryStore
 
 from fuzz import corpus, hostile
 from fuzz.surface import WHERE, Surface

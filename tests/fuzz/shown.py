@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import typer
-from build_backup import PAIR
-from doubles import MemoryStore
+from support.backups.build_backup import PAIR
+from support.pipeline.doubles import MemoryStore
 
 from fuzz import corpus, hostile
 from fuzz.surface import Surface

@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from build_backup import PAIR
-from doubles import MemoryStore
-from strategies import raw_batch
+from support.backups.build_backup import PAIR
+from support.pipeline.doubles import MemoryStore
+from support.records.strategies import raw_batch
 
 from fuzz import answers, corpus, given, hostile, sealed, shown
 from fuzz.surface import WHERE, Surface

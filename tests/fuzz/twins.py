@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from strategies import PARTITION, TOPIC
+from support.records.strategies import PARTITION, TOPIC
 
 from tandem.backup_avro.errors import DamagedError
 from tandem.sink.transcode.transcoder_result import Transcoded, Transcoder

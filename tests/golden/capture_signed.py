@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from build_backup import Backup, TopicSpec, records
+from support.backups.build_backup import Backup, TopicSpec, records
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import EntryKind

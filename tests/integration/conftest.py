@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from brokers import Member
-from instances import Pair, PairMaker, store_section
+from support.clusters.brokers import Member
+from support.pairs.instances import Pair, PairMaker, store_section
 
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.s3 import S3Server

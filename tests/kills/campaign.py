@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from build_backup import PAIR, Backup, TopicSpec
-from sessions import kill_session, members
-from test_restore import read_all, rows_of
+from support.backups.build_backup import PAIR, Backup, TopicSpec
+from support.pairs.sessions import kill_session, members
+from support.restores.cases import read_all, rows_of
 
 from tandem.backup_avro.record.current import Record
 from tandem.controller.sandbox.kafka import KafkaServer

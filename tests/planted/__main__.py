@@ -119,7 +119,7 @@ def by_histories(copy: Path, first: str, seeds: int, jobs: str) -> str | None:
 def by_tests(copy: Path, name: str, jobs: str) -> str | None:
     """Return the unit test that fails first, None if none does; `name` is that of one file, or empty."""
     # That a mistake has its place says nothing about the code: with the mistake planted, it never has.
-    not_a_judge = "--deselect=tests/unit/test_planted.py::test_a_mistake_has_its_place"
+    not_a_judge = "--deselect=tests/unit/judges/test_planted.py::test_a_mistake_has_its_place"
     tests = "tests/unit"
     if name:
         place = file_of_tests(copy, name)

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from instances import Instance, Pair, store_section
+from support.pairs.instances import Instance, Pair, store_section
 
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.ports import LOOPBACK, pick_ports

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from restore_plans import make_plan
+from support.restores.restore_plans import make_plan
 
 from simulation.comparing import ViolationError, compare, restored
 from simulation.log import Cluster, Record

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from functools import partial
 from unittest.mock import patch
 
-from alerting import History, Moments
+from support.pages.alerting import History, Moments
 
 from simulation.directed import Stage, demand
 from simulation.judge import Judge

@@ -25,8 +25,8 @@ from chaos.restoring import (
     sweep_with_spark,
 )
 from chaos.writers import Kind, Order
-from instances import Instance, Pair, store_section
-from patience import answered
+from support.pairs.instances import Instance, Pair, store_section
+from support.patience import answered
 
 from soak.process import in_use, look
 from soak.samples import Judgement, Sample

@@ -3,7 +3,7 @@
 The one table of the project: the fetcher, the admin calls, the consumers of the coordination topic, the transactions
 of a restore and its consumer groups all ask here. A code has one meaning whichever request it answers. Sources: the
 protocol's list of error codes (kafka.apache.org/protocol, `Errors.java`) and librdkafka's own codes (`rdkafka.h`),
-which are negative. tests/unit/test_error_codes.py compares the table with the lists of both clients.
+which are negative. tests/unit/sink/kafka/errors/test_error_codes.py compares the table with the lists of both clients.
 
 kafka-python completes the future of a batch *successfully* when the broker refuses it: the future's value has to be
 looked at too (`spark_jobs.restore.load.batch_producer.Sent.base_offset`).

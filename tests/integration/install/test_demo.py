@@ -1,0 +1,33 @@
+"""The demo, as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.pages import documents
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_demo_ends_with_nothing_missing(tmp_path: Path) -> None:
+    """Exit code 0, every key accounted for, and the folder can be used again only if it is a demo's."""
+    tandem = Path(sys.executable).parent / "tandem"
+    done = subprocess.run(
+        [tandem, "demo", "--dir", tmp_path / "demo", "-o", "json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    documents.check(figures)
+    assert (figures["missing"], figures["extra"], figures["different"]) == (0, 0, 0)
+    assert figures["keys"] > 28_000
+    assert figures["tombstonesWritten"] > 0
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    refused = subprocess.run([tandem, "demo", "--dir", tmp_path / "mine"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "holds something else" in refused.stderr
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"

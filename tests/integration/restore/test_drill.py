@@ -1,0 +1,140 @@
+"""`tandem drill` on a real broker: the scratch topics hold what the backup holds, and are gone however it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.patience import soon
+
+from tandem.backup_avro.documents.outcome import JobKind
+from tandem.backup_avro.errors import TransientError
+from tandem.controller.cli.main import run
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store.chain import outcomes
+from tandem.spark_jobs.restore import job
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    """A folder for a backup."""
+    (tmp_path / "store").mkdir()
+    return open_store((tmp_path / "store").as_uri())
+
+
+@pytest.fixture
+def tandem(
+    tmp_path: Path, store: ObjectStore, kafka: KafkaServer, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs the command on that folder and the shared broker; returns exit code, stdout, stderr."""
+    assert spark is not None
+    config = tmp_path / "tandem.yaml"
+    config.write_text(
+        f"pair: {PAIR}\ntopics: {{patterns: ['.*']}}\nkafka: {{bootstrap.servers: '{kafka.bootstrap}'}}\n"
+        f"store: {{root: '{store.url}'}}\n"
+    )
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = run(["-c", str(config), *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def scratch(kafka: KafkaServer, topic: str) -> list[str]:
+    """The scratch topics of a topic that there are now."""
+    admin = ClusterAdmin({"bootstrap.servers": kafka.bootstrap})
+    return [info.name for info in admin.topics((), [rf"{topic}\.drill-.*"])]
+
+
+def left_of(kafka: KafkaServer, topic: str) -> list[str]:
+    """Those that stay: brokers list one for a moment after they have deleted it."""
+    return soon(lambda: scratch(kafka, topic), lambda left: not left)
+
+
+def test_a_drill_restores_checks_and_leaves_nothing(
+    store: ObjectStore,
+    kafka: KafkaServer,
+    tandem: Callable[..., tuple[int, str, str]],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Clean, kept, with a mismatch, with damage: said, recorded for status, and no topic is left but the kept one."""
+    backup = Backup.claim(store, topics=[TopicSpec(topic_name, 2), TopicSpec(f"{topic_name}.other")])
+    backup.commit([*records(topic_name, 0, range(50), tombstones=[9]), *records(topic_name, 1, range(20))])
+    backup.commit(records(f"{topic_name}.other", 0, range(5)), journal=True)
+    backup.complete()
+
+    code, out, err = tandem("drill", "-o", "json")
+    document = json.loads(out)
+    assert (code, document["kind"], document["clean"], document["records"]) == (0, "Drill", True, 75)
+    assert {topic["source"] for topic in document["topics"]} == {topic_name, f"{topic_name}.other"}
+    assert sorted(document["deleted"]) == sorted(topic["target"] for topic in document["topics"])
+    assert set(document["phases"]) == {"plan", "load", "check", "topics and config", "delete"}
+    assert left_of(kafka, topic_name) == []
+    kept = outcomes.latest_outcome(store, PAIR, JobKind.DRILL)
+    assert kept is not None
+    assert (kept.clean, kept.records, kept.generations, kept.what) == (
+        True,
+        75,
+        {1: backup.writer.state.seq},
+        "all topics",
+    )
+
+    code, out, _ = tandem("drill", "--topics", f"{topic_name}.other", "--keep")
+    assert (code, "still there: kept, as was asked for" in out) == (0, True)
+    (left,) = scratch(kafka, rf"{topic_name}\.other")
+
+    look = job.check_partition.check
+
+    def careless(tasks: Any) -> Any:
+        """A target that lacks records."""
+        return (replace(item, records=1) for task in tasks for item in look(task))
+
+    monkeypatch.setattr(job, "_check_all", careless)
+    code, out, err = tandem("drill", "--topics", topic_name)
+    assert code == 3
+    assert "mismatches: 2" in out
+    assert f"{left} is of another drill" in err
+    assert left_of(kafka, topic_name) == []
+    monkeypatch.undo()
+
+    for key in backup.writer.state.objects:
+        if "/topics/" in key:
+            data = store.get(key)
+            store.delete([key])
+            store.put_if_absent(key, data[:-1] + bytes([data[-1] ^ 1]))
+    code, out, err = tandem("drill", "--topics", topic_name)
+    assert (code, out) == (3, "")
+    assert "SHA-256" in err
+    assert left_of(kafka, topic_name) == []
+
+    _, out, _ = tandem("status", "--s3-only", "-o", "json")
+    last = json.loads(out)["lastDrill"]
+    assert (last["clean"], "SHA-256" in last["error"], last["what"]) == (False, True, topic_name)
+    assert json.loads(out)["lastVerify"] is None
+    assert "last drill " in tandem("status", "--s3-only")[1]
+
+    def refuse(*_: Any, **__: Any) -> None:
+        """A broker that does not answer."""
+        raise TransientError("no broker answers")
+
+    monkeypatch.setattr(TargetCluster, "make_ready", refuse)
+    code, _, err = tandem("drill", "--topics", f"{topic_name}.other")
+    assert (code, "no broker answers" in err) == (1, True)
+    assert len(list(store.list(f"{PAIR}/results/drill-"))) == 5
+    ClusterAdmin({"bootstrap.servers": kafka.bootstrap}).delete_topic(left)

@@ -1,0 +1,193 @@
+"""Restores that change something on the way: partitions, keys, times; on a real broker, against a Java producer."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.restores.cases import Case, read_all, rows_of
+
+from tandem.backup_avro.errors import ExitCode, RefusedError
+from tandem.backup_avro.record.current import Record
+from tandem.controller.cli.main import run
+from tandem.controller.sandbox.jars import find_java, kafka_jars
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.spark_jobs.restore.groups import restore_groups
+from tandem.spark_jobs.restore.load.load_task import LoadPace
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
+
+if TYPE_CHECKING:
+    from support.clusters.topics import TopicMaker
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+_MURMUR2 = RecordChanges(partitioner=Partitioner.MURMUR2)
+
+
+def _java_producer(kafka: KafkaServer, topic: str, keys: Iterable[str]) -> None:
+    """Have Kafka's own producer write each key once."""
+    lines = "".join(f"{key}\tv\n" for key in keys)
+    java = [str(find_java()), "-Xmx128m", "-Djava.awt.headless=true", "-cp", f"{kafka_jars()}/*"]
+    subprocess.run(
+        [
+            *java,
+            *("org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", kafka.bootstrap, "--topic", topic),
+            *("--reader-property", "parse.key=true"),
+        ],
+        input=lines,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
+
+
+def _spread(topic: str, keys: Iterable[str], *, partitions: int, rounds: int) -> list[Record]:
+    """Each key once a round, where the Java producer puts it."""
+    choose = chooser(Partitioner.MURMUR2, partitions)
+    ends = [0] * partitions
+    found = []
+    for number in range(rounds):
+        for key in keys:
+            partition = choose(key.encode())
+            found.append(
+                Record(
+                    topic=topic,
+                    partition=partition,
+                    offset=ends[partition],
+                    timestamp=1_700_000_000_000 + number,
+                    key=key.encode(),
+                    value=f"{key}-{number}".encode(),
+                )
+            )
+            ends[partition] += 1
+    return sorted(found, key=lambda item: (item.partition, item.offset))
+
+
+def test_four_partitions_become_seven(case: Case, topic_name: str, make_topic: TopicMaker, kafka: KafkaServer) -> None:
+    """Every key is where the Java producer puts it, with all of its records in order; the map leads to each of them."""
+    keys = [f"key-{number}" for number in range(300)]
+    written = _spread(topic_name, keys, partitions=4, rounds=5)
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name, partitions=4)], block_records=100)
+    backup.commit(written, groups={"g": {(topic_name, number): 0 for number in range(4)}})
+    backup.complete()
+    target = f"{topic_name}.seven"
+    with pytest.raises(RefusedError, match="is to get, 7 partitions"):
+        case.restore(RestoreOptions(naming=TopicNaming(only=target), partitions=7))
+    # Several transactions, whose markers lie between the records of different tasks.
+    pace = LoadPace(batch_bytes=4000, commit_seconds=0.0)
+    report = case.restore(RestoreOptions(naming=TopicNaming(only=target), partitions=7, shape=_MURMUR2, pace=pace))
+    assert report.mismatches == ()
+    assert report.records == len(written)
+
+    reference = make_topic(compacted=False, partitions=7, config={"retention.ms": "-1"})
+    _java_producer(kafka, reference, keys)
+    for number in range(7):
+        rows = read_all(kafka.bootstrap, target, number)
+        there = {row[1] for row in read_all(kafka.bootstrap, reference, number)}
+        assert there
+        assert {row[1] for row in rows} == there
+        for key in there:
+            assert key is not None
+            assert [row[2] for row in rows if row[1] == key] == [b"%s-%d" % (key, at) for at in range(5)]
+
+    # Where a group had read nothing, nothing may be passed over.
+    record = restore_groups.load(case.store, PAIR, report.id)
+    assert {number for topic in record.topics for task in topic.tasks for number in task.strands} == set(range(7))
+
+
+def test_keys_in_several_partitions_are_merged(case: Case, topic_name: str) -> None:
+    """The number of partitions grew once: by timestamp, the newest value of a key comes last."""
+    key = next(f"k{n}" for n in range(100) if chooser(Partitioner.MURMUR2, 2)(f"k{n}".encode()) == 1)
+    old = records(topic_name, 0, range(50), keys=1)
+    before_growth = [replace(item, key=key.encode(), timestamp=1000 + item.offset) for item in old]
+    after_growth = [replace(item, partition=1, timestamp=2000 + item.offset, value=b"new") for item in before_growth]
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name, partitions=2)])
+    backup.commit([*before_growth, *after_growth])
+    backup.complete()
+    target = f"{topic_name}.three"
+    report = case.restore(RestoreOptions(naming=TopicNaming(only=target), partitions=3, shape=_MURMUR2))
+    assert report.mismatches == ()
+    [topic] = report.topics
+    assert any("merged by timestamp" in note for note in topic.notes)
+    number = chooser(Partitioner.MURMUR2, 3)(key.encode())
+    assert read_all(case.kafka.bootstrap, target, number) == rows_of([*before_growth, *after_growth])
+
+
+def test_a_clock_that_was_ahead_is_refused_where_partitions_are_merged(case: Case, topic_name: str) -> None:
+    """It would hold back the old value of another key until after the new one; no topic is made."""
+    key = next(f"k{n}" for n in range(100) if chooser(Partitioner.MURMUR2, 2)(f"k{n}".encode()) == 1)
+    before_growth = [
+        replace(item, key=key.encode(), timestamp=9000 if item.offset == 0 else 1000 + item.offset)
+        for item in records(topic_name, 0, range(50), keys=1)
+    ]
+    after_growth = [replace(item, partition=1, timestamp=2000 + item.offset, value=b"new") for item in before_growth]
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name, partitions=2)])
+    backup.commit([*before_growth, *after_growth])
+    backup.complete()
+    target = f"{topic_name}.three"
+    with pytest.raises(
+        RefusedError, match=f"{topic_name}-0: the record at offset 1 has the timestamp 1001, .* old value"
+    ):
+        case.restore(RestoreOptions(naming=TopicNaming(only=target), partitions=3, shape=_MURMUR2))
+    assert not case.admin.topics([target])
+
+
+def test_keys_times_and_states(case: Case, topic_name: str) -> None:
+    """What is left out is left out, and the check agrees; latest per key; erased keys as tombstones."""
+    items = records(topic_name, 0, range(200), keys=10, tombstones=[195])
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name)], block_records=20)
+    backup.commit(items)
+    backup.complete()
+
+    def restored(name: str, shape: RecordChanges) -> list[object]:
+        target = f"{topic_name}.{name}"
+        report = case.restore(RestoreOptions(naming=TopicNaming(only=target), shape=shape))
+        assert report.mismatches == ()
+        [topic] = report.topics
+        [loaded] = topic.partitions
+        found = read_all(case.kafka.bootstrap, target, 0)
+        assert loaded.records == len(found)
+        return list(found)
+
+    latest = items[-10:]
+    assert restored("latest", RecordChanges(latest=True)) == rows_of(latest)
+    assert restored("alive", RecordChanges(latest=True, tombstones=False)) == rows_of(
+        [item for item in latest if item.value is not None]
+    )
+    erased = RecordChanges(excluded=frozenset({b"key-3"}), as_tombstones=True, until=1_700_000_000_099)
+    wanted = [replace(item, value=None, headers=()) if item.key == b"key-3" else item for item in items[:100]]
+    assert restored("erased", erased) == rows_of(wanted)
+    only = RecordChanges(keys=frozenset({b"key-3", b"key-4"}), since=1_700_000_000_010, before=1_700_000_000_020)
+    assert restored("only", only) == rows_of(items[13:15])
+
+
+def test_the_command(case: Case, topic_name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Options reach the records, by way of a plan in a file; a pattern names the target; the rate is kept."""
+    items = records(topic_name, 0, range(100), keys=10)
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name)], block_records=20)
+    backup.commit(items)
+    backup.complete()
+    places = ("--root", case.root, "--pair", PAIR, "--target-bootstrap-servers", case.kafka.bootstrap)
+    changes = ("--map-pattern", r"(.*)=\1.p", "--exclude-key", "key-3", "--latest-per-key", "--rate", "1MiB")
+    file = str(tmp_path / "plan.json")
+    assert run(["restore", *places, *changes, "--plan", file]) == ExitCode.OK
+    backup.commit(records(topic_name, 0, range(100, 120), keys=10))  # not in the plan
+    assert run(["restore", *places, "--apply", file, "--suffix", ".x"]) == ExitCode.USAGE
+    capsys.readouterr()
+    code = run(["restore", *places, "--apply", file, "-o", "json"])
+    shown = capsys.readouterr()
+    assert code == ExitCode.OK, shown.err
+    assert "without records with one of 1 keys" in shown.err
+    assert "key-3" not in shown.out + shown.err
+    assert read_all(case.kafka.bootstrap, f"{topic_name}.p", 0) == rows_of(
+        [item for item in items[-10:] if item.key != b"key-3"]
+    )

@@ -1,0 +1,60 @@
+"""A record is known again on a real broker, whatever becomes of the batch around it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.fetch.events import LogPlace, TopicPartition
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
+
+if TYPE_CHECKING:
+    from support.clusters.topics import TopicMaker
+
+    from tandem.controller.sandbox.kafka import KafkaServer
+
+pytestmark = pytest.mark.integration
+
+KEYS = 20
+STAYS = 7
+
+
+def write(bootstrap: str, topic: str, keys: list[int], word: str) -> None:
+    """Write one batch."""
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4", "linger.ms": 200})
+    for key in keys:
+        producer.produce(topic, key=b"k%d" % key, value=f"{word}-{key}" * 10, headers=[("h", word.encode())])
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize("stamp", ["CreateTime", "LogAppendTime"])
+def test_a_record_keeps_its_hash_through_compaction(kafka: KafkaServer, make_topic: TopicMaker, stamp: str) -> None:
+    """The cleaner rewrites its batch, without all other records, and the broker compresses it anew."""
+    config = {"message.timestamp.type": stamp, "compression.type": "gzip"}
+    topic = make_topic(config=config)
+    props = {"bootstrap.servers": kafka.bootstrap}
+    with ClusterAdmin(props, timeout_s=30) as admin:
+        (info,) = admin.topics([topic], [])
+    tp = TopicPartition(topic, 0)
+    write(kafka.bootstrap, topic, list(range(KEYS)), "first")
+    with RawFetcher(props, read_committed=True) as fetcher:
+
+        def at(offset: int) -> object:
+            return fetcher.record_hashes({tp: LogPlace(info.topic_id, offset)})[tp]
+
+        before = [at(offset) for offset in range(KEYS)]
+        assert len(set(before)) == KEYS
+        assert None not in before
+        deadline = time.monotonic() + 60
+        while at(STAYS + 1) == before[STAYS + 1]:
+            assert time.monotonic() < deadline, "nothing was compacted away"
+            write(kafka.bootstrap, topic, [key for key in range(KEYS) if key != STAYS], "later")
+            time.sleep(1.2)
+        assert at(STAYS) == before[STAYS]
+        assert at(KEYS - 1) == before[STAYS], "the last one at or below that is left of the batch"
+        assert at(10**6) is None, "nothing is there yet"
+        assert fetcher.record_hashes({tp: LogPlace("AAAAAAAAAAAAAAAAAAAAAA", STAYS)}) == {}, "another life of the topic"

@@ -1,0 +1,102 @@
+"""The volume of a broker is put back to a snapshot, and others are written with the offsets and epochs of old."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from support.backups.witness import rows_of
+from support.pairs.instances import Instance, Pair, PairMaker
+
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.coverage import cut_off
+from tandem.backup_avro.selection.newest_state import select
+from tandem.controller.sandbox.kafka import KafkaServer
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+DAY_MS = "86400000"
+KEPT = {"cleanup.policy": "compact", "segment.ms": DAY_MS, "max.compaction.lag.ms": DAY_MS}
+
+
+def write(bootstrap: str, topic: str, count: int, word: str) -> None:
+    """Write records."""
+    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 60_000})
+    for number in range(count):
+        producer.produce(topic, key=f"{word}-{number}".encode(), value=word.encode())
+    assert producer.flush(60) == 0
+
+
+def words(pair: Pair, number: int, topic: str) -> dict[bytes | None, int]:
+    """Count the values that a generation holds of a topic."""
+    selection = replace(select(pair.live(), number=number, merge=False), incomplete=())
+    found: dict[bytes | None, int] = {}
+    for row in rows_of(pair.store, selection):
+        if row.topic == topic:
+            found[row.value] = found.get(row.value, 0) + 1
+    return found
+
+
+def position(state: Generation, topic: str) -> tuple[int, int]:
+    """Return (offset, epoch) of the topic's one partition."""
+    (found,) = (at for key, at in state.positions.items() if state.topics[key.topic_id].name == topic)
+    return found.offset, found.epoch
+
+
+@pytest.mark.parametrize("away", [True, False], ids=["while nobody reads", "while the process goes on"])
+def test_two_histories_of_one_epoch_are_not_mixed(
+    own_kafka: Callable[..., KafkaServer], new_pair: PairMaker, topic_name: str, away: bool
+) -> None:
+    """100 records are backed up and lost by the brokers, 200 others take their offsets: a new generation has these."""
+    server = own_kafka()
+    pair = new_pair([topic_name], kafka=server, groups={"enabled": False}, peer={"timeout": "1s"})
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    for topic in (topic_name, pair.settings["coordination"]["topic"]):
+        admin.create_topics([NewTopic(topic, 1, 1, config=KEPT)])[topic].result(30)
+    write(server.bootstrap, topic_name, 100, "first")
+    server.stop()
+    snapshot = server.folder / "snapshot"
+    shutil.copytree(server.data, snapshot)
+    server.start()
+    a = pair.start("a")
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    write(server.bootstrap, topic_name, 100, "lost")
+    one = pair.wait("all is committed", lambda: pair.covered({(topic_name, 0): 200}))
+    was = position(one, topic_name)
+
+    _stop(a, away=away)
+    server.stop()
+    shutil.rmtree(server.data)
+    shutil.copytree(snapshot, server.data)
+    server.start()
+    write(server.bootstrap, topic_name, 200, "other")
+    if away:
+        pair.start("a")
+    else:
+        a.process.send_signal(signal.SIGCONT)
+
+    two = pair.wait("generation 2 is complete", lambda: pair.complete(2))
+    assert was[0] == 200
+    assert position(two, topic_name) == (300, was[1]), "by offset and epoch, the log went on"
+    one = pair.wait("generation 1 is sealed", lambda: (g := pair.generation(1)) and g.sealed and g)
+    (taint,) = one.taints.values()
+    assert "has another record at offset 199 than the one that was read" in taint.reason
+    assert (taint.offset, taint.cut_at) == (200, 100)
+    (key,) = one.positions
+    assert cut_off(one, key), "it is kept until a person releases it"
+    assert words(pair, 1, topic_name) == {b"first": 100, b"lost": 100}
+    assert words(pair, 2, topic_name) == {b"first": 100, b"other": 200}
+
+
+def _stop(instance: Instance, *, away: bool) -> None:
+    """End the process, or have it see nothing of what the broker goes through."""
+    if away:
+        instance.terminate()
+    else:
+        instance.process.send_signal(signal.SIGSTOP)

@@ -1,0 +1,1 @@
+"""What tests share: makers of inputs, stand-ins, servers and readers. No test imports another test."""

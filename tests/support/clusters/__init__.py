@@ -1,0 +1,1 @@
+"""Kafka brokers of other shapes and releases than the sandbox's, and topics on them."""

@@ -1,0 +1,1 @@
+"""What documents, command lines, pages and outputs are held against."""

@@ -1,0 +1,55 @@
+"""Records for a pair's topics, and what is expected of the processes that read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Producer
+
+from support.backups.witness import assert_same, consume, stored
+from support.pairs.instances import Instance, Pair
+from tandem.controller.coordination.topic_reader import TopicReader
+from tandem.controller.sandbox.kafka import KafkaServer
+
+UNCLEANED = {"segment.ms": "86400000", "max.compaction.lag.ms": "86400000"}
+
+ERROR, USAGE, REFUSED = 1, 2, 5
+
+
+def write(bootstrap: str, topic: str, count: int) -> None:
+    """Write records and wait for the broker."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.timeout.ms": 60_000})
+    for number in range(count):
+        producer.produce(topic, key=b"key-%d" % number, value=b"value")
+    assert producer.flush(60) == 0
+
+
+def assert_all_stored(pair: Pair, bootstrap: str, topics: list[str]) -> None:
+    """All that a consumer reads gets committed, and is stored once each."""
+    log = consume(bootstrap, topics)
+    pair.wait("all is committed", lambda: pair.covered(log.ends))
+    assert_same(stored(pair.store, pair.name), log.rows)
+
+
+def assert_ends(instance: Instance, code: int, *words: str) -> None:
+    """The process ends with this exit code and one message that has all these words, and shows no traceback."""
+    assert instance.end() == code, instance.last_words()
+    text = instance.text()
+    begin = [at for at, line in enumerate(text.splitlines()) if line.startswith("error: ")]
+    assert len(begin) == 1, text
+    message = "\n".join(text.splitlines()[begin[0] :])
+    assert "what to do: " in message
+    assert [word for word in words if word not in message] == [], text
+    assert "Traceback" not in text
+
+
+def messages(pair: Pair, kafka: KafkaServer) -> list[Any]:
+    """All messages on the pair's coordination topic."""
+    topic = pair.settings["coordination"]["topic"]
+    with TopicReader({"bootstrap.servers": kafka.bootstrap}, topic=topic, partitions=[0]) as topic_reading:
+        topic_reading.rewind(None, timeout_s=30)
+        return [
+            topic_record.message
+            for topic_record in topic_reading.read_to_end(timeout_s=30)
+            if topic_record.message is not None
+        ]

@@ -1,0 +1,84 @@
+"""One lane that reads one partition of a scripted log."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+
+from support.backups.chains import key
+from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, evidence, fetched
+from tandem.backup_avro.chain.entries import Base
+from tandem.backup_avro.record.container import Codec
+from tandem.backup_avro.selection.last_records import PartitionCopy
+from tandem.sink import clock
+from tandem.sink.kafka.fetch.events import Evidence, TopicPartition
+from tandem.sink.meters import Meters
+from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.reader_context import ReaderContext
+from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.plan import ScanPlan
+from tandem.sink.read.tail import TailLane
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
+from tandem.sink.write.object_buffer import ObjectBuffer
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Reader:
+    """A tail or a base of [0, 9), of which the brokers answer what the test says."""
+
+    def __init__(
+        self,
+        *,
+        tail: bool,
+        copies: tuple[PartitionCopy, ...] = (),
+        limit_s: float = 60.0,
+        store: MemoryStore | None = None,
+        pool: Executor | None = None,
+    ) -> None:
+        self.events: list[Event] = []
+        self.skipped: list[int] = []
+        self.source = ScriptedSource(ends={T0: (9, 1)}, answer=lambda _: [self.events.pop(0)] if self.events else [])
+        self.context = ReaderContext(
+            store=store or MemoryStore(),
+            pool=pool,
+            buffer=ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
+            transcoder=ReferenceTranscoder(),
+            read_committed=True,
+            hurry_survey=lambda: None,
+            copies=lambda _: copies,
+            meters=Meters(skipped=self.skipped.append),
+        )
+        base = Base(start=0, end=0, leader=1, done_at=1) if tail else Base(start=0, end=9, leader=1)
+        self.progress = self.context.progress_of[T0] = PartitionProgress(
+            key=key(),
+            topic="t",
+            offset=0 if tail else 9,
+            epoch=1,
+            log_start=0,
+            head_at=0,
+            head_mono=0.0,
+            head_offset=0,
+            scan=ScanPlan(base, limit_s=limit_s),
+            retention_s=600.0,
+        )
+        if tail:
+            self.lane: TailLane | LocalScanLane = TailLane(self.context, self.source, patience_s=60.0)
+            self.lane.add(T0, self.progress)
+        else:
+            self.lane = LocalScanLane(self.context, self.source, parallel=1, rate=None)
+            self.lane.add(T0)
+        self.lane.step(0.0)
+
+    def take(self, found: Evidence | None = None, *, end: int = 9) -> None:
+        """The broker answers without records."""
+        self.events.append(fetched(b"", self.source.positions[T0], end=end, at=clock.now(), evidence=found))
+        self.lane.step(0.0)
+
+    def take_evidence(self) -> None:
+        """It has answered so often enough."""
+        self.take(evidence(clock.now()))
+
+    @property
+    def through(self) -> bool:
+        """Whether it went on to offset 9."""
+        return self.progress.scan.base.complete if isinstance(self.lane, LocalScanLane) else self.progress.offset == 9

@@ -1,0 +1,144 @@
+"""A backup in a folder, a target to restore it to, what a plain consumer reads there, and observers of phases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from tandem.backup_avro.record.current import Record
+from tandem.controller.sandbox.kafka import KafkaServer
+from tandem.sink.store import ObjectStore, StoreAccess, open_store
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.restore.job import RestoreListener, RestoreReport, RestoreRequest, restore
+from tandem.spark_jobs.restore.lease import progress as marks
+from tandem.spark_jobs.restore.lease.progress import PlanState
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+
+def read_all(bootstrap: str, topic: str, partition: int) -> list[Row]:
+    """What a plain read_committed consumer gets of a partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "independent",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    rows: list[Row] = []
+    deadline = time.monotonic() + 60
+    try:
+        while time.monotonic() < deadline:
+            for message in consumer.consume(1000, timeout=1.0):
+                error = message.error()
+                if error is None:
+                    rows.append(
+                        (message.timestamp()[1], message.key(), message.value(), tuple(message.headers() or ()))
+                    )
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    return rows
+    finally:
+        consumer.close()
+    raise AssertionError("no end of the partition")
+
+
+def rows_of(items: Sequence[Record]) -> list[Row]:
+    """What should be there."""
+    return [(item.timestamp, item.key, item.value, item.headers) for item in items]
+
+
+class Case:
+    """A backup in a folder, and a target."""
+
+    def __init__(self, folder: Path, kafka: KafkaServer, spark: SparkSession) -> None:
+        self.root = f"file://{folder}"
+        self.store: ObjectStore = open_store(self.root)
+        self.kafka = kafka
+        self.spark = spark
+        self.props = {"bootstrap.servers": kafka.bootstrap}
+        self.target = TargetCluster(self.props)
+        self.admin = self.target.admin
+        self.settings = StoreAccess()
+
+    @property
+    def reader(self) -> ChainReader:
+        """A fresh look at the chains."""
+        return ChainReader(self.store, PAIR)
+
+    @property
+    def address(self) -> StoreAddress:
+        """The store, for workers."""
+        return StoreAddress(root=self.root, settings=self.settings)
+
+    def restore(self, options: RestoreOptions, tell: RestoreListener | None = None) -> RestoreReport:
+        """Restore now."""
+        return restore(
+            self.spark,
+            RestoreRequest(
+                address=self.address,
+                reader=self.reader,
+                target=self.target,
+                options=options,
+                now=lambda: round(time.time() * 1000),
+            ),
+            tell=tell,
+        )
+
+    def states(self) -> list[PlanState]:
+        """What the progress topic says of all plans."""
+        return list(self.target.plans().plans.values()) if marks.partitions(self.admin) else []
+
+
+def backup_of_one(case: Case, topic: str, *, partitions: int = 1, count: int = 300, **config: str) -> Backup:
+    spec = TopicSpec(topic, partitions=partitions, config={"cleanup.policy": "compact", **config})
+    backup = Backup.claim(case.store, topics=[spec], block_records=50)
+    for number in range(partitions):
+        backup.commit(records(topic, number, range(count)))
+    backup.complete()
+    return backup
+
+
+class CrashError(Exception):
+    """The end of a driver."""
+
+
+class CrashAt(RestoreListener):
+    """Ends a run when a phase begins."""
+
+    def __init__(self, phase: str) -> None:
+        self.wanted = phase
+
+    def phase(self, text: str) -> None:
+        """Crash, if it is this one."""
+        if text.startswith(self.wanted):
+            raise CrashError
+
+
+class Do(RestoreListener):
+    """Does something when a phase begins."""
+
+    def __init__(self, phase: str, action: Callable[[], object]) -> None:
+        self.wanted = phase
+        self.action = action
+
+    def phase(self, text: str) -> None:
+        """Do it, if it is this one."""
+        if text == self.wanted:
+            self.action()

@@ -1,0 +1,32 @@
+"""A topic that holds something and has a config of its own, and a backup of two partitions to be added to it."""
+
+from __future__ import annotations
+
+from confluent_kafka import Producer
+
+from support.backups.build_backup import Backup, TopicSpec, records
+from support.restores.cases import Case
+from tandem.backup_avro.record.current import Record
+from tandem.spark_jobs.restore.lease.progress import PlanState
+
+OWN_CONFIG = {"retention.ms": "86400000", "max.compaction.lag.ms": "1000", "max.message.bytes": "500000"}
+
+
+def write_theirs(case: Case, topic: str, numbers: range) -> None:
+    producer = Producer({"bootstrap.servers": case.kafka.bootstrap})
+    for number in numbers:
+        producer.produce(topic, key=b"other-%d" % number, value=b"theirs", partition=number % 2)
+    assert producer.flush(30) == 0
+
+
+def backup_of_two(case: Case, topic: str) -> list[Record]:
+    items = [item for number in (0, 1) for item in records(topic, number, range(300))]
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic, partitions=2)], block_records=50)
+    backup.commit(items)
+    backup.complete()
+    return items
+
+
+def unfinished(case: Case, topic: str) -> PlanState:
+    [state] = [state for state in case.states() if topic in state.targets and state.unfinished]
+    return state

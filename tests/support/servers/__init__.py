@@ -1,0 +1,1 @@
+"""Small servers on loopback: HTTP, TLS, tokens, and object stores that misbehave."""

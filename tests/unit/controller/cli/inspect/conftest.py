@@ -1,0 +1,30 @@
+"""A store in a folder, and a configuration that names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.backups.build_backup import PAIR
+
+from tandem.sink.store import ObjectStore, open_store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    """A file store below the test's folder."""
+    (tmp_path / "store").mkdir()
+    return open_store((tmp_path / "store").as_uri())
+
+
+@pytest.fixture
+def config(tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A configuration for that store, with brokers that are not there."""
+    for name in ("TANDEM_CONFIG", "TANDEM_DEBUG", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        f"pair: {PAIR}\ntopics: {{include: [orders]}}\nkafka: {{bootstrap.servers: '127.0.0.1:1'}}\n"
+        f"store: {{root: '{store.url}'}}\n"
+    )
+    return str(path)

@@ -1,0 +1,549 @@
+"""A log that was put back to an older state and written again, in the same epoch, is not the one that was read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.chains import OPENING, guarded, key
+from support.pipeline.doubles import MemoryStore, ScriptedSource, StandInCluster
+from support.pipeline.pipelines import T0, Bench, at_work, through
+from support.records.strategies import batch
+
+from tandem.backup_avro.chain.entries import Clearing, RecordHash
+from tandem.backup_avro.errors import TransientError
+from tandem.backup_avro.record.current import Record, TimestampType
+from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, clearing
+from tandem.controller.instance.act import InstanceTasks
+from tandem.controller.instance.history_proof import HistoryProver, NotProvenError
+from tandem.sink.encryption.encryption_settings import KeySettings
+from tandem.sink.encryption.key_ring import KeyRing
+from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
+from tandem.sink.kafka.cluster import topic_ids
+from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
+from tandem.sink.kafka.errors.error_codes import ErrorCode
+from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, LogPlace, TopicPartition
+from tandem.sink.kafka.lookup.record_lookup import SIZES, RecordLookup
+from tandem.sink.kafka.wire import requests
+from tandem.sink.read import log_identity
+from tandem.sink.read.log_identity import ReadPosition, RewrittenRecord
+from tandem.sink.read.partition_progress import STEPS, kept_hashes
+from tandem.sink.store.chain.chain_reader import ChainReader
+from tandem.sink.store.chain.chain_writer import Identity
+from tandem.sink.transcode.implementation_choice import best_transcoder
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
+from tandem.sink.transcode.record_hash import last_record
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """A bench with an empty log."""
+    with at_work() as it:
+        yield it
+
+
+def fault(kind: FaultKind) -> FetchFault:
+    """What a fetcher tells of the one partition."""
+    return FetchFault(topic="t", partition=0, kind=kind, detail="", at=0.0, new_leader=1, new_epoch=1)
+
+
+def read_twice(bench: Bench) -> None:
+    """Commit ten records, half of them as a tail."""
+    bench.log.append(*range(60, 64))
+    bench.start()
+    bench.until(through(64))
+    bench.log.append(*range(64, 70))
+    bench.until(through(70))
+
+
+# --- reading on -------------------------------------------------------------------------------------------------------
+
+
+def test_another_life_does_not_read_on_in_another_history(bench: Bench) -> None:
+    """Volumes were put back while nobody read: offsets and epoch look as if the log had gone on."""
+    read_twice(bench)
+    bench.started[0].drain()
+    assert bench.started[0].join(5.0)
+    bench.log.set_back(67, *range(67, 80))
+    bench.again()
+    state = bench.until(lambda state: key() in state.taints)
+    taint = state.taints[key()]
+    assert (taint.offset, taint.cut_at) == (70, 64), "below that the log has what was read, as far as is known"
+    assert taint.reason == (
+        "the log has another record at offset 69 than the one that was read: its brokers were put back to an older "
+        "state from 64 on, and it was written again"
+    )
+    time.sleep(0.3)
+    assert bench.stored(bench.chain()) == list(range(60, 70))
+
+
+@pytest.mark.parametrize("kind", [FaultKind.LEADER_LOST, FaultKind.LEADER_MOVED, FaultKind.EPOCH_RAISED])
+def test_a_broker_that_comes_back_with_another_log_is_not_read_on_from(bench: Bench, kind: FaultKind) -> None:
+    """The process went on meanwhile. What the broker says comes after the news that it was away."""
+    read_twice(bench)
+    with bench.log.lock:
+        bench.log.set_back(67, *range(67, 80))
+        bench.log.faults.append(fault(kind))
+    state = bench.until(lambda state: key() in state.taints)
+    assert state.taints[key()].cut_at == 64
+    time.sleep(0.3)
+    assert bench.stored(bench.chain()) == list(range(60, 70))
+    assert bench.chain().positions[key()].offset == 70
+
+
+def test_a_broker_that_comes_back_with_the_same_log_is_read_on_from(bench: Bench) -> None:
+    """Nothing is lost, and nothing tainted."""
+    read_twice(bench)
+    with bench.log.lock:
+        bench.log.append(*range(70, 74))
+        bench.log.faults.append(fault(FaultKind.LEADER_LOST))
+    state = bench.until(through(74))
+    assert not state.taints
+    assert bench.stored(state) == list(range(60, 74))
+    known = bench.log.hashes
+    assert state.positions[key()].hashes == (known[63], known[73])
+
+
+def test_nothing_is_read_before_the_log_was_compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither records nor an end are believed while no broker can say what the log holds."""
+    monkeypatch.setattr("tandem.sink.read.tail._COMPARE_RETRY_S", 0.02)
+    read_twice(bench)
+    tail = bench.log.sources[0]
+    ask, gate = tail.record_hashes, threading.Event()
+    tries = []
+
+    def slow(places: Mapping[TopicPartition, LogPlace]) -> dict[TopicPartition, RecordHash | None]:
+        tries.append(places)
+        if gate.is_set():
+            return ask(places)
+        if len(tries) == 1:
+            raise ClusterTransientError("no answer", remedy="wait")
+        return {}
+
+    tail.record_hashes = slow  # type: ignore[method-assign]  # the brokers of this test
+    with bench.log.lock:
+        bench.log.append(*range(70, 74))
+        bench.log.faults.append(fault(FaultKind.LEADER_LOST))
+    deadline = time.monotonic() + 5
+    while len(tries) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert bench.chain().positions[key()].offset == 70
+    gate.set()
+    assert bench.stored(bench.until(through(74))) == list(range(60, 74))
+
+
+def test_a_log_that_was_not_read_so_far_gets_a_hash_at_once(bench: Bench) -> None:
+    """An idle topic is known again, too: all that there is lies in the base."""
+    bench.log.append(*range(5))
+    bench.start()
+    state = bench.until(through(5))
+    assert state.positions[key()].hashes == (bench.log.hashes[4],)
+
+
+def test_a_partition_waits_until_its_log_is_known(bench: Bench) -> None:
+    """Its leader told the bounds, and then no more."""
+    opened = bench.log.open
+    mute = [True]
+
+    def silent() -> ScriptedSource:
+        source = opened()
+        ask = source.record_hashes
+        source.record_hashes = lambda places: {} if mute[0] else ask(places)  # type: ignore[method-assign]
+        return source
+
+    bench.log.open = silent  # type: ignore[method-assign]  # the brokers of this test
+    bench.log.append(*range(5))
+    it = bench.start()
+    deadline = time.monotonic() + 5
+    while not it.report().trouble and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert "no leader tells what its log holds" in it.report().trouble[0]
+    mute[0] = False
+    bench.until(through(5))
+
+
+def test_a_log_that_ends_below_the_position_is_not_compared(bench: Bench) -> None:
+    """What is missing there proves nothing. The leader answers the next fetch that the position is outside its log."""
+    read_twice(bench)
+    asked = []
+    tail = bench.log.sources[0]
+    tail.record_hashes = lambda places: asked.append(places) or {}  # type: ignore[func-returns-value, method-assign]
+    out = {"log_start": 0, "log_end": 67}
+    with bench.log.lock:
+        bench.log.faults.append(fault(FaultKind.LEADER_LOST))
+        bench.log.faults.append(replace(fault(FaultKind.OUT_OF_RANGE), **out))
+    state = bench.until(lambda state: key() in state.taints)
+    assert state.taints[key()].cut_at == 67
+    assert not asked
+
+
+# --- the comparison ---------------------------------------------------------------------------------------------------
+
+
+def hashes(*offsets: int, topic_record: str = "a") -> tuple[RecordHash, ...]:
+    """Hashes at offsets; another letter for another content."""
+    return tuple(RecordHash(offset, topic_record * 12) for offset in offsets)
+
+
+def compared(there: Iterable[RecordHash], *known: int, gone: bool = False) -> RewrittenRecord | None:
+    """Compare a log that has these records with the known offsets."""
+    source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [], hashes={T0: {one.offset: one for one in there}})
+    if gone:
+        source.leader[T0] = -1
+    return log_identity.compare(source, {T0: ReadPosition(topic_id="t", offset=10, epoch=3, hashes=hashes(*known))})[T0]
+
+
+def test_what_a_comparison_shows() -> None:
+    """A record with other contents is proof; none proves nothing."""
+    assert compared(hashes(3, 9), 3, 9) is None
+    assert compared(hashes(3), 3, 9) is None, "compacted away, and the one below is there"
+    assert compared((), 3, 9) is None
+    assert compared((), 3) is None
+    assert compared((), *()) is None, "nothing is known"
+    assert compared([*hashes(3), *hashes(9, topic_record="b")], 3, 9) == RewrittenRecord(offset=9, cut_at=4)
+    assert compared(hashes(3, 9, topic_record="b"), 3, 9) == RewrittenRecord(offset=3, cut_at=-1)
+    assert compared([*hashes(1), *hashes(3, topic_record="b")], 1, 3, 9) == RewrittenRecord(offset=3, cut_at=2)
+    assert compared(hashes(9, topic_record="b"), 3, 9) == RewrittenRecord(offset=9, cut_at=-1)
+    assert "from an unknown offset on" in RewrittenRecord(offset=9, cut_at=-1).reason
+
+
+def test_another_record_below_proves_nothing() -> None:
+    """A leader tells the last record of the batch that is left: it is another offset."""
+    source = ScriptedSource(ends={}, answer=lambda _: [], hashes={T0: {9: RecordHash(7, "b" * 12)}})
+    assert log_identity.compare(source, {T0: ReadPosition(topic_id="t", offset=10, epoch=3, hashes=hashes(9))}) == {
+        T0: None
+    }
+
+
+def test_who_has_no_leader_is_left_out() -> None:
+    """Unless it was seen to be rewritten before its leader went."""
+    with pytest.raises(KeyError):
+        compared(hashes(9), 9, gone=True)
+    source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [])
+    answers = [{T0: hashes(9, topic_record="b")[0]}, {}]
+    source.record_hashes = lambda _: answers.pop(0)  # type: ignore[method-assign]
+    assert log_identity.compare(source, {T0: ReadPosition(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}) == {
+        T0: RewrittenRecord(offset=9, cut_at=-1)
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "cut_at"),
+    [
+        pytest.param((3, 7), 7, id="the epoch of the position ends there"),
+        pytest.param((2, 4), 4, id="an earlier epoch ends there"),
+        pytest.param((3, 10), -1, id="the epochs say that nothing was cut"),
+        pytest.param((3, 3), -1, id="epochs were used again: below that is what was read"),
+        pytest.param((-1, -1), -1, id="nothing of the kind is known"),
+    ],
+)
+def test_where_an_election_cut_a_log_the_epochs_tell(answer: tuple[int, int], cut_at: int) -> None:
+    """More exactly than a few hashes do."""
+    there = [*hashes(3), *hashes(9, topic_record="b")]
+    source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [], hashes={T0: {one.offset: one for one in there}})
+    source.epochs[T0] = answer
+    (found,) = log_identity.compare(
+        source, {T0: ReadPosition(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}
+    ).values()
+    assert found is not None
+    assert (found.cut_at, found.elected) == ((cut_at, True) if cut_at >= 0 else (4, False))
+    assert ("an unclean election cut it" in found.reason) is found.elected
+    source.hashes[T0][3] = hashes(3, topic_record="b")[0]
+    source.epochs[T0] = (3, 7)
+    (found,) = log_identity.compare(
+        source, {T0: ReadPosition(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}
+    ).values()
+    assert found == RewrittenRecord(offset=3, cut_at=-1), "epochs were used again: what differs lies below"
+
+
+def test_hashes_are_kept_at_growing_distances() -> None:
+    """A few: the last one, and others ever further below."""
+    assert kept_hashes(hashes(3), None) == hashes(3)
+    assert kept_hashes((), hashes(3)[0]) == hashes(3)
+    kept: tuple[RecordHash, ...] = ()
+    for offset in range(0, 300_000, 7):
+        kept = kept_hashes(kept, hashes(offset)[0])
+        assert len(kept) <= 1 + len(STEPS)
+    assert [299_999 - one.offset for one in kept] == [994, 21, 0]
+
+
+# --- before sealing ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class World:
+    """Generation 1 of a, at 10, drained; generation 2 of b, at 15, both in epoch 3. The log is what b read, or not."""
+
+    there: dict[int, RecordHash] = field(default_factory=dict)
+    second: int = 15
+
+    def __post_init__(self) -> None:
+        """Write both."""
+        self.store = MemoryStore()
+        spec = TopicSpec("t")
+        self.one = Backup.claim(self.store, topics=[spec], instance="a", incarnation="a-1")
+        self.one.hashed = True
+        self.one.commit(records("t", 0, range(5)), epoch=3)
+        self.one.commit(records("t", 0, range(5, 10)), epoch=3)
+        self.one.complete()
+        self.store.clock_ms += 60_000
+        self.two = Backup.claim(self.store, topics=[spec], instance="b", number=2)
+        self.two.hashed = True
+        self.two.commit(records("t", 0, range(self.second), timestamp=1_800_000_000_000), epoch=3)
+        if self.second > 10:
+            self.two.complete()
+        self.cluster = StandInCluster(topics={"t": spec.topic()})
+        self.source = ScriptedSource(ends={T0: (self.second, 3)}, answer=lambda _: [], hashes={T0: self.there})
+        self.key = self.one.key("t", 0)
+        self.spec = spec
+
+    def hash_of(self, backup: Backup) -> RecordHash:
+        """The last hash of a generation."""
+        return backup.positions[self.key].hashes[-1]
+
+    def tasks(self) -> InstanceTasks:
+        """Those of a."""
+        tasks = InstanceTasks(
+            store=self.store,
+            cluster=self.cluster,  # type: ignore[arg-type]  # all that is asked of it
+            open_source=lambda: self.source,
+            identity=Identity(pair=PAIR, instance="a", incarnation="a-1", cluster_id="cluster-1"),
+            opening=lambda _: OPENING,
+            read_back=False,
+            publish=lambda _, **__: None,
+            stop=threading.Event(),
+        )
+        tasks.writers[1] = self.one.writer
+        return tasks
+
+    def prover(self) -> HistoryProver:
+        """One that asks these brokers."""
+        return HistoryProver(self.cluster, lambda: self.source)  # type: ignore[arg-type]  # all that is asked of it
+
+    def has(self, *there: RecordHash) -> None:
+        """Set what the log holds."""
+        self.there.update({one.offset: one for one in there})
+
+
+def test_another_history_of_the_same_epoch_is_found_before_sealing() -> None:
+    """Volumes were put back while a was down, others were written, b read them: only a has what it read."""
+    world = World()
+    world.has(world.hash_of(world.two), RecordHash(9, "b" * 12))
+    world.tasks().seal(1, 2)
+    state = world.one.writer.state
+    assert state.sealed
+    assert state.taints[world.key].cut_at == -1
+    states = ChainReader(world.store, PAIR).refresh()
+    kept = clearing(states[0], states, guarded(world.spec.topic()))
+    assert kept is not None
+    assert (kept.goes, kept.stays) == ((), {world.key: CUT_OFF_KEPT})
+
+
+def test_an_ordinary_turn_is_sealed_and_goes() -> None:
+    """The log has what both have read."""
+    world = World()
+    world.has(world.hash_of(world.two), world.hash_of(world.one))
+    world.tasks().seal(1, 2)
+    state = world.one.writer.state
+    assert state.sealed
+    assert not state.taints
+    assert not world.prover().rewritten(state, world.two.writer.state, ())
+
+
+def test_one_that_read_another_history_can_not_stand_for_it() -> None:
+    """The log was put back after b had read it."""
+    world = World()
+    world.has(RecordHash(14, "b" * 12))
+    with pytest.raises(NotProvenError, match="generation 2 can't stand for generation 1 in t-0: the log has another"):
+        world.tasks().seal(1, 2)
+    assert not world.one.writer.state.sealed
+
+
+def test_who_stands_lower_waits_until_another_history_is_marked() -> None:
+    """The log was put back and is shorter now: a restore would add what the older one has above, of another history."""
+    world = World(second=8)
+    world.has(RecordHash(9, "b" * 12))
+    with pytest.raises(NotProvenError, match="generation 1 has read another history of t-0 and does not say so yet"):
+        world.tasks().prove_cuts(2)
+    world.there.clear()
+    assert len(world.tasks().prove_cuts(2)) == 1, "it was cut, as far as anybody can tell"
+
+
+def test_a_sealed_one_of_another_history_delays_nobody() -> None:
+    """It takes no mark any more, and no restore joins it to another generation without a record that both hold."""
+    world = World(second=8)
+    world.has(RecordHash(9, "b" * 12))
+    world.one.seal()
+    assert len(world.tasks().prove_cuts(2)) == 1
+
+
+def test_what_a_rewritten_log_covers_is_not_cleared() -> None:
+    """The volumes were put back after the seal, and the covering generation is not marked yet."""
+    world = World()
+    world.has(world.hash_of(world.two), world.hash_of(world.one))
+    tasks = world.tasks()
+    tasks.seal(1, 2)
+    wanted = Clearing(goes=(world.key,), stays={})
+    world.has(RecordHash(14, "b" * 12))
+    with pytest.raises(NotProvenError, match="generation 1 is kept: generation 2 covers t-0, but the log has another"):
+        tasks.clear(1, wanted)
+    assert not world.one.writer.state.clearing
+    world.has(world.hash_of(world.two))
+    tasks.clear(1, wanted)
+    assert world.one.writer.state.gone
+
+
+def test_a_leader_that_does_not_answer_means_not_now() -> None:
+    """What can't be compared is not sealed."""
+    world = World()
+    world.source.leader[T0] = -1
+    with pytest.raises(TransientError, match="can't tell what the log of t-0 holds now"):
+        world.tasks().seal(1, 2)
+
+
+def test_no_checkpoint_holds_what_another_history_has() -> None:
+    """Its owner is asked whether the log still has what it read."""
+    world = World()
+    state = world.one.writer.state
+    assert world.prover().has_read_this(state, [world.key])
+    world.has(RecordHash(9, "b" * 12))
+    assert not world.prover().has_read_this(state, [world.key])
+
+
+# --- looking a record up ----------------------------------------------------------------------------------------------
+
+
+ID = UUID(int=1)
+TEXT_ID = topic_ids.as_text(ID)
+VIEWS = {"t": requests.TopicView(name="t", error_code=0, topic_id=ID, partitions={0: (1, 3)})}
+
+
+def record(offset: int) -> Record:
+    """A record."""
+    return Record(
+        topic="t",
+        partition=0,
+        offset=offset,
+        timestamp=offset,
+        timestamp_type=TimestampType.CREATE_TIME,
+        key=b"k",
+        value=b"v%d" % offset,
+    )
+
+
+def part(data: bytes, *, error: int = 0, high: int = 100) -> SimpleNamespace:
+    """What a broker says of the partition."""
+    return SimpleNamespace(error_code=error, records=data, high_watermark=high)
+
+
+def test_the_record_at_an_offset() -> None:
+    """It is the last one up to there in the first batch alone, as both transcoders have it when they read it."""
+    first, second = batch([record(4), record(5), record(6)], leader_epoch=3), batch([record(7)], leader_epoch=3)
+    asked = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
+    assert asked.left == [T0]
+    assert asked.take(T0, part(first + second)) is None
+    assert asked.left == []
+    for transcoder in (ReferenceTranscoder(), best_transcoder()):
+        read = transcoder.transcode(
+            first + second, topic="t", partition=0, start=0, until=6, aborted=(), read_committed=True
+        )
+        assert last_record(read.segments) == asked.found[T0]
+    assert last_record(()) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "offset"),
+    [
+        pytest.param(batch([record(7)], leader_epoch=3), 5, id="compacted away, what follows is told"),
+        pytest.param(batch([record(5)], leader_epoch=3)[:-1] + b"?", 5, id="damaged"),
+    ],
+)
+def test_nothing_is_known_of_what_is_not_there(data: bytes, offset: int) -> None:
+    """It proves nothing."""
+    asked = RecordLookup({T0: LogPlace(TEXT_ID, offset)})
+    assert asked.take(T0, part(data)) is None
+    assert asked.found == {T0: None}
+
+
+def test_an_offset_that_is_not_in_the_log() -> None:
+    """It was deleted, or is not there yet; other errors are asked again."""
+    asked = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
+    assert asked.take(T0, part(b"", error=ErrorCode.FENCED_LEADER_EPOCH)) == "FENCED_LEADER_EPOCH"
+    assert asked.left == [T0]
+    asked.take(T0, part(b"", error=ErrorCode.OFFSET_OUT_OF_RANGE))
+    assert asked.found == {T0: None}
+    behind = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
+    behind.take(T0, part(b"", high=5))
+    assert behind.found == {T0: None}
+
+
+def test_ever_more_is_asked_for() -> None:
+    """A broker sends nothing of a partition whose batch is larger than what was asked for."""
+    asked = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
+    for size in SIZES:
+        assert asked.left == [T0]
+        (request,) = asked.requests([(T0, 3)], VIEWS)
+        (topic,) = request.topics
+        (one,) = topic.partitions
+        assert (one.partition_max_bytes, one.fetch_offset, one.current_leader_epoch) == (size, 5, 3)
+        asked.take(T0, part(b""))
+    assert asked.found == {T0: None}, "nothing is there"
+
+
+def test_another_life_of_the_topic_is_not_looked_at() -> None:
+    """A cluster without ids can't tell."""
+    assert RecordLookup({T0: LogPlace(TEXT_ID, 5)}).is_of(T0, VIEWS["t"])
+    assert not RecordLookup({T0: LogPlace("another", 5)}).is_of(T0, VIEWS["t"])
+    nameless = requests.TopicView(name="t", error_code=0, topic_id=None, partitions={0: (1, 3)})
+    assert RecordLookup({T0: LogPlace(TEXT_ID, 5)}).is_of(T0, nameless)
+
+
+# --- with keys --------------------------------------------------------------------------------------------------------
+
+
+def ring(*names: str, kms: bool = False) -> KeyRing:
+    """A key for new objects, and others for reading, from the environment."""
+    environment = {name: bytes(ord(name) + step for step in range(32)).hex() for name in names}
+    arn = "arn:aws:kms:eu-central-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab" if kms else None
+    settings = KeySettings(
+        key_env=None if kms else names[0], aws_kms_key_arn=arn, decrypt_key_envs=names if kms else names[1:]
+    )
+    return KeyRing(settings, environment=environment)
+
+
+def test_a_chain_confirms_no_guess_where_objects_are_encrypted() -> None:
+    """Hashes are made with the key, and compared with those that are at hand: one that was replaced, too."""
+    plain, other = hashes(9)[0], hashes(9, topic_record="b")[0]
+    old, new, without = RecordKeys(ring("a")), RecordKeys(ring("b", "a")), RecordKeys(ring("b"))
+    assert PLAIN.of(plain) == plain
+    assert PLAIN.same(plain, plain) is True
+    kept = old.of(plain)
+    assert kept is not None
+    assert (kept.offset, len(kept.sha256), len(kept.key)) == (9, 12, 8)
+    assert kept.sha256 != plain.sha256
+    assert new.of(plain) != kept
+    assert (new.same(plain, kept), new.same(other, kept)) == (True, False)
+    assert without.same(other, kept) is None, "nobody can tell"
+    assert old.of(None) is None
+    assert new.same(plain, plain) is True, "from before anything was encrypted"
+    source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [], hashes={T0: {9: other}})
+    read = {T0: ReadPosition(topic_id="t", offset=10, epoch=3, hashes=(kept,))}
+    assert log_identity.compare(source, read, without) == {T0: None}
+    assert log_identity.compare(source, read, new) == {T0: RewrittenRecord(offset=9, cut_at=-1)}
+
+
+def test_where_a_kms_has_the_keys_hashes_are_of_one_process() -> None:
+    """It makes none, so nobody else can compare them."""
+    plain, other = hashes(9)[0], hashes(9, topic_record="b")[0]
+    keys = RecordKeys(ring("a", kms=True))
+    kept = keys.of(plain)
+    assert kept is not None
+    assert kept.sha256 != plain.sha256
+    assert (keys.same(plain, kept), keys.same(other, kept)) == (True, False)
+    assert RecordKeys(ring("a")).of(plain) != kept

@@ -1,0 +1,159 @@
+"""Topics that restores create: named in the store, left out by instances unless somebody names them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+from support.backups.build_backup import PAIR
+from support.pipeline.doubles import MemoryStore
+
+from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.json_codec import canonical, pack
+from tandem.backup_avro.documents.restore_targets import decode_targets
+from tandem.backup_avro.errors import DamagedError
+from tandem.controller.config import Config
+from tandem.controller.instance.guarded_cluster import GuardedCluster
+from tandem.controller.status.outside_view import ask_cluster
+from tandem.sink.store import StoreDeniedError
+from tandem.sink.store.chain import restore_targets
+from tandem.sink.store.chain.restore_targets import ANY
+
+PLAN, CLUSTER = "ab" * 32, "cluster-1"
+
+
+def announced(*names: str) -> MemoryStore:
+    """A store in which a restore has said what it is about to create."""
+    store = MemoryStore()
+    restore_targets.announce_targets(store, PAIR, PLAN, CLUSTER, names)
+    return store
+
+
+def test_what_is_about_to_be_created_is_named_before_and_known_by_its_id_after() -> None:
+    """A later topic of that name is another one; other clusters have topics of their own."""
+    store = announced("t.restored", "u.restored")
+    assert restore_targets.created_topics(store, PAIR, CLUSTER) == {"t.restored": {ANY}, "u.restored": {ANY}}
+    restore_targets.identify_targets(store, PAIR, PLAN, {"t.restored": "id-1", "of nobody": "id-2"})
+    assert restore_targets.created_topics(store, PAIR, CLUSTER) == {"t.restored": {"id-1"}, "u.restored": {ANY}}
+    restore_targets.identify_targets(store, PAIR, PLAN, {"t.restored": "id-3", "u.restored": "id-4"})
+    assert restore_targets.created_topics(store, PAIR, CLUSTER) == {
+        "t.restored": {"id-1", "id-3"},
+        "u.restored": {"id-4"},
+    }
+    assert restore_targets.created_topics(store, PAIR, "cluster-2") == {}
+    restore_targets.identify_targets(store, PAIR, "cd" * 32, {"v": "id-5"})
+    restore_targets.announce_targets(store, PAIR, "cd" * 32, CLUSTER, [])
+    assert len(store.objects) == 3
+
+
+def test_what_can_not_be_read_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic is backed up then, and that is told."""
+    store = announced("t.restored")
+    store.objects[f"{layout.restore_targets_prefix(PAIR)}x.json"] = b"{}"
+    with capture_logs() as logs:
+        assert restore_targets.created_topics(store, PAIR, CLUSTER) == {"t.restored": {ANY}}
+    assert "what a restore created can't be read" in logs[0]["event"]
+
+    def denied(*_: object, **__: object) -> Any:
+        raise StoreDeniedError("no")
+
+    monkeypatch.setattr(store, "list", denied)
+    with capture_logs() as logs:
+        assert restore_targets.created_topics(store, PAIR, CLUSTER) == {}
+    assert "tandem policy s3" in logs[0]["remedy"]
+    with pytest.raises(DamagedError, match="here: field topics does not hold topic ids"):
+        decode_targets(
+            pack(canonical({"v": 1, "pair": "p", "plan": "x", "cluster_id": "c", "topics": {"t": 1}})), "here"
+        )
+
+
+class Admin:
+    """A cluster with these topics, by id."""
+
+    def __init__(self, **ids: str) -> None:
+        self.ids = ids
+
+    def cluster_id(self) -> str:
+        """Return its id."""
+        return CLUSTER
+
+    def topics(self, *_: object, **__: object) -> Sequence[Any]:
+        """Return all topics."""
+        return [
+            SimpleNamespace(
+                name=name.replace("_", "."), topic_id=topic_id, partitions={0: (1, 0)}, replication_factor=1
+            )
+            for name, topic_id in self.ids.items()
+        ]
+
+    def config(self, names: Sequence[str], **_: object) -> Mapping[str, dict[str, str]]:
+        """Return nothing that is set."""
+        return {name: {} for name in names}
+
+
+def config(**topics: Sequence[str]) -> Config:
+    """A pair's configuration."""
+    return Config.model_validate(
+        {
+            "pair": PAIR,
+            "instance": "a",
+            "instances": ["a", "b"],
+            "kafka": {"bootstrap.servers": "k:9092"},
+            "store": {"root": "file:///nowhere"},
+            "topics": topics,
+        }
+    )
+
+
+def guarded(admin: Admin, store: MemoryStore, **topics: Sequence[str]) -> list[str]:
+    """Return what an instance guards; `tandem status` has the same."""
+    made = config(**topics)
+    cluster = GuardedCluster(
+        cast("Any", admin), made, lambda: restore_targets.created_topics(store, PAIR, admin.cluster_id())
+    )
+    found = cluster.guarded()
+    names = [topic.name for topic in found.topics]
+    seen = ask_cluster(made, cast("Any", admin), admin.cluster_id(), store)
+    assert sorted(name for name, _ in seen.guarded.topics.values()) == names
+    assert found.restored == seen.restored
+    assert set(seen.restored) == {info.name for info in admin.topics()} - set(names)
+    return names
+
+
+def test_what_a_restore_created_is_not_guarded_by_a_pattern() -> None:
+    """Before it has an id, and after; but under another id, or if it is named, it is."""
+    store = announced("orders.restored")
+    admin = Admin(orders="id-1", orders_restored="id-2")
+    assert guarded(admin, store, patterns=["orders.*"]) == ["orders"]
+    restore_targets.identify_targets(store, PAIR, PLAN, {"orders.restored": "id-2"})
+    assert guarded(admin, store, patterns=["orders.*"]) == ["orders"]
+    assert guarded(admin, store, patterns=["orders.*"], include=["orders.restored"]) == ["orders", "orders.restored"]
+    again = Admin(orders="id-1", orders_restored="id-3")
+    assert guarded(again, store, patterns=["orders.*"]) == ["orders", "orders.restored"]
+
+
+def test_each_topic_is_judged_once() -> None:
+    """The store is asked when a topic comes, not at each survey; what is guarded stays so, what is left out is told."""
+    store, asked = announced("orders.restored"), []
+
+    def created() -> Mapping[str, frozenset[str]]:
+        asked.append(1)
+        return restore_targets.created_topics(store, PAIR, CLUSTER)
+
+    admin = Admin(orders="id-1")
+    cluster = GuardedCluster(cast("Any", admin), config(patterns=["orders.*"]), created)
+    for _ in range(3):
+        assert [topic.name for topic in cluster.guarded().topics] == ["orders"]
+    assert len(asked) == 1
+    admin.ids["orders_restored"] = "id-2"
+    restore_targets.announce_targets(store, PAIR, "cd" * 32, CLUSTER, ["orders"])
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert [topic.name for topic in cluster.guarded().topics] == ["orders"]
+    assert len(asked) == 2
+    assert [(line["event"], line["topic"]) for line in logs] == [
+        ("a topic that a restore created is not backed up", "orders.restored")
+    ]

@@ -1,0 +1,253 @@
+"""The compiled work on bodies against plain Python: the same batches, hashes and surveys, refused in the same words."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import random
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from fuzz import bodies
+from fuzz.bodies import Job, advanced, built, spanned
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+from support.records.strategies import PARTITION, TOPIC, logs
+
+from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.record.current import Record, decode_body, encode, encode_prefix
+from tandem.sink.transcode import _bodies, content_hash
+from tandem.sink.transcode.batch import Compression
+from tandem.sink.transcode.body_operations import BuiltBatch
+from tandem.sink.transcode.compiled_bodies import CompiledBodies
+from tandem.sink.transcode.implementation_choice import best_bodies
+from tandem.sink.transcode.plain_bodies import PlainBodies
+from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
+
+PLAIN, COMPILED = PlainBodies(), CompiledBodies()
+GOLDEN = Path(__file__).parents[3] / "golden" / "kafka-4.3.1"
+HEAD = encode_prefix(TOPIC, PARTITION)
+STATE = hashlib.sha256(b"before").digest()
+
+
+def same(job: Job) -> bodies.Outcome:
+    """What both make of a body."""
+    expected = built(PLAIN, job)
+    assert built(COMPILED, job) == expected
+    assert advanced(COMPILED, job, STATE) == advanced(PLAIN, job, STATE)
+    assert spanned(COMPILED, job) == spanned(PLAIN, job)
+    return expected
+
+
+def whole(records: list[Record]) -> bytes:
+    """The body of records."""
+    return b"".join(map(encode, records))
+
+
+@settings(max_examples=400)
+@given(logs(max_size=20), st.sampled_from(Compression), st.integers(1, 7), st.integers(1, 800), st.data())
+def test_any_records(
+    records: list[Record], compression: Compression, max_records: int, max_bytes: int, data: st.DataObject
+) -> None:
+    """Any records, limits, compression and range; each batch says which bytes of the body it holds."""
+    body = whole(records)
+    edges = st.sampled_from([n for record in records for n in (record.offset, record.offset + 1)] + [0])
+    start, until = data.draw(edges), data.draw(st.none() | edges)
+    job = Job(
+        body=body,
+        count=len(records),
+        max_records=max_records,
+        max_bytes=max_bytes,
+        compression=compression,
+        start=start,
+        until=until,
+    )
+    kind, *batches = same(job)
+    assert kind == "read"
+    wanted = [r for r in records if start <= r.offset and (until is None or r.offset < until)]
+    found = [decode_body(body[batch.start : batch.end], batch.records) for batch in batches]  # type: ignore[attr-defined]  # batches
+    assert [record for part in found for record in part] == wanted
+
+
+@settings(max_examples=300)
+@given(logs(max_size=20), st.integers(0, 20), st.booleans())
+def test_the_hash_is_that_of_each_record_in_turn(records: list[Record], cut: int, hardware: bool) -> None:
+    """Wherever bodies are cut, with the processor's instructions and without; the oracle goes record by record."""
+    state = STATE
+    for record in records:
+        state = content_hash.advance(state, record.timestamp, record.key, record.value, record.headers)
+    found = STATE
+    tombstones = null_keys = 0
+    for part in (records[:cut], records[cut:]):
+        if part:
+            got = _bodies.advance(whole(part), len(part), HEAD, found, hardware)
+            assert got is not None
+            found = got[0]
+            tombstones += got[1]
+            null_keys += got[2]
+    assert found == state
+    assert tombstones == sum(record.value is None for record in records)
+    assert null_keys == sum(record.key is None for record in records)
+
+
+@pytest.mark.parametrize("hardware", [True, False])
+def test_hashes_of_all_lengths(hardware: bool) -> None:
+    """Borders of SHA-256's blocks in every place; the oracle is hashlib."""
+    for size in [*range(300), 4095, 70_000]:
+        record = Record(topic=TOPIC, partition=PARTITION, offset=size, timestamp=7, key=b"k" * size, value=b"v")
+        got = _bodies.advance(encode(record), 1, HEAD, STATE, hardware)
+        assert got == (content_hash.advance(STATE, 7, b"k" * size, b"v", None), 0, 0)
+
+
+@settings(max_examples=400)
+@given(st.integers(0, 1 << 32))
+def test_damaged_and_hostile_bytes(seed: int) -> None:
+    """What `make fuzz` does ten million times."""
+    rng = random.Random(seed)
+    pool = [bodies.sound(rng) for _ in range(4)]
+    for _ in range(10):
+        same(bodies.twisted(rng, pool))
+
+
+def test_spans_beyond_a_body_are_none() -> None:
+    """A place behind the last byte is refused before anything is read there."""
+    body = whole([])
+    assert _bodies.spans(body, len(body), 0, HEAD) == ([], len(body))
+    for beyond in (1, 1 << 20, 1 << 47, (1 << 64) - 1 - len(body)):
+        assert _bodies.spans(body, len(body) + beyond, 1, HEAD) is None
+        assert _bodies.spans(body, len(body) + beyond, 0, HEAD) is None
+
+
+def test_spans_come_some_at_a_time() -> None:
+    """At the borders nothing is missing and nothing comes twice; what is wrong is told in the same words."""
+    records = [Record(topic=TOPIC, partition=PARTITION, offset=n, key=b"%d" % n, value=None) for n in range(9000)]
+    body = whole(records)
+    assert spanned(COMPILED, Job(body=body, count=9000)) == spanned(PLAIN, Job(body=body, count=9000))
+    for job in (
+        Job(body=body[:-1], count=9000),
+        Job(body=body, count=8192),
+        Job(body=body + encode(Record(topic="other", partition=1, offset=9000)), count=9001),
+        Job(body=body, count=0),
+    ):
+        assert spanned(COMPILED, job) == spanned(PLAIN, job)
+    tracemalloc.start()
+    try:
+        places = [COMPILED.spans(body, 9000) for _ in range(10)]
+        assert [next(place)[2] for place in places] == [0] * 10
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 10 * 80_000, "whoever merges thousands of bodies holds some of each"
+
+
+def test_cut_anywhere_and_every_byte_wrong() -> None:
+    """No byte is read that is not there, and none is taken for right that the plain decoder refuses."""
+    body = whole(
+        [
+            Record(topic=TOPIC, partition=PARTITION, offset=5, timestamp=1 << 40, key=b"k", value=None),
+            Record(
+                topic=TOPIC, partition=PARTITION, offset=9, key=None, value=b"v", headers=(("h", b"1"), ("h", None))
+            ),
+        ]
+    )
+    for size in range(len(body)):
+        assert same(Job(body=body[:size], count=2))[0] == "damaged"
+    for at in range(len(body)):
+        for value in (0, 1, 2, 4, 6, 0x7F, 0x80, 0xFF, body[at] ^ 2):
+            same(Job(body=body[:at] + bytes((value,)) + body[at + 1 :], count=2))
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.log")), ids=lambda path: path.stem)
+def test_a_brokers_segments(path: Path) -> None:
+    """Log segments as a real broker left them, transcoded, and built again."""
+    expected = json.loads(path.with_suffix(".json").read_text())
+    got = ReferenceTranscoder().transcode(
+        path.read_bytes(),
+        topic=TOPIC,
+        partition=PARTITION,
+        start=0,
+        until=None,
+        aborted=tuple((producer, first) for producer, first in expected["aborted"]),
+        read_committed=True,
+    )
+    body = b"".join(segment.body for segment in got.segments)
+    count = sum(segment.records for segment in got.segments)
+    for compression in Compression:
+        kind, *batches = same(Job(body=body, count=count, max_bytes=5000, compression=compression))
+        assert kind == "read"
+        assert sum(batch.records for batch in batches) == count  # type: ignore[attr-defined]  # batches
+    values = [base64.b64decode(entry["value"]) for entry in expected["read_committed"] if entry["value"]]
+    assert all(value in body for value in values[:50])
+
+
+@settings(max_examples=300)
+@given(logs(max_size=12), st.data())
+def test_a_survey_tells_what_the_records_are(records: list[Record], data: st.DataObject) -> None:
+    """In any order, or None, which stands for a look at each record: for damage and for several partitions."""
+    records = list(data.draw(st.permutations(records) | st.just(records)))
+    found = COMPILED.survey(whole(records), len(records))
+    assert found is not None
+    offsets = [record.offset for record in records]
+    wrong = [(after, before) for before, after in itertools.pairwise(offsets) if after <= before]
+    assert found.head == HEAD
+    assert found.tombstones == sum(record.value is None for record in records)
+    assert (found.first_offset, found.last_offset) == (offsets[0], offsets[-1])
+    assert found.min_timestamp == min(record.timestamp for record in records)
+    assert found.max_timestamp == max(record.timestamp for record in records)
+    assert found.disorder == (wrong[0] if wrong else None)
+    assert COMPILED.survey(whole(records) + b"\x00", len(records)) is None
+    assert COMPILED.survey(whole(records), len(records) + 1) is None
+    other = encode(Record(topic="other", partition=PARTITION, offset=1))
+    assert COMPILED.survey(whole(records) + other, len(records) + 1) is None
+    assert PLAIN.survey(whole(records), len(records)) is None
+
+
+@given(logs(), st.integers(0, 1 << 40), st.integers(0, 1 << 14), st.integers(0, 1 << 30), st.booleans())
+def test_a_producer_is_put_in(
+    records: list[Record], producer: int, epoch: int, sequence: int, transactional: bool
+) -> None:
+    """As the plain way does it, in a copy; and out again."""
+    (batch,) = COMPILED.build_batches(
+        whole(records), len(records), max_batch_bytes=1 << 20, max_batch_records=100, compression=Compression.NONE
+    )
+    state = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
+    sent = COMPILED.stamped(batch.data, **state, transactional=transactional)
+    assert sent == PLAIN.stamped(batch.data, **state, transactional=transactional)
+    back = COMPILED.stamped(sent, producer_id=-1, producer_epoch=-1, base_sequence=-1, transactional=False)
+    assert back == batch.data
+    assert sent != batch.data
+
+
+def test_a_batch_shorter_than_its_header_is_a_mistake() -> None:
+    """Nothing is written beyond it."""
+    with pytest.raises(ValueError, match="header"):
+        _bodies.stamp(bytearray(60), 1, 1, 1, True)
+
+
+def test_what_was_sound_comes_before_the_damage() -> None:
+    """As the plain way yields it: the batches before, then the error."""
+    body = whole([Record(topic=TOPIC, partition=PARTITION, offset=n) for n in range(4)])
+    found = COMPILED.build_batches(
+        body + b"\x01", 4, max_batch_bytes=1 << 20, max_batch_records=2, compression=Compression.NONE
+    )
+    assert isinstance(next(found), BuiltBatch)
+    with pytest.raises(DamagedError, match=f"topic {TOPIC}, partition {PARTITION} can't be restored"):
+        next(found)
+
+
+def test_without_the_compiled_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The installation had no C compiler: plain Python does the work, and says so once."""
+    monkeypatch.delitem(sys.modules, "tandem.sink.transcode.compiled_bodies")
+    monkeypatch.setitem(sys.modules, "tandem.sink.transcode._bodies", None)
+    monkeypatch.delattr("tandem.sink.transcode._bodies")
+    best_bodies.cache_clear()
+    with capture_logs() as logged:
+        assert best_bodies() is best_bodies()
+    assert best_bodies().name == "reference"
+    assert [line["log_level"] for line in logged] == ["warning"]
+    best_bodies.cache_clear()
