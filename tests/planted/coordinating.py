@@ -66,6 +66,12 @@ MISTAKES: tuple[Mistake, ...] = (
         new="    if len(canonical) > len(body):\n",
     ),
     Mistake(
+        name="a role that no transition leads to is taken all the same",
+        file="controller/tandem/controller/decision/role_machine.py",
+        old='        raise ValueError(f"no transition leads from {self.role.value} to {role.value}")\n',
+        new="        return str(self._machine.set_state(role))\n",
+    ),
+    Mistake(
         name="a document may hold any time",
         file="avro/tandem/backup_avro/chain/json_codec.py",
         old="        if value is not default and not is_moment(value):\n",
