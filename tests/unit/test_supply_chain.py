@@ -65,7 +65,6 @@ PART_OF = {
     "py4j": "pyspark",
     "pyarrow": "pyspark",
     "pydantic-core": "pydantic",
-    "typing-extensions": "pydantic",
 }
 
 
