@@ -173,10 +173,9 @@ def decode(data: bytes) -> CoordinationMessage:
         raise DamagedError(f"a coordination message is damaged: no record of its schema ({error!r})") from error
     if canonical != body:
         raise DamagedError("a coordination message is damaged: other bytes are the encoding of what it holds")
-    message = CoordinationMessage(
-        **{attribute: fields[name] for name, attribute in _ATTRIBUTES.items()}
-        | {"event": Event(fields["event"]), "positions": tuple(Position(**item) for item in fields["positions"])}
-    )
+    fields["event"] = Event(fields["event"])
+    fields["positions"] = tuple(Position(**item) for item in fields["positions"])
+    message = CoordinationMessage(**{attribute: fields[name] for name, attribute in _ATTRIBUTES.items()})
     problem = _out_of_range(message)
     if problem:
         raise DamagedError(f"a coordination message is damaged: {problem}")
