@@ -39,7 +39,6 @@ _READ = {
     "lz4": "BSD-3-Clause",
     "py4j": "BSD-3-Clause",
     "python-dateutil": "Apache-2.0 OR BSD-3-Clause",
-    "python-snappy": "BSD-3-Clause",
 }
 
 _HEAD = """\

@@ -56,8 +56,20 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a message may hold any number",
         file="avro/tandem/backup_avro/documents/coordination_message.py",
-        old="    problem = _out_of_range(message)\n    if problem:\n        raise DamagedError(problem)\n",
-        new="",
+        old="    problem = _out_of_range(message)\n    if problem:\n",
+        new="    problem = None\n    if problem:\n",
+    ),
+    Mistake(
+        name="bytes that Avro's library lets pass are a message",
+        file="avro/tandem/backup_avro/documents/coordination_message.py",
+        old="    if canonical != body:\n",
+        new="    if len(canonical) > len(body):\n",
+    ),
+    Mistake(
+        name="a role that no transition leads to is taken all the same",
+        file="controller/tandem/controller/decision/role_machine.py",
+        old='        raise ValueError(f"no transition leads from {self.role.value} to {role.value}")\n',
+        new="        return str(self._machine.set_state(role))\n",
     ),
     Mistake(
         name="a document may hold any time",

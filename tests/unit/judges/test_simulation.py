@@ -68,6 +68,18 @@ def test_a_broken_rule_is_found(mistake: str, seeds: int) -> None:
     assert "seed " in found.stdout
 
 
+def test_an_instance_takes_no_role_that_the_table_does_not_lead_to() -> None:
+    """With one transition taken out of the table of roles, both instances stop where they would need it."""
+    mistake = (
+        "from tandem.controller.decision import role_machine\n"
+        "role_machine.TABLE = tuple(row for row in role_machine.TABLE if row[0] != 'claim')"
+    )
+    found = run("--seeds", "1", "--jobs", "1", code=mistake)
+    assert found.returncode == 3, found.stdout + found.stderr
+    assert "ValueError: no transition leads from Passive to Catch-up" in found.stdout
+    assert "0 generations became COMPLETE" in found.stdout
+
+
 def test_what_a_cleaner_took_may_be_lacking_though_a_new_disk_has_it_again() -> None:
     """The judges may not call certain what somebody may have read over in between (seeds 38705 and 70101)."""
     log = Partition(topic_id="t", number=0, retention_s=20.0)

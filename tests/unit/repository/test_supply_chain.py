@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import sys
 import tomllib
+from collections.abc import Iterable
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from supply_chain import audit, licences, lock, sbom
@@ -35,6 +41,51 @@ def texts(**changed: str) -> dict[str, str]:
 def test_the_locks_agree_with_pyproject() -> None:
     """Every direct dependency, in a version that pyproject.toml allows, with hashes; no address, no machine's path."""
     assert lock.check() == []
+
+
+def test_what_is_declared_is_imported_and_what_is_imported_is_declared() -> None:
+    """A dependency that nothing imports is dead weight in each installation; one that is not declared may go away."""
+    project = tomllib.loads((lock.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    declared = names(project["dependencies"])
+    optional = project["optional-dependencies"]
+    extras = names(line for extra in optional.keys() - {"dev"} for line in optional[extra])
+    distributions = packages_distributions()
+    imported = {
+        canonicalize_name(name)
+        for top in imports(*(lock.ROOT / folder / "tandem" for folder in ("avro", "sink", "spark_jobs", "controller")))
+        for name in distributions[top]
+    }
+    assert {PART_OF.get(name, name) for name in imported} - extras == declared
+
+
+#: What comes with a package and is imported under a name of its own.
+PART_OF = {
+    "botocore": "boto3",
+    "numpy": "pyspark",
+    "py4j": "pyspark",
+    "pyarrow": "pyspark",
+    "pydantic-core": "pydantic",
+}
+
+
+def names(requirements: Iterable[str]) -> set[str]:
+    """The packages of these requirements."""
+    return {canonicalize_name(Requirement(line).name) for line in requirements}
+
+
+def imports(*folders: Path) -> set[str]:
+    """The packages that the modules below these folders import at run time, without Python's own and Tandem's."""
+    found: set[str] = set()
+    for path in (path for folder in folders for path in folder.rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+        for_types = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+        skipped = {statement for node in for_types for statement in node.body}
+        for node in nodes:
+            if isinstance(node, ast.Import) and node not in skipped:
+                found.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level and node not in skipped:
+                found.add(node.module)
+    return {name.partition(".")[0] for name in found} - sys.stdlib_module_names - {"tandem"}
 
 
 def test_each_lock_is_about_something() -> None:

@@ -1,18 +1,25 @@
 """Messages of the coordination topic: `AvroCompactedLogBackupCoordination` in Avro's single-object encoding.
 
 Avro specification, "Single-object encoding": the bytes C3 01, the CRC-64-AVRO fingerprint of the schema's parsing
-canonical form (little endian), the record. The message's key is `<pair>/<instance>/<EVENT>`.
+canonical form (little endian), the record, which fastavro writes and reads. The message's key is
+`<pair>/<instance>/<EVENT>`.
 
-The topic is open to whoever may write to it, so decoding trusts nothing: sizes are capped and every read is checked.
+Any client with Write on the topic can put bytes there, so decoding trusts nothing: the size is capped, and a message
+has one encoding. fastavro takes a negative index of a union or enum, numbers of more than 64 bits and trailing bytes;
+the comparison with the bytes that it would write itself refuses them all.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from importlib import resources
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -20,8 +27,7 @@ from tandem.backup_avro.chain.integers import LAST_MOMENT
 from tandem.backup_avro.chain.layout import LAST_GENERATION
 from tandem.backup_avro.errors import DamagedError, PermanentError
 from tandem.backup_avro.json_fields import TIME_MS
-from tandem.backup_avro.record.binary_reader import BinaryReader
-from tandem.backup_avro.record.varint import encode_long
+from tandem.backup_avro.record.varint import INT_MAX, LONG_MAX
 
 SCHEMA: Final[dict[str, Any]] = json.loads(
     resources.files("tandem.backup_avro")
@@ -34,12 +40,14 @@ FINGERPRINT: Final = 0x5BFD_4067_EBE6_1592
 #: Most bytes of one message. Brokers take about a mebibyte by default.
 MESSAGE_LIMIT: Final = 1_000_000
 _KEY_LIMIT: Final = 1_000
-_MOST: Final = 2**63 - 1
-
-_MARKER: Final = b"\xc3\x01"
-_HEADER_SIZE: Final = 10
-_ABSENT: Final = b"\x00"
-_PRESENT: Final = b"\x02"
+_HEADER: Final = b"\xc3\x01" + FINGERPRINT.to_bytes(8, "little")
+#: The schema's names of the fields, and those of `CoordinationMessage`.
+_ATTRIBUTES: Final = {
+    name: re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)
+    for name in (field["name"] for field in SCHEMA["fields"])
+}
+#: What fastavro, compiled or not, raises for bytes that are no record of the schema.
+_UNREADABLE: Final = (EOFError, LookupError, OverflowError, TypeError, ValueError)
 
 
 class UnknownSchemaError(DamagedError):
@@ -64,9 +72,6 @@ class CoordinationEvent(StrEnum):
     LEAVING = "LEAVING"
     PAUSE = "PAUSE"
     RESUME = "RESUME"
-
-
-_EVENTS: Final = tuple(CoordinationEvent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,30 +133,13 @@ def parse_message_key(key: bytes) -> MessageKey:
 
 
 def encode(message: CoordinationMessage) -> bytes:
-    """Encode a message. Raises MessageTooLargeError; ValueError for a number that does not fit 64 bits."""
-    out = [_MARKER, FINGERPRINT.to_bytes(8, "little"), encode_long(_EVENTS.index(message.event))]
-    for text in (message.pair, message.instance, message.incarnation, message.cluster_id, message.request_id):
-        _put_text(out, text)
-    _put_nullable_text(out, message.target)
-    _put_nullable_long(out, message.generation)
-    _put_nullable_text(out, message.state)
-    _put_nullable_long(out, message.chain_seq)
-    _put_nullable_long(out, message.lag_records)
-    _put_nullable_text(out, message.reason)
-    out.append(encode_long(message.at))
-    if message.positions:
-        out.append(encode_long(len(message.positions)))
-        for position in message.positions:
-            _put_text(out, position.topic)
-            out += (encode_long(position.partition), encode_long(position.offset))
-    out.append(b"\x00")
-    if message.details:
-        out.append(encode_long(len(message.details)))
-        for key, value in message.details.items():
-            _put_text(out, key)
-            _put_text(out, value)
-    out.append(b"\x00")
-    encoded = b"".join(out)
+    """Encode a message. Raises MessageTooLargeError; ValueError or OverflowError for a number beyond 64 bits."""
+    fields = {name: getattr(message, attribute) for name, attribute in _ATTRIBUTES.items()}
+    fields["positions"] = [
+        {"topic": position.topic, "partition": position.partition, "offset": position.offset}
+        for position in message.positions
+    ]
+    encoded = _HEADER + _binary(fields)
     if len(encoded) > MESSAGE_LIMIT:
         raise MessageTooLargeError(
             f"a {message.event} message with {len(message.positions)} positions takes {len(encoded)} bytes, "
@@ -166,91 +154,64 @@ def decode(data: bytes) -> CoordinationMessage:
 
     Raises UnknownSchemaError for another schema's fingerprint and DamagedError for everything else that is none.
     """
+    from fastavro import schemaless_reader  # noqa: PLC0415 - for messages, not for --help
+
     if len(data) > MESSAGE_LIMIT:
         raise DamagedError(f"a coordination message of {len(data)} bytes is larger than {MESSAGE_LIMIT} bytes")
-    if len(data) < _HEADER_SIZE or data[:2] != _MARKER:
+    if len(data) < len(_HEADER) or data[:2] != _HEADER[:2]:
         raise DamagedError("a coordination message does not start as Avro's single-object encoding does")
-    fingerprint = int.from_bytes(data[2:_HEADER_SIZE], "little")
-    if fingerprint != FINGERPRINT:
+    if not data.startswith(_HEADER):
         raise UnknownSchemaError(
-            f"a coordination message has a schema with the unknown fingerprint {fingerprint:016x}",
+            "a coordination message has a schema with the unknown fingerprint "
+            f"{int.from_bytes(data[2 : len(_HEADER)], 'little'):016x}",
             remedy="run the same release on both instances, or let only Tandem write to the coordination topic",
         )
+    body = data[len(_HEADER) :]
     try:
-        return _decode(BinaryReader(data, start=_HEADER_SIZE))
-    except DamagedError as error:
-        raise DamagedError(f"a coordination message is damaged: {error}") from error
-
-
-def _decode(reader: BinaryReader) -> CoordinationMessage:
-    event = reader.int64()
-    if not 0 <= event < len(_EVENTS):
-        raise DamagedError(f"event {event} is unknown")
-    # Keyword arguments are evaluated from left to right: this is the order of the schema's fields.
-    message = CoordinationMessage(
-        event=_EVENTS[event],
-        pair=reader.text(),
-        instance=reader.text(),
-        incarnation=reader.text(),
-        cluster_id=reader.text(),
-        request_id=reader.text(),
-        target=_nullable_text(reader),
-        generation=_nullable_long(reader),
-        state=_nullable_text(reader),
-        chain_seq=_nullable_long(reader),
-        lag_records=_nullable_long(reader),
-        reason=_nullable_text(reader),
-        at=reader.int64(),
-        positions=tuple(
-            ReaderPosition(topic=reader.topic(), partition=reader.int32(), offset=reader.int64())
-            for items in reader.blocks()
-            for _ in range(items)
-        ),
-        details={reader.text(): reader.text() for items in reader.blocks() for _ in range(items)},
-    )
-    reader.expect_end()
+        fields: Any = schemaless_reader(io.BytesIO(body), _parsed_schema(), None)
+        canonical = _binary(fields)
+    except _UNREADABLE as error:
+        raise DamagedError(f"a coordination message is damaged: no record of its schema ({error!r})") from error
+    if canonical != body:
+        raise DamagedError("a coordination message is damaged: other bytes are the encoding of what it holds")
+    fields["event"] = CoordinationEvent(fields["event"])
+    fields["positions"] = tuple(ReaderPosition(**item) for item in fields["positions"])
+    message = CoordinationMessage(**{attribute: fields[name] for name, attribute in _ATTRIBUTES.items()})
     problem = _out_of_range(message)
     if problem:
-        raise DamagedError(problem)
+        raise DamagedError(f"a coordination message is damaged: {problem}")
     return message
+
+
+def _binary(fields: Mapping[str, Any]) -> bytes:
+    from fastavro import schemaless_writer  # noqa: PLC0415 - for messages, not for --help
+
+    out = io.BytesIO()
+    schemaless_writer(out, _parsed_schema(), fields)
+    return out.getvalue()
+
+
+@cache
+def _parsed_schema() -> Any:  # noqa: ANN401 - fastavro's own form
+    """Return the schema with plain numbers for times: not every number that a client sends is a date of Python."""
+    from fastavro import parse_schema  # noqa: PLC0415 - for messages, not for --help
+
+    fields = [{**field, "type": "long"} if field["name"] == "at" else field for field in SCHEMA["fields"]]
+    return parse_schema({**SCHEMA, "fields": fields})
 
 
 def _out_of_range(message: CoordinationMessage) -> str | None:
     """Say which number no instance of ours sends: whatever shows a message would have to live with it."""
     if not 0 <= message.at <= LAST_MOMENT:
         return f"at is no time: {message.at}"
-    for name, value, most in (
+    numbers = [
         ("generation", message.generation, LAST_GENERATION),
-        ("chain_seq", message.chain_seq, _MOST),
-        ("lag_records", message.lag_records, _MOST),
-        *(("partition", position.partition, _MOST) for position in message.positions),
-        *(("offset", position.offset, _MOST) for position in message.positions),
-    ):
+        ("chain_seq", message.chain_seq, LONG_MAX),
+        ("lag_records", message.lag_records, LONG_MAX),
+    ]
+    partitions = (("partition", position.partition, INT_MAX) for position in message.positions)
+    offsets = (("offset", position.offset, LONG_MAX) for position in message.positions)
+    for name, value, most in chain(numbers, partitions, offsets):
         if value is not None and not 0 <= value <= most:
             return f"{name} is out of range: {value}"
     return None
-
-
-def _put_text(out: list[bytes], text: str) -> None:
-    data = text.encode()
-    out += (encode_long(len(data)), data)
-
-
-def _put_nullable_text(out: list[bytes], text: str | None) -> None:
-    if text is None:
-        out.append(_ABSENT)
-    else:
-        out.append(_PRESENT)
-        _put_text(out, text)
-
-
-def _put_nullable_long(out: list[bytes], value: int | None) -> None:
-    out.append(_ABSENT if value is None else _PRESENT + encode_long(value))
-
-
-def _nullable_text(reader: BinaryReader) -> str | None:
-    return reader.text() if reader.branch(2) else None
-
-
-def _nullable_long(reader: BinaryReader) -> int | None:
-    return reader.int64() if reader.branch(2) else None

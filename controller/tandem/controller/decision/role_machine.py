@@ -20,31 +20,29 @@ TABLE: tuple[tuple[str, Role, Role], ...] = (
 
 
 class RoleMachine:
-    """Holds the role. `move_to` fires the one trigger that leads there, so that every change is in the table."""
+    """Holds the role. `move_to` fires the one trigger that leads there; no change but those of TABLE exists."""
+
+    __slots__ = ("_machine",)
 
     def __init__(self) -> None:
-        self.state: str  # set by the machine
         self._machine = Machine(
-            model=self,
-            states=[role.value for role in Role],
-            initial=Role.PASSIVE.value,
-            transitions=[
-                {"trigger": trigger, "source": source.value, "dest": dest.value} for trigger, source, dest in TABLE
-            ],
+            states=Role,
+            initial=Role.PASSIVE,
+            transitions=[list(row) for row in TABLE],
             auto_transitions=False,
         )
 
     @property
     def role(self) -> Role:
         """The present role."""
-        return Role(self.state)
+        return Role(self._machine.state)
 
     def move_to(self, role: Role) -> str | None:
         """Go to `role`; return the trigger that was fired, None if it is the present one. ValueError off the table."""
         if role is self.role:
             return None
-        for trigger, source, dest in TABLE:
-            if source is self.role and dest is role:
-                self._machine.dispatch(trigger)
-                return trigger
+        for trigger in self._machine.get_triggers(self.role):
+            if self._machine.get_transitions(trigger, self.role, role):
+                self._machine.trigger(trigger)
+                return str(trigger)
         raise ValueError(f"no transition leads from {self.role.value} to {role.value}")

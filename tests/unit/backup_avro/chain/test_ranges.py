@@ -64,6 +64,7 @@ def test_what_instances_send_is_read() -> None:
         {"chain_seq": -1},
         {"lag_records": -(2**63)},
         {"positions": (ReaderPosition(topic="t", partition=-1, offset=0),)},
+        {"positions": (ReaderPosition(topic="t", partition=1 << 31, offset=0),)},
         {"positions": (ReaderPosition(topic="t", partition=0, offset=-1),)},
     ],
     ids=str,

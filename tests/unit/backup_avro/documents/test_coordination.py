@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
+from dataclasses import replace
 
 import fastavro
 import pytest
@@ -152,7 +154,7 @@ def test_sizes_are_capped() -> None:
         decode(encode(MESSAGE) + bytes(MESSAGE_LIMIT))
     for claim in (1 << 62, 1 << 40, -(1 << 40)):
         empty = encode(MESSAGE)[:-2]
-        with pytest.raises(DamagedError, match="go past the end"):
+        with pytest.raises(DamagedError, match="no record of its schema"):
             decode(empty + encode_long(claim) + b"\x02")
     with pytest.raises(MessageTooLargeError, match="positions"):
         encode(
@@ -167,6 +169,56 @@ def test_sizes_are_capped() -> None:
                 positions=tuple(ReaderPosition(topic="t" * 249, partition=n, offset=n) for n in range(4000)),
             )
         )
+
+
+def test_a_hostile_message_takes_memory_for_what_it_holds() -> None:
+    """As many positions as fit into the limit: about a hundred bytes of memory for each byte."""
+    hostile = encode(MESSAGE)[:-2] + encode_long(300_000) + b"\x00\x00\x00" * 300_000 + b"\x00\x00"
+    tracemalloc.start()
+    try:
+        assert len(decode(hostile).positions) == 300_000
+        assert tracemalloc.get_traced_memory()[1] < 100 * MESSAGE_LIMIT
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"\x04\x02p", b"\x11\x02p"),
+        (b"\x02\x02T", b"\x01\x02T"),
+        (b"\x02\x0a", b"\x03"),
+        (b"\x02\x0a", b"\x02\x8a\x00"),
+        (b"\x02\x0a", b"\x02\x8a\x80\x80\x80\x80\x80\x80\x80\x80\x02"),
+        (b"\x02\x0a", b"\x02\x8a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x02"),
+        (b"\x02\x02k\x02v\x00", b"\x01\x08\x02k\x02v\x00"),
+        (b"\x02\x02k\x02v\x00", b"\x04\x02k\x02w\x02k\x02v\x00"),
+        (b"\x02\x02k\x02v\x00", b"\x02\x02k\x02w\x02\x02k\x02v\x00"),
+        (b"\x02\x02k\x02v\x00", encode_long(-(1 << 63)) + b"\x00\x02\x02k\x02v\x00"),
+        (b"\x02\x02k\x02v\x00", b"\x02\x02k\x02v\x00\x00"),
+    ],
+    ids=[
+        "an event from the end of the symbols",
+        "a branch from the end of the union",
+        "an absent number by the branch from the end",
+        "a number with a byte too many",
+        "a number of 65 bits",
+        "a number of eleven bytes",
+        "a block with its size",
+        "a key twice in a block",
+        "a key twice in two blocks",
+        "a block of as many items as 64 bits can't count",
+        "a byte more",
+    ],
+)
+def test_a_message_has_one_encoding(old: bytes, new: bytes) -> None:
+    """Whatever a tolerant reader makes the same message of is refused; without the change it is read."""
+    message = replace(MESSAGE, target="T", generation=5, details={"k": "v"})
+    encoded = encode(message)
+    assert decode(encoded) == message
+    assert encoded.count(old) == 1
+    with pytest.raises(DamagedError, match="damaged"):
+        decode(encoded.replace(old, new))
 
 
 @given(messages)

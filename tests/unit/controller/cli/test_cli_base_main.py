@@ -22,7 +22,7 @@ UNEXPECTED = """\
 error: unexpected RuntimeError: first line second line
 what to do: run `tandem --debug …` (or set TANDEM_DEBUG=1) for the traceback, and report it
 """
-HEAVY = ("kafka", "confluent_kafka", "pyspark", "boto3", "pydantic", "fastavro")
+HEAVY = ("kafka", "confluent_kafka", "pyspark", "botocore", "pydantic", "fastavro")
 MODULES = {
     "run/run.py": """\
 import os, time, typer, structlog

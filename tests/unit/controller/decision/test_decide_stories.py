@@ -25,7 +25,6 @@ from tandem.controller.decision.decide import (
     TakeOver,
 )
 from tandem.controller.decision.observation import Activation, Observation, Peer, PipelineState, Role, Twin
-from tandem.controller.decision.role_machine import TABLE, RoleMachine
 
 DRAINED = PipelineState(started_mono=0.0, draining=True, drained_mono=490.0)
 
@@ -790,30 +789,6 @@ def test_a_sealed_generation_is_retained_for_its_time() -> None:
     # A clock that was set back keeps them longer, but not where nothing is to be kept.
     assert cleared(sealed[0] - 1_000_000, retain_age_s=10.0) == []
     assert cleared(sealed[0] - 1_000_000) == [1, 2]
-
-
-def test_the_table_leads_everywhere_it_must() -> None:
-    """From each role to each other one but out of Halted, by one trigger."""
-    for source in Role:
-        for target in Role:
-            machine = RoleMachine()
-            machine.state = source.value
-            if source is target:
-                assert machine.move_to(target) is None
-            elif any((a, b) == (source, target) for _, a, b in TABLE):
-                assert machine.move_to(target) in {name for name, a, b in TABLE if (a, b) == (source, target)}
-                assert machine.role is target
-            else:
-                assert source is Role.HALTED
-                with pytest.raises(ValueError, match="no transition leads from Halted"):
-                    machine.move_to(target)
-
-
-def test_there_is_no_way_round_the_table() -> None:
-    """It begins as Passive, and the library's own `to_…` methods, which ask no table, are not there."""
-    machine = RoleMachine()
-    assert machine.role is Role.PASSIVE
-    assert [name for name in dir(machine) if name.startswith("to_")] == []
 
 
 def test_an_empty_generation_has_nothing_to_read_through() -> None:
