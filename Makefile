@@ -106,7 +106,7 @@ chaos: setup ## Hurt a pair on real servers for ROUNDS=10 rounds (SEED=, FIRST=)
 roles: setup ## Try every right of every role on servers that refuse the others, and write the tables of docs/roles.md
 	@ROLES_PAGE=1 $(BIN)/pytest tests/integration/access/test_roles.py $(PYTEST)
 
-broker-matrix: setup ## A pair, a turn, a restore and its groups on older releases of Kafka, 10 minutes; writes docs/compatibility.md
+broker-matrix: setup ## A pair, a turn, a restore, its groups and a sweep on older releases of Kafka, 15 minutes; writes docs/compatibility.md
 	@COMPATIBILITY_PAGE=1 $(BIN)/pytest tests/integration/install/test_broker_matrix.py $(PYTEST)
 
 soak: setup ## A pair for MINUTES=120 on real servers, a handover every 3: is memory flat? FOLDER= keeps samples and logs
