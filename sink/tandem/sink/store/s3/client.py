@@ -1,6 +1,6 @@
 """Talking to S3: the client, its retries, and what comes out of it.
 
-Only this module and `aws_session` know botocore.
+Only this module and `aws_session` know boto3 and botocore.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import botocore.exceptions as vendor
 import stamina
 import urllib3.exceptions
+from boto3.session import Session
 from botocore.config import Config
 from botocore.loaders import create_loader
 
@@ -163,9 +164,10 @@ def _make_client(settings: StoreAccess) -> S3Client:
     # To an own endpoint the region means nothing, but the signature needs one.
     region = settings.region or ("us-east-1" if settings.endpoint_url is not None else None)
     try:
-        session = AwsSession()
-        session.register_component("data_loader", _DESCRIPTIONS)
-        client = session.create_client(
+        core = AwsSession()
+        core.register_component("data_loader", _DESCRIPTIONS)
+        session = Session(botocore_session=core)
+        return session.client(
             "s3",
             endpoint_url=settings.endpoint_url,
             region_name=region,
@@ -185,7 +187,6 @@ def _make_client(settings: StoreAccess) -> S3Client:
                 user_agent_extra="tandem",
             ),
         )
-        return cast("S3Client", client)
     except (vendor.CredentialRetrievalError, vendor.MetadataRetrievalError) as error:
         raise StoreTransientError(
             f"no credentials for the store now: {without_answer(str(error))[:300]}",
