@@ -49,6 +49,12 @@ MISTAKES: tuple[Mistake, ...] = (
         new="",
     ),
     Mistake(
+        name="contents: a generation whose log was cut nobody knows where covers an older copy",
+        file="controller/tandem/controller/instance/act.py",
+        old="                elif coverage.common_offset(newer, key) < mine.positions[key].offset:",
+        new="                elif coverage.common_offset(newer, key) < -1:",
+    ),
+    Mistake(
         name="contents: a sealed generation of another history is waited for",
         file="controller/tandem/controller/instance/act.py",
         old="        found = [short for short in found if not states[short.generation].sealed]\n",

@@ -485,17 +485,21 @@ class InstanceTasks:
         """Raise NotProvenError if the log has other records now than those that the covering generation read.
 
         SEALED proved that both had read one history. Volumes may have been put back to a snapshot since then, and the
-        covering generation is marked only when its holder has noticed.
+        covering generation is marked only when its holder has noticed. A mark without a place tells as little.
         """
-        for newer, keys in coverage.covering(mine, goes, generations).items():
-            states = {state.number: state for state in generations}
-            known = [key for key in keys if guarded.has(key) and key not in states[newer].taints]
-            for key, rewritten in self._prover.compare(states[newer], known).items():
-                raise NotProvenError(
-                    f"generation {mine.number} is kept: generation {newer} covers {mine.name_of(key)}, but "
-                    f"{rewritten.reason}",
-                    remedy="nothing has to be done: another generation is built once the difference is marked",
-                )
+        states = {state.number: state for state in generations}
+        for number, keys in coverage.covering(mine, goes, generations).items():
+            newer, asked = states[number], []
+            for key in filter(guarded.has, keys):
+                if not coverage.cut_off(newer, key):
+                    asked.append(key)
+                elif coverage.common_offset(newer, key) < mine.positions[key].offset:
+                    raise NotProvenError(_KEPT.format(mine.number, number, mine.name_of(key), newer.taints[key].reason))
+            for key, rewritten in self._prover.compare(newer, asked).items():
+                raise NotProvenError(_KEPT.format(mine.number, number, mine.name_of(key), rewritten.reason))
+
+
+_KEPT = "generation {} is kept until another one covers it: generation {} covers {}, but {}"
 
 
 def _taints(state: Generation, lost: Iterable[tuple[Part, str]]) -> tuple[Taint, ...]:

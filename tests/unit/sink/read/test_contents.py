@@ -16,7 +16,7 @@ from support.pipeline.doubles import MemoryStore, ScriptedSource, StandInCluster
 from support.pipeline.pipelines import T0, Bench, at_work, through
 from support.records.strategies import batch
 
-from tandem.backup_avro.chain.entries import Clearing, RecordHash
+from tandem.backup_avro.chain.entries import Clearing, EntryKind, RecordHash, Taint
 from tandem.backup_avro.errors import TransientError
 from tandem.backup_avro.record.current import Record, TimestampType
 from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, clearing
@@ -391,12 +391,33 @@ def test_what_a_rewritten_log_covers_is_not_cleared() -> None:
     tasks.seal(1, 2)
     wanted = Clearing(goes=(world.key,), stays={})
     world.has(RecordHash(14, "b" * 12))
-    with pytest.raises(NotProvenError, match="generation 1 is kept: generation 2 covers t-0, but the log has another"):
+    with pytest.raises(
+        NotProvenError,
+        match="generation 1 is kept until another one covers it: generation 2 covers t-0, but the log has another",
+    ):
         tasks.clear(1, wanted)
     assert not world.one.writer.state.clearing
     world.has(world.hash_of(world.two))
     tasks.clear(1, wanted)
     assert world.one.writer.state.gone
+
+
+@pytest.mark.parametrize(("cut_at", "kept"), [(-1, True), (9, True), (12, False)])
+def test_what_a_log_that_was_cut_covers_is_cleared_below_the_cut_alone(cut_at: int, kept: bool) -> None:
+    """A mark without a place says of no offset that the log still has it."""
+    world = World()
+    world.has(world.hash_of(world.two), world.hash_of(world.one))
+    tasks = world.tasks()
+    tasks.seal(1, 2)
+    cut = Taint(key=world.key, offset=15, reason="the log was cut", cut_at=cut_at, epoch=3)
+    world.two.append(EntryKind.TAINTED, taints=(cut,))
+    wanted = Clearing(goes=(world.key,), stays={})
+    if kept:
+        with pytest.raises(NotProvenError, match="generation 2 covers t-0, but the log was cut"):
+            tasks.clear(1, wanted)
+    else:
+        tasks.clear(1, wanted)
+    assert world.one.writer.state.gone is not kept
 
 
 def test_a_leader_that_does_not_answer_means_not_now() -> None:
