@@ -21,7 +21,7 @@ import hashlib, json, os, sys, time
 from functools import partial
 from pathlib import Path
 from tandem.sink.process import log, sourced_secret
-from tandem.sink.store import StoreSettings
+from tandem.sink.store import StoreAccess
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.spark.session import session
 
@@ -42,7 +42,7 @@ master, folder, source, opened = sys.argv[1:]
 canary = Path(folder, "canary").read_text()
 address = StoreAddress(
     root="s3://bucket/pair",
-    settings=StoreSettings(access_key_id="AKIA", secret_access_key=named(canary)),
+    settings=StoreAccess(access_key_id="AKIA", secret_access_key=named(canary)),
 )
 extra = {
     "spark.eventLog.enabled": "true",

@@ -54,18 +54,18 @@ _KILLS = 15
 _DRIVER = """
 import json, sys, time
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.store import StoreSettings
+from tandem.sink.store import StoreAccess
 from tandem.spark_jobs.reading.object_reader import StoreAddress
-from tandem.spark_jobs.restore.job import RestoreRequest, Told, restore
-from tandem.spark_jobs.restore.plan.options import Options
-from tandem.spark_jobs.restore.load.load_task import Pace
-from tandem.spark_jobs.restore.plan.plan import Naming
-from tandem.spark_jobs.restore.prepare.target_cluster import Target
+from tandem.spark_jobs.restore.job import RestoreListener, RestoreRequest, restore
+from tandem.spark_jobs.restore.plan.options import RestoreOptions
+from tandem.spark_jobs.restore.load.load_task import LoadPace
+from tandem.spark_jobs.restore.plan.plan import TopicNaming
+from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 from tandem.spark_jobs.spark.session import session
 
 root, pair, servers, target = sys.argv[1:]
 
-class Lines(Told):
+class Lines(RestoreListener):
     before = 0
 
     def phase(self, text):
@@ -77,12 +77,12 @@ class Lines(Told):
         if done > self.before:
             print(f"committed {done}", flush=True)
 
-address = StoreAddress(root=root, settings=StoreSettings())
-pace = Pace(batch_records=40, in_flight_bytes=0, commit_seconds=0.2)
-options = Options(naming=Naming(only=target), pace=pace)
+address = StoreAddress(root=root, settings=StoreAccess())
+pace = LoadPace(batch_records=40, in_flight_bytes=0, commit_seconds=0.2)
+options = RestoreOptions(naming=TopicNaming(only=target), pace=pace)
 with session("local[2,4]", name="killed") as spark:
     request = RestoreRequest(
-        address=address, reader=ChainReader(address.open(), pair), target=Target({"bootstrap.servers": servers}),
+        address=address, reader=ChainReader(address.open(), pair), target=TargetCluster({"bootstrap.servers": servers}),
         options=options, now=lambda: round(time.time() * 1000),
     )
     report = restore(spark, request, tell=Lines())
@@ -137,10 +137,10 @@ class _Run:
 _WORKER = """
 import pickle, sys
 from pathlib import Path
-from tandem.spark_jobs.restore.load.load import load
+from tandem.spark_jobs.restore.load.load import load_partition
 
 print("loading", flush=True)
-print(pickle.dumps(load(pickle.loads(Path(sys.argv[1]).read_bytes()))).hex())
+print(pickle.dumps(load_partition(pickle.loads(Path(sys.argv[1]).read_bytes()))).hex())
 """
 
 

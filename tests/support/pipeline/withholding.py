@@ -13,11 +13,11 @@ def withholding(topic: str, *, while_there: Path) -> str:
     """Return the prelude of a process that is sent nothing of partition 0 as long as there is such a file."""
     return f"""
 import os
-from tandem.sink.kafka.wire import protocol
-def _emptied(response, names, _parts=protocol.fetch_parts):
+from tandem.sink.kafka.wire import requests
+def _emptied(response, names, _parts=requests.fetch_parts):
     for tp, part in _parts(response, names):
         if tp == ({topic!r}, 0) and os.path.exists({str(while_there)!r}):
             part.records = None
         yield tp, part
-protocol.fetch_parts = _emptied
+requests.fetch_parts = _emptied
 """

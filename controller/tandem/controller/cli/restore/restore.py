@@ -78,9 +78,9 @@ def restore(
     overrides: SetOption = None,
     *,
     topics: backup_place.TopicsOption = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="TargetCluster of the one topic.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Target of the one topic.")] = None,
     rename: Annotated[
-        list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="TargetCluster of one topic; may be repeated.")
+        list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="Target of one topic; may be repeated.")
     ] = None,
     patterns: Annotated[
         list[str] | None,

@@ -137,9 +137,10 @@ def test_workers_end_with_their_instance(tmp_path: Path) -> None:
 import sys, time
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent)!r})
 from test_worker import setting, task
-from tandem.sink.read.scan.worker_processes import Workers
-workers = Workers(setting(Path({str(tmp_path)!r})), 2)
+from tandem.sink.read.scan.worker_processes import WorkerPool
+workers = WorkerPool(setting(Path({str(tmp_path)!r})), 2)
 futures = [workers.submit(task()) for _ in range(2)]
 time.sleep(60)
 """
