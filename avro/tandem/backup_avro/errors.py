@@ -1,4 +1,4 @@
-"""The one tree of errors. Adapters wrap vendor errors at their edge, so that nothing of a vendor leaks further in."""
+"""The one tree of errors. Adapters wrap vendor errors at their edge, so that no vendor type leaks further in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Final, TypeVar
 
 _LONGEST: Final = 4096
-"""Characters of a message that is kept: what was refused may stand in it."""
+"""Characters of a message that are kept: a message may quote the refused input, whatever its length."""
 
 
 class ExitCode(IntEnum):
@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
 class TandemError(Exception):
     """Base of all errors that Tandem raises on purpose.
 
-    The message says what happened and where (topic, partition, object); `remedy` says what to do next.
+    The message names the event and its place (topic, partition, object); `remedy` names the next step for the user.
     """
 
     exit_code: ExitCode = ExitCode.ERROR
@@ -42,7 +42,7 @@ class TransientError(TandemError):
 
 
 class PermanentError(TandemError):
-    """The same call will fail again until somebody changes something."""
+    """The same call fails again until the configuration, the store or the cluster is changed."""
 
 
 class ConfigError(PermanentError):
@@ -52,31 +52,31 @@ class ConfigError(PermanentError):
 
 
 class RefusedError(PermanentError):
-    """Refused because carrying it out could lose data."""
+    """The operation is refused because carrying it out could lose data."""
 
     exit_code = ExitCode.REFUSED
 
 
 class OversizeError(RefusedError):
-    """A document would be larger than anybody reads; it was not written."""
+    """A document would be larger than the limit of all readers; it was not written."""
 
 
 class DamagedError(PermanentError):
-    """Stored or received bytes are not what they must be: checksum, hash link, format."""
+    """Stored or received bytes fail a check: checksum, hash link, format."""
 
     exit_code = ExitCode.UNHEALTHY
 
     def about(self, key: str) -> str:
-        """Return what it says of the object `key`, as the end of a sentence that begins with that."""
+        """Return the error's text as the end of a sentence that begins with the object's name `key`."""
         return str(self.args[0]).removeprefix(key).lstrip(": ")
 
 
 class TooLargeError(DamagedError):
-    """What compressed bytes stand for passes the bound that the reader has set."""
+    """The decompressed size of compressed bytes exceeds the limit that the reader has set."""
 
 
 class NewerFormatError(DamagedError):
-    """Stored bytes were written by a newer release: nothing is wrong with them, but this release can't judge them."""
+    """Stored bytes were written by a newer release: they are not damaged, but this release can't interpret them."""
 
 
 class TimedOutError(TandemError):
@@ -91,12 +91,12 @@ _Kept = TypeVar("_Kept", bound=TandemError)
 def bare(error: _Kept) -> _Kept:
     """Return an error of the same type, words, remedy and attributes, without traceback, cause and context.
 
-    For whoever keeps errors: a traceback holds on to what its functions had at hand, and so to the very bytes that were
-    refused. A message is cut after 4,096 characters.
+    For callers that keep errors: a traceback references the local variables of its frames, and so the very bytes that
+    were refused. A message is cut after 4,096 characters.
     """
     kind = type(error)
     args = (item[:_LONGEST] if isinstance(item, str) else item for item in error.args)
-    # Not by calling it: some take more than a message, and what they took is in the attributes.
+    # The constructor is not called: some take more arguments than a message, and these are in the attributes.
     found = kind.__new__(kind, *args)
     found.__dict__.update(error.__dict__)
     return found

@@ -1,6 +1,6 @@
-"""What the JSON document of a dataclass holds: its fields, and the properties that `in_json` marks.
+"""Which fields the JSON document of a dataclass has: its own fields, and the properties that `in_json` marks.
 
-The command line prints dataclasses by these rules, and makes their JSON Schemas by the same.
+The command line prints dataclasses by these rules, and generates their JSON Schemas by the same rules.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ NOT_IN_JSON: Final[Mapping[str, str]] = MappingProxyType({_FORM: "never"})
 UNLESS_NONE: Final[Mapping[str, str]] = MappingProxyType({_FORM: "unless None"})
 """Metadata of a field that a document has only where it is not None."""
 TIME_MS: Final[Mapping[str, str]] = MappingProxyType({_FORM: "time"})
-"""Metadata of a field in ms since the epoch that a document has as a time in ISO 8601."""
+"""Metadata of a field in ms since the epoch that a document has as an ISO 8601 time."""
 
 
 def in_json(get: _Get) -> _Get:
-    """Mark the function of a property, below `@property`: the document has it, after the fields."""
+    """Mark the function of a property, below `@property`, so that the document has it after the fields."""
     setattr(get, _MARK, True)
     return get
 
@@ -41,7 +41,7 @@ class JsonField:
 
 @cache
 def json_fields(cls: type) -> tuple[JsonField, ...]:
-    """Return what a document of a dataclass holds, in its order."""
+    """Return the fields and properties that a document of a dataclass has, in the document's order."""
     forms = {field.name: field.metadata.get(_FORM) for field in dataclasses.fields(cls)}
     stored = [
         JsonField(name, optional=form == UNLESS_NONE[_FORM], time_ms=form == TIME_MS[_FORM])

@@ -1,7 +1,7 @@
 """From Kafka to the object store: fetch, transcode, buffer, upload, commit.
 
 `pipeline` is the loop of one generation. `kafka` fetches record batches, `transcode` turns them into Avro blocks,
-`read` knows how far each partition is, `write` makes objects and chain entries of the blocks, `store` keeps them,
-`encryption` has their keys; `process` is what all processes share. Which generation is read when is decided in
-`controller`.
+`read` tracks the progress of each partition, `write` turns the blocks into objects and chain entries, `store` stores
+them, `encryption` has their keys; `process` is shared by all processes. `controller` decides which generation is read
+when.
 """

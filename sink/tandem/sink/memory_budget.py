@@ -1,8 +1,8 @@
-"""One memory budget for all pipelines of a process: how much each may hold between fetch and store. Pure.
+"""One memory budget for all pipelines of a process: the bytes that each may hold between fetch and store.
 
-Half of the budget is split evenly among the open shares and is guaranteed to each; the other half is for whichever
-pipeline fills it first. So a build that is always ahead of the store never stops the tail of the generation that it is
-to replace, and the build is never stopped by that tail either. A pipeline that is alone has all of it.
+Half of the budget is split evenly among the open shares and is guaranteed to each; the other half goes to the
+pipeline that fills it first. So a build that is always ahead of the store never stops the tail of the generation that
+it is to replace, and that tail never stops the build. A single pipeline may hold the whole budget.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import threading
 
 
 class MemoryBudget:
-    """Bytes that the open shares may hold together. For any thread.
+    """Bytes that the open shares may hold together. Thread-safe.
 
-    Who merges objects holds `merging`: what that takes is beside the budget, so one pipeline does it at a time.
+    A merge of objects holds the lock `merging`: its memory is not part of the budget, so one pipeline merges at a time.
     """
 
     def __init__(self, size: int) -> None:
@@ -35,12 +35,12 @@ class MemoryBudget:
 
     @property
     def shares(self) -> int:
-        """How many shares are open; 1 if none is, as for a pipeline that has ended."""
+        """Number of open shares; 1 if none is open, as for a pipeline that has ended."""
         return max(1, len(self._shares))
 
     @property
     def guaranteed(self) -> int:
-        """Bytes that no other share may take from one that is open."""
+        """Bytes that are guaranteed to each open share."""
         return self.bytes // (2 * self.shares)
 
     def _limit_of(self, share: MemoryShare) -> int:
@@ -51,7 +51,7 @@ class MemoryBudget:
 
 
 class MemoryShare:
-    """What one pipeline holds of the budget. `held` are its bytes; written by its thread alone, read by all."""
+    """The part of the budget that one pipeline holds. Only its thread writes `held` (bytes); any thread reads it."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self.budget = budget
@@ -60,19 +60,19 @@ class MemoryShare:
 
     @property
     def charged(self) -> int:
-        """Bytes that others have to do without: what was read at once beyond the limit takes nothing from them."""
+        """The part of `held` that counts against other shares: bytes beyond the granted limit don't."""
         return min(self.held, self._granted)
 
     @property
     def limit(self) -> int:
-        """Bytes that it may hold now: all but what the others hold, and what is guaranteed to them.
+        """Bytes that this share may hold now: the budget without the others' bytes, held or guaranteed.
 
-        A share that was opened while another had taken everything begins with 0, until that one has stored something.
+        A share that is opened while another one holds everything begins with 0, until that one has stored something.
         """
         return self.budget._limit_of(self)  # noqa: SLF001 (one class in two parts)
 
     def is_full(self) -> bool:
-        """Whether it holds all that it may. If not, what it may hold now is granted to it."""
+        """Return whether the share has reached its limit; if not, the current limit is granted to it."""
         limit = self.limit
         if self.held >= limit:
             return True
@@ -81,10 +81,10 @@ class MemoryShare:
 
     @property
     def worth_storing(self) -> int:
-        """Bytes from which on a commit is due, so that the rest of the share is filled while it is under way."""
+        """Held bytes from which a commit is due, so that fetching fills the rest while the commit is under way."""
         return max(self.limit, self.budget.guaranteed) // 2
 
     def close(self) -> None:
-        """Give everything back. May be called twice."""
+        """Return all bytes of this share to the budget. May be called twice."""
         self.held = 0
         self.budget._close(self)  # noqa: SLF001 (one class in two parts)

@@ -1,4 +1,4 @@
-"""Where the pipeline tells what it did, for whoever counts: plain functions, so that nothing here knows a format."""
+"""Callbacks by which the pipeline reports events to a metrics collector, independent of any metrics format."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ def _nothing(*_: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meters:
-    """Called from several threads; must neither block nor raise. By default nobody counts.
+    """Callbacks for measurements. They are called from several threads and must neither block nor raise.
 
-    `uploaded`: seconds until the store had a data object, tries included. `committed`: seconds from the start of a
-    commit, with its uploads, to the entry in the chain, and that entry. `retried`: something is tried again. `skipped`:
-    a reader went on at the end of a log over so many offsets in which brokers had nothing readable.
+    The defaults do nothing. `uploaded`: seconds until the store had a data object, tries included. `committed`: seconds
+    from the start of a commit, with its uploads, to the entry in the chain, and that entry. `retried`: a request to the
+    target is tried again. `skipped`: number of offsets at the end of a log that a reader skipped because the brokers
+    had no readable record there.
     """
 
     uploaded: Callable[[float], None] = _nothing

@@ -1,9 +1,9 @@
-"""The pipeline of one generation: Kafka -fetch-> record batches -transcode-> segments -roll-> objects -commit-> chain.
+"""The pipeline of one generation: Kafka -fetch-> batches -transcode-> blocks -buffer-> objects -commit-> chain.
 
-One thread reads both lanes: the tail, never paused, and the base, newest chunk first. The committer's thread uploads
-and appends; a third one asks the cluster for topics and consumer groups, so that a slow broker never holds up the tail;
-others look where the logs of new partitions begin and end; a fourth merges small objects.
-Memory is bounded: a full budget stops the fetch.
+One thread reads both lanes: the tail, never paused, and the scan, newest range first. The committer's thread uploads
+and appends; the surveyor's thread asks the cluster for topics and consumer groups, so that a slow broker never holds up
+the tail; further threads look up where the logs of new partitions begin and end; the merger's thread merges small
+objects. Memory is bounded: a full budget stops the fetch.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _UNJUDGED = "not judged"
 _ASIDE = "set aside"
 _NAMED = 5
 _HELD_FLUSHES = 5
-"""Flush intervals that an open transaction may hold records back. They come that much later into the backup."""
+"""Flush intervals that an open transaction may hold records back. Those records reach the backup that much later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class PipelinePolicy:
     block_size: int = 256 << 10
     codec: str = "zstandard"
     compression_level: int | None = None
-    """Applies to generations of `codec`; one that was opened with another keeps that one's own level."""
+    """Applies to generations of `codec`; a generation that was opened with another codec keeps that codec's level."""
     memory_budget: int = 160 << 20
     compressors: int = 2
     chunk_ceiling_s: float = 60.0
@@ -86,12 +86,12 @@ class PipelinePolicy:
     survey_interval_s: float = 10.0
     groups_interval_s: float | None = 300.0
     offers_patience_s: float | None = None
-    """How long bases wait for a catch-up job; None: they are read here, at once."""
+    """Seconds that scans wait for a catch-up job; None: this process reads them, at once."""
     merge: MergeRules = field(default_factory=MergeRules)
 
 
 class Phase(StrEnum):
-    """Where a pipeline is."""
+    """State of a pipeline."""
 
     STARTING = "starting"
     SCANNING = "scanning"
@@ -103,9 +103,9 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineReport:
-    """What the controller sees of a pipeline. Counts are since the process began; lags in records.
+    """State and figures of a pipeline, for the controller. Counts are since the process began; lags in records.
 
-    `held` are the partitions that an open transaction has held back for longer than is normal.
+    `held` lists the partitions that an open transaction has held back for longer than is normal.
     """
 
     generation: int
@@ -121,11 +121,11 @@ class PipelineReport:
     held: tuple[TopicPartition, ...]
     error: Exception | None
     aside: tuple[str, ...] = ()
-    """Names of topics that are not read for a while, because the store takes nothing of them."""
+    """Names of topics that are not read for a while, because the store refuses their objects."""
     unread: int = 0
-    """Guarded partitions that no leader answers for, that are denied, or that were set aside."""
+    """Number of guarded partitions that are not read: no leader answers, access is denied, or they are set aside."""
     held_bytes: int = 0
-    """Bytes in memory between fetch and store, about."""
+    """Approximate bytes in memory between fetch and store."""
     memory_budget: int = 0
     """Bytes that all pipelines of the process may hold together."""
     waited_s: float = 0.0
@@ -135,9 +135,9 @@ class PipelineReport:
 class Pipeline:
     """Reads and commits for one generation until it is drained or fails. All public methods are thread-safe.
 
-    `committed` is called after each commit, from the pipeline's thread. With `workers`, they read large bases. `copies`
-    returns the pair's generations as they were last seen, which nobody changes any more. Pipelines of one process share
-    one `budget`; without one it is `policy.memory_budget`.
+    `committed` is called after each commit, from the pipeline's thread. `workers`, if given, read large scans. `copies`
+    returns the pair's generations as they were last seen; these objects do not change any more. Pipelines of one
+    process share one `budget`; without one it is `policy.memory_budget`.
     """
 
     def __init__(
@@ -236,11 +236,11 @@ class Pipeline:
 
     @property
     def writer(self) -> ChainWriter:
-        """The writer of the generation's chain; for others once the pipeline is drained."""
+        """The writer of the generation's chain; callers may use it once the pipeline is drained."""
         return self._writer
 
     def start(self) -> None:
-        """Start the threads. If one of them can't be, the pipeline has failed, and what is wrong is raised."""
+        """Start the threads. If one can't be started, the pipeline has failed and the exception is raised."""
         try:
             self._committer.start()
             self._surveyor.start()
@@ -254,27 +254,27 @@ class Pipeline:
             raise
 
     def drain(self) -> None:
-        """Stop fetching, commit what was read, end."""
+        """Stop fetching, commit all records that were read, then end. Returns at once."""
         self._drain.set()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end after `drain`; return whether it came in time."""
+        """Wait at most `timeout` seconds for the pipeline to end after `drain`; return whether it has ended."""
         if self._thread.is_alive():  # it may never have been started
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def request(self, task: Task) -> None:
-        """Have `task` append to the chain between commits."""
+        """Queue `task`, which the committer runs between commits so that it can append to the chain."""
         self._committer.request(task)
 
     @property
     def error(self) -> Exception | None:
-        """What ended it, if anything did."""
+        """The exception that ended the pipeline or its committer; None if there is none."""
         return self._error or self._committer.error
 
     @property
     def phase(self) -> Phase:
-        """What it does now; FAILED once there is an error."""
+        """The current phase; FAILED once there is an error."""
         return self._phase if self.error is None else Phase.FAILED
 
     @property
@@ -283,7 +283,7 @@ class Pipeline:
         return self._merger.lost
 
     def report(self) -> PipelineReport:
-        """Return a picture of now."""
+        """Return the current state and figures. Thread-safe."""
         progress_of = list(self._context.progress_of.values())
         error, now = self.error, clock.now()
         damaged = dict(self._context.damaged)
@@ -294,7 +294,7 @@ class Pipeline:
             trouble.append(self._surveyor.trouble)
         if self._merger.trouble is not None:
             trouble.append(f"objects that were replaced can't be deleted: {self._merger.trouble}")
-        if self.drained:  # what held it up then does so no more, and is not looked at any more
+        if self.drained:  # earlier trouble no longer matters and is not updated any more
             trouble = []
         trouble += [f"{item.key} {what}" for item, what in self.lost[:1]]
         return PipelineReport(
@@ -319,7 +319,7 @@ class Pipeline:
 
     @property
     def _held(self) -> int:
-        """Bytes between fetch and store, about."""
+        """Approximate bytes between fetch and store."""
         return self._context.buffer.bytes + self._in_flight
 
     def _storing_trouble(self, now: float) -> Iterator[str]:
@@ -330,7 +330,7 @@ class Pipeline:
             yield f"nothing is read, because memory.budget ({self._budget.bytes:,} bytes) is full of what is not stored"
 
     def _aside_trouble(self, damaged: Mapping[object, TopicPartition]) -> Iterator[str]:
-        """Yield what holds single topics and partitions up, first of all troubles: a heartbeat has room for few."""
+        """Yield the troubles of single topics and partitions; they come first, as a heartbeat has room for few."""
         aside = self._context.trouble.get(_ASIDE)
         if aside is not None:
             yield aside
@@ -341,11 +341,11 @@ class Pipeline:
 
     @property
     def drained(self) -> bool:
-        """Whether it has committed all and ended, as it was told to."""
+        """Whether the pipeline has committed everything and ended after `drain`."""
         return self._phase is Phase.DRAINED
 
     def readings(self) -> list[PartitionReading]:
-        """Return how far each partition is. Asks nobody: from what the last responses said."""
+        """Return the reading progress of each partition, from the last responses; sends no request."""
         lanes = self._lanes
         hanging = frozenset[TopicPartition]() if lanes is None else lanes[0].hanging()
         now = clock.now()
@@ -372,7 +372,7 @@ class Pipeline:
             _LOG.error(
                 "pipeline failed", generation=self._generation, error=str(error), kind=type(error).__name__, **remedy
             )
-            # What is under way may still be appended. Whoever starts anew from the chain must not do so before that.
+            # The commit under way may still append its entry. A new pipeline must not read the chain before that.
             self._committer.finish(timeout=None)
             self._error = error
         finally:
@@ -381,9 +381,8 @@ class Pipeline:
             self._surveyor.stop()
             self._merger.stop()
             self._committer.finish(timeout=0.0)
-            for (
-                progress
-            ) in self._context.progress_of.values():  # the report of what has ended is kept, its buffers need not be
+            # The caller keeps the ended pipeline for its report, which does not need the buffers.
+            for progress in self._context.progress_of.values():
                 self._context.buffer.drop(progress.key)
             self._in_flight = 0
             share.close()
@@ -426,12 +425,12 @@ class Pipeline:
             if survey is not None:
                 self._survey(survey)
             if not self._context.progress_of:
-                source.poll(0.0)  # so that the base's is connected, too, before there is anything to read
+                source.poll(0.0)  # so that the scan's source is connected, too, before there is anything to read
             self._welcome(tail, base)
             share.held = self._held
             if not self._pressure.look(full=share.is_full(), now=clock.now()):
-                # Where the store is what is slow there is next to no room at every step, and what is left is fetched
-                # again each time: so much is always read as a usual response expands to.
+                # With a slow store the share has next to no room at each step, and the deferred part of a response
+                # would be fetched again each time: so each step may always read as much as a usual response expands to.
                 self._context.room = OUTPUT_LIMIT // self._budget.shares
                 tail.step(0.0 if base.busy else _IDLE_POLL_S if self._context.progress_of else _SCAN_POLL_S)
                 for tp, leader, epoch in tail.moved:
@@ -443,7 +442,7 @@ class Pipeline:
             self._tell_waiting()
             if self._context.progress_of:
                 self._phase = Phase.SCANNING if base.busy else Phase.READING
-            if not (self._newcomer_lookup.waiting or len(self._aside)):  # a mark says where all logs ended
+            if not (self._newcomer_lookup.waiting or len(self._aside)):  # a mark has the ends of all logs
                 self._drafter.mark()
             if self._flush_due():
                 self._flush()
@@ -463,7 +462,7 @@ class Pipeline:
         self._phase = Phase.DRAINING
         self._merger.stop()
         self._settle()
-        if not self._is_unsure():  # else whoever goes on reads it again
+        if not self._is_unsure():  # else the next reader reads it again
             self._flush()
         self._settle()
         self._pressure.look(full=False, now=clock.now())
@@ -484,7 +483,7 @@ class Pipeline:
             _LOG.debug("committed", seq=done.entry.seq, kind=done.entry.kind.value, seconds=round(done.seconds, 3))
             self._note_refused(done)
             for topic_id in done.lost_topics:
-                # What was read of it is not in the chain. Should it still be there, reading goes on from the chain.
+                # Records read of this topic are not in the chain. If the topic still exists, it is read on from there.
                 self._forget(topic_id)
                 self._drafter.untold(topic_id)
                 self._surveyor.hurry()
@@ -494,7 +493,7 @@ class Pipeline:
             raise self._committer.error
 
     def _note_refused(self, done: CommitResult) -> None:
-        """Set aside the topics that the store takes nothing of, and forget those that it has taken something of."""
+        """Set aside the topics whose objects the store refused, and release those of which it has accepted objects."""
         names = {topic.topic_id: topic.name for topic in self._drafter.guarded}
         for topic_id, why in done.refused.items():
             self._aside.set_aside(topic_id, name=names.get(topic_id, topic_id), why=why, now=clock.now())
@@ -514,12 +513,12 @@ class Pipeline:
         return not self._committer.busy and self._flush_wanted() and not self._is_unsure()
 
     def _flush_wanted(self) -> bool:
-        if not self._context.progress_of:  # nothing is guarded any more; that a topic went is still to be said
+        if not self._context.progress_of:  # nothing is guarded any more, but a removed topic still has to be recorded
             return self._drafter.news()
         buffer = self._context.buffer
         if buffer.largest >= self._policy.object_size or buffer.bytes >= self._context.share.worth_storing:
             return True
-        # A step comes with each response, and all partitions are looked at for what follows.
+        # The checks below go over all partitions, and a step is run for each response: so they are rate-limited.
         now, often_s = time.monotonic(), min(_PROOF_INTERVAL_S, self._policy.flush_interval_s)
         waited = now - self._flushed
         if now - self._looked < often_s:
@@ -527,13 +526,13 @@ class Pipeline:
         self._looked = now
         if waited >= self._policy.flush_interval_s and self._drafter.news():
             return True
-        # The proof of having read all through need not wait for a flush interval: the peer waits for it.
+        # The peer waits for the proof that all logs are read to their ends, so it does not wait for a flush interval.
         if waited >= often_s and self._drafter.proof_due():
             return True
         return waited >= self._drafter.confirm_interval_s()
 
     def _is_unsure(self) -> bool:
-        """Whether a commit has to wait: the process was suspended, or nobody may or can describe a topic."""
+        """Return whether a commit has to wait: after a suspension, or because a topic can't be described."""
         if not self._drafter.unsure():
             self._context.well(_UNJUDGED)
             return False
@@ -556,13 +555,14 @@ class Pipeline:
             self._forget(topic.topic_id)
         begun = {topic.name for topic in self._drafter.guarded}
         denied = [one.topic for one in survey.found.denied if one.name not in begun]
-        self._unbegun = sum(1 if topic is None else topic.partitions for topic in denied)  # it has one at least
+        # A topic that may not be described counts as one partition, the fewest that it can have.
+        self._unbegun = sum(1 if topic is None else topic.partitions for topic in denied)
         trouble = survey.found.trouble
         if trouble is None:
             self._context.well(_DENIED)
         else:
             self._context.say(_DENIED, trouble)
-        for progress in self._context.progress_of.values():  # its topic's configuration may be another one now
+        for progress in self._context.progress_of.values():  # its topic's configuration may have changed
             guarantee = tombstone_guarantee(progress.base_held_to_s, self._policy.chunk_ceiling_s)
             progress.scan.limit_s, progress.scan.best_effort = guarantee["limit_s"], guarantee["best_effort"]
         self._aside.keep({topic.topic_id for topic in self._drafter.guarded})
@@ -579,7 +579,7 @@ class Pipeline:
         )
 
     def _welcome(self, tail: TailLane, base: ScanLane) -> None:
-        """Read the partitions whose logs are known now."""
+        """Start reading the new partitions whose log bounds are known by now."""
         for tp, new_partition in self._newcomer_lookup.step(clock.now()).items():
             progress = self._progress(tp, new_partition)
             self._context.progress_of[tp] = progress
@@ -668,7 +668,7 @@ class Pipeline:
         return partition_copies(self._copies(), {progress.key: held_to_s})[progress.key]
 
     def _away_s(self, key: PartitionKey) -> float:
-        """Return how long ago a partition was last at head in an earlier life."""
+        """Return the seconds since an earlier process last read the partition to the head of its log."""
         state = self._writer.state
         head_at, store_ms = state.head_at(key), now_ms(self._context.store)
         local_ms = clock.local_ms()
@@ -687,5 +687,5 @@ class Pipeline:
 
 
 def _last_told(state: Generation) -> int:
-    """Return the last moment that the chain tells of: a writer is ahead of the store's clock if that was set back."""
+    """Return the latest time in the chain (ms); it is ahead of the store's clock if that clock was set back."""
     return max([state.at, *(state.head_at(key) for key in state.positions)])

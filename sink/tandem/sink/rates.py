@@ -1,7 +1,8 @@
-"""Rates for what strangers can cause: log lines, wake-ups, looks at the store. One token bucket for all of them.
+"""Rate limits for work that other parties can trigger: log lines, wake-ups, requests to the store.
 
-Whoever may write to the coordination topic or the bucket, or ask over HTTP, does so as often as he likes. What is left
-out is counted, and comes later by itself: hints only make quicker what happens at fixed intervals anyway.
+Any principal that may write to the coordination topic or the bucket, or send HTTP requests, can do so at any rate. All
+three limits use the same token bucket. Work above the rate is counted and done later: a hint only brings forward work
+that is done at fixed intervals anyway.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 LINES: Final = 5
-"""Lines of one event that are logged at once."""
+"""Lines of one event that may be logged at once (the burst)."""
 LINES_EVERY_S: Final = 60.0
 """Seconds until one more may be logged."""
 
 
 class TokenBucket:
-    """Holds up to `burst` tokens, all at the beginning; one comes back every `every_s` seconds. For one thread."""
+    """Holds up to `burst` tokens, initially full; regains one every `every_s` seconds. Not thread-safe."""
 
     def __init__(self, burst: int, every_s: float) -> None:
         self._burst = burst
@@ -28,7 +29,7 @@ class TokenBucket:
         self._at_mono: float | None = None
 
     def take(self, now_mono: float) -> bool:
-        """Take a token at a moment, in seconds of a clock that does not go back; return whether there was one."""
+        """Take a token at `now_mono` (seconds of a monotonic clock); return whether there was one."""
         if self._at_mono is not None:
             self._tokens = min(float(self._burst), self._tokens + max(0.0, now_mono - self._at_mono) / self._every_s)
         self._at_mono = now_mono
@@ -45,9 +46,9 @@ class _Event:
 
 
 class RatedLog:
-    """Logs of each event the first lines, then one a minute, with the number `more` of those that were left out.
+    """Logs the first `LINES` lines of each event, then one a minute with `more`, the number of lines left out.
 
-    Events are constant texts. For many threads.
+    Events are constant texts. Thread-safe.
     """
 
     def __init__(self, log: Any, *, clock: Callable[[], float] = time.monotonic) -> None:  # noqa: ANN401 (structlog's)
@@ -78,7 +79,7 @@ class RatedLog:
         getattr(self._log, level)(event, **fields, **({"more": more} if more else {}))
 
     def flush(self) -> None:
-        """Log how many lines were left out since the last one of each event, where one may be logged again."""
+        """Log, for each event whose rate allows a line again, the number of lines left out since its last one."""
         with self._lock:
             due = [
                 (level, event, known)

@@ -1,4 +1,4 @@
-"""What the machine or the process's limits had too little of, and what to do: disk, open files, memory."""
+"""Recognises errors caused by a shortage of disk space, open files or memory, and gives the remedy."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _OF_A_STREAM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceShortage:
-    """What was lacking, where, and what to do about it."""
+    """The lacking resource with its place (`message`), and the remedy."""
 
     message: str
     remedy: str
 
 
 def resource_shortage(error: BaseException) -> ResourceShortage | None:
-    """Return what was lacking if that is what `error` comes from; None for all else."""
+    """Return the resource shortage that `error` or one of its causes reports; None if there is none."""
     for one in _causes(error):
         if isinstance(one, MemoryError):
             return ResourceShortage(message="this process: out of memory", remedy=_MEMORY)

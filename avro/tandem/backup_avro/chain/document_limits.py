@@ -1,7 +1,7 @@
-"""How large stored documents may be: whoever writes to the bucket must not be able to fill a reader's memory.
+"""How large stored documents may be: a writer to the bucket must not be able to exhaust a reader's memory.
 
-Each bound is three times or more of what the largest backup needs that Tandem is made for: ten thousand partitions, a
-terabyte. Nothing larger is written, so nothing larger needs to be read.
+Each bound is at least three times the size needed by the largest backup that Tandem is made for: ten thousand
+partitions, a terabyte. No larger document is written, so no larger one has to be read.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-#: Pins: two hundred bytes. All of them are read together, by each process of a pair, every half a minute.
+#: Pins: two hundred bytes. Every process of a pair reads all of them together, every 30 s.
 PIN: Final = 4 << 10
-#: Claims, pauses, releases, results, what became of checkpoints: a few hundred bytes, and a reason by hand.
+#: Claims, pauses, releases, results, outcomes of checkpoints: a few hundred bytes, and a reason typed by hand.
 SMALL: Final = 1 << 20
-#: Offers and requests of checkpoints: an object for each 64 MiB of a terabyte, or an offset and a name per partition.
+#: Range offers and checkpoint requests: an object per 64 MiB of a terabyte, or an offset and a name per partition.
 #: Pages of offset maps: 65,536 rows of seven numbers. Names of topics that a restore created.
 LISTS: Final = 16 << 20
 #: Chain entries as they are stored. A SNAPSHOT names all live objects. Merging leaves seven journals of each of four
 #: sizes, with a part of 320 bytes for each partition: 90 MB of JSON, 27 MB packed. A terabyte in objects of their own
-#: adds a third of that. A million objects (64 TB) are 548 MB of JSON and 20 million values: such a chain goes on
-#: without a SNAPSHOT. What else restores leave behind has this bound too: their records name offsets of groups, as
+#: adds a third of that. A million objects (64 TB) are 548 MB of JSON and 20 million values: such a chain continues
+#: without a SNAPSHOT. The other documents of restores have this bound too: their records name offsets of groups, as
 #: entries do, and each task; notes about groups are far smaller.
 ENTRY: Final = 128 << 20
-#: The same as JSON.
+#: The same bound for an entry's uncompressed JSON.
 ENTRY_JSON: Final = 512 << 20
-#: Values in one document. A SNAPSHOT as above has 5 million. A list of empty lists takes 20 times its bytes of memory.
+#: Values in one document. A SNAPSHOT as above has 5 million. A list of empty lists takes 20 times its JSON in memory.
 VALUES: Final = 1 << 24
 
 _KIND: Final = re.compile(
@@ -38,22 +38,22 @@ _BYTES: Final = {"entry": ENTRY, "lists": LISTS, "pin": PIN, "small": SMALL}
 
 
 def most_bytes(key: str) -> int | None:
-    """Return how many bytes the document under `key` may have, signed as it is stored; None if it is no document."""
+    """Return the most bytes that the document under `key` may have as stored, signature included; None: no document."""
     match = _KIND.match(key)
     return None if match is None or match.lastgroup is None else _BYTES[match.lastgroup]
 
 
 def problem_of(data: bytes, most: int) -> str | None:
-    """Say why a document's JSON is more than is read; None if it is not. `most` is in bytes."""
+    """Return why a document's JSON exceeds a reader's limits, None if it does not. `most` is in bytes."""
     if len(data) > most:
         return _too_long(most)
     return _TOO_MANY if len(data) > VALUES and _values(data) > VALUES else None
 
 
 def problem_of_items(items: Iterable[bytes], most: int) -> str | None:
-    """Say as `problem_of` why the JSON that holds all `items` in lists would be too much, as soon as they are.
+    """Return as `problem_of` why a JSON document with all `items` in lists exceeds the limits, as soon as it does.
 
-    Nothing is kept of them. What stands around them is not counted, but for the mark after each.
+    No item is kept. The JSON around the items is not counted, except for one separator after each.
     """
     size = values = 0
     for item in items:

@@ -1,6 +1,6 @@
-"""Claims and chain entries: what they hold. `chain_json` says how they are written.
+"""Claims and chain entries: their fields. `json_codec` has their JSON form.
 
-A generation is what its chain says. The first entry links to the claim by the hash of the claim's bytes, every other
+A generation is what its chain records. The first entry links to the claim by the hash of the claim's bytes, every other
 one to its predecessor's. Bytes are canonical (sorted keys, no spaces, UTF-8), so equal entries are equal bytes.
 Times named `at` and `*_at` are milliseconds since the epoch by the store's clock; in JSON `at` is written as ISO 8601.
 Unknown fields are refused: a reader that doesn't know one can't know whether leaving it out is safe (`v` moves then).
@@ -23,7 +23,7 @@ JsonObject = dict[str, Any]
 
 
 class EntryKind(StrEnum):
-    """What a chain entry does."""
+    """The kind of a chain entry: its effect on the generation."""
 
     OPEN = "OPEN"
     COMMIT = "COMMIT"
@@ -40,9 +40,9 @@ class EntryKind(StrEnum):
 
 
 class PartitionKey(NamedTuple):
-    """A partition of one life of a topic. The cluster is the generation's (its claim names it).
+    """A partition of one topic id: a topic that is deleted and created anew has another. The claim names the cluster.
 
-    A tuple, because it is hashed and compared more often than anything else.
+    A tuple, because it is hashed and compared more often than any other value.
     """
 
     topic_id: str
@@ -53,11 +53,12 @@ class PartitionKey(NamedTuple):
 class Part:
     """One partition's records in a data object: bytes [start, end) are whole Avro blocks of this partition alone.
 
-    `scan` is the number of the base read attempt that read them (see `Base`), None if the tail did. `sha256` is that of
-    what is stored of it (see `StoredObject.stretch`): a journal's parts have one, so that one can be read and checked
-    without the others. No record is larger than `largest` bytes, as a batch has it uncompressed; `uncompressed` are the
-    bytes of all records, as the blocks have them before they are compressed. None: not known. Of an encrypted object
-    `start` and `end` count plain bytes; the hash never does, as it would confirm a guess.
+    `scan` is the number of the scan attempt that read them (see `Base`), None if the tail did. `sha256` is the hash of
+    the stored bytes of the part (see `StoredObject.stretch`): a journal's parts have one, so that one can be read and
+    checked without the others. No record is larger than `largest` bytes, as a batch has it uncompressed; `uncompressed`
+    is the size in bytes of all records, as the blocks have them before they are compressed. None: not known. Of an
+    encrypted object `start` and `end` count plain bytes; the hash is always of encrypted bytes, as a hash of plain
+    bytes would confirm a guess.
     """
 
     key: PartitionKey
@@ -76,7 +77,7 @@ class Part:
 
 
 def largest_of(parts: Iterable[Part]) -> int | None:
-    """Return how large a record of these parts may be, None if that is not known of one of them."""
+    """Return the most bytes that a record of these parts may have, None if one of the parts does not record it."""
     largest = 0
     for part in parts:
         if part.largest is None:
@@ -86,7 +87,7 @@ def largest_of(parts: Iterable[Part]) -> int | None:
 
 
 def uncompressed_of(parts: Iterable[Part]) -> int | None:
-    """Return how many bytes the records of these parts have uncompressed, None if that is not known of one of them."""
+    """Return the uncompressed size in bytes of the records of these parts, None if one part does not record it."""
     total = 0
     for part in parts:
         if part.uncompressed is None:
@@ -99,7 +100,7 @@ def uncompressed_of(parts: Iterable[Part]) -> int | None:
 class StoredObject:
     """A data object; `parts` are in (topic, partition, offset) order. A journal holds many partitions, others one.
 
-    `bytes` and `sha256` are those of what is stored, which is encrypted if there is an `envelope`.
+    `bytes` and `sha256` are of the stored bytes, which are encrypted if there is an `envelope`.
     """
 
     key: str
@@ -116,16 +117,16 @@ class StoredObject:
 
     @property
     def plain_bytes(self) -> int:
-        """Bytes of the Avro file. DamagedError: no encrypted object has the size that this one is said to have."""
+        """Bytes of the Avro file. DamagedError: no encrypted object can have the recorded size."""
         return self.bytes if self.envelope is None else self.envelope.plain_size(self.bytes)
 
     @property
     def separable(self) -> bool:
-        """Whether each part can be read and checked without the others, as those of journals can."""
+        """Whether each part can be read and checked without the others, as the parts of journals can."""
         return self.journal and all(part.sha256 is not None for part in self.parts)
 
     def stretch(self, start: int, end: int) -> ChunkRange:
-        """Return which stored bytes hold bytes [start, end) of the Avro file: if it is encrypted, whole chunks.
+        """Return the stored bytes that hold bytes [start, end) of the Avro file: whole chunks if it is encrypted.
 
         Raises DamagedError if there are no such bytes.
         """
@@ -136,13 +137,13 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """How far a generation's first reading of a log is, for one partition: the offsets [start, end).
+    """The progress of a generation's scan (its first reading of a log) of one partition: the offsets [start, end).
 
-    Chunks are read from high to low, each by a numbered attempt. `done` are the ranges whose attempt succeeded,
+    Ranges are read from high to low, each by a numbered attempt. `done` are the ranges whose attempt succeeded,
     ascending and merged; `open` are attempts under way at this entry as (from, to, attempt). A part counts only if its
-    attempt is at least `floor` (raised when the leader moved and all starts again) and not in `void`.
-    `leader` is the broker that the base is read from, `epoch` the leader epoch in which it was last seen to lead (-1:
-    not known), `done_at` the store's time when the last chunk was done.
+    attempt is at least `floor` (raised when the leader moved and the scan restarts) and not in `void`.
+    `leader` is the broker that the scan reads from, `epoch` the leader epoch in which it was last seen to lead (-1:
+    not known), `done_at` the store's time when the last range was done.
     """
 
     start: int
@@ -162,18 +163,19 @@ class Base:
         return self.done_at is not None
 
     def counts(self, attempt: int) -> bool:
-        """Whether what `attempt` stored belongs to the backup."""
+        """Whether the objects that `attempt` stored belong to the backup."""
         return attempt >= self.floor and attempt not in self.void
 
 
 class RecordHash(NamedTuple):
     """One record of a log: its offset, and the first 12 hex digits of the SHA-256 of its Avro encoding.
 
-    That is `AvroKafkaRecord` as data objects have it, which holds the offset, too. Whatever a broker does to a batch
-    (it compacts it, compresses it again, moves it to another replica), a record that stays in the log keeps its hash.
+    The encoding is `AvroKafkaRecord` as data objects have it, which holds the offset, too. Whatever a broker does to a
+    batch (it compacts it, compresses it again, moves it to another replica), a record that stays in the log keeps its
+    hash.
 
-    Where data objects are encrypted it is an HMAC of that, because a plain hash would confirm a guess. `key` is then
-    the id of the HMAC's key (8 hex digits), else empty.
+    Where data objects are encrypted it is an HMAC of the encoding, because a plain hash would confirm a guess. `key` is
+    then the id of the HMAC's key (8 hex digits), else empty.
     """
 
     offset: int
@@ -186,11 +188,11 @@ class Position:
     """How far a partition has been read: `offset` is the next one to read (tail), `epoch` that of the last batch read.
 
     `head_at` is the last moment at which the position was the log's end, as of the entry that names the position
-    (`Generation.head_at` knows later ones); `log_start` as of the last response. `skew` is that of the entry from which
-    `head_at` was taken over, None if `head_at` is the naming entry's own (`Generation.skew` knows which counts).
-    `hashes` are those of some records below `offset` as they were read, ascending, the last one of the last record that
-    the tail read: offsets and epochs can be used again for other records, their contents can't. Empty in entries of the
-    first releases.
+    (`Generation.head_at` knows later ones); `log_start` is as of the last response. `skew` is that of the entry from
+    which `head_at` was taken over, None if `head_at` is the naming entry's own (`Generation.skew` selects the right
+    one). `hashes` are those of some records below `offset` as they were read, ascending, the last one of the last
+    record that the tail read: offsets and epochs can be used again for other records, their contents can't. Empty in
+    entries of the first releases.
     """
 
     offset: int
@@ -203,15 +205,15 @@ class Position:
 
 
 def policies_in(config: Mapping[str, str], *, unsaid: str = "") -> frozenset[str]:
-    """Return what `cleanup.policy` names; what `unsaid` does if it is not there."""
+    """Return the policies that `cleanup.policy` names; those that `unsaid` names if the key is absent."""
     return frozenset(name.strip() for name in config.get("cleanup.policy", unsaid).split(",") if name.strip())
 
 
 def number_setting(config: Mapping[str, str], name: str, *, unsaid: int, unclear: int) -> int:
-    """Return a number of a topic's configuration; `unsaid` if it is not there, `unclear` if it is none of 64 bits.
+    """Return a number of a topic's configuration; `unsaid` if it is absent, `unclear` if it is no 64-bit number.
 
-    Brokers check what they are given, but not all that speak their protocol do, and one topic must not end what is
-    about many.
+    Kafka's brokers validate configurations, but not every implementation of their protocol does, and one topic's
+    invalid value must not end an operation on many topics.
     """
     text = config.get(name)
     if text is None:
@@ -223,7 +225,7 @@ def number_setting(config: Mapping[str, str], name: str, *, unsaid: int, unclear
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic as it was seen: `config` holds what was set on the topic, and the effective retention settings."""
+    """A topic as it was described: `config` holds the topic's own settings, and the effective retention settings."""
 
     name: str
     topic_id: str
@@ -234,12 +236,12 @@ class Topic:
 
     @property
     def policies(self) -> frozenset[str]:
-        """What `cleanup.policy` names; nothing if it was not recorded."""
+        """The policies that `cleanup.policy` names; empty if it was not recorded."""
         return policies_in(self.config)
 
     @property
     def compacted(self) -> bool:
-        """Whether the broker compacts it, as its recorded configuration says."""
+        """Whether the broker compacts the topic, by its recorded configuration."""
         return "compact" in self.policies
 
 
@@ -255,7 +257,7 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A moment between commits: the positions that changed since the mark or commit before it, all at head at `at`."""
+    """A moment between commits: the positions that changed since the previous mark or commit, all at head at `at`."""
 
     at: int
     offsets: dict[PartitionKey, int]
@@ -263,11 +265,12 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """Why a partition's window after `offset` may lack tombstones or records. What lies below is sound.
+    """Why a partition's records from `offset` on may lack tombstones or records. The records below are sound.
 
-    `cut_at` is where the log was truncated below what had been read: the records from there on are in this generation
-    only, whatever the log holds under their offsets now. `epoch` is the leader epoch of the last position before the
-    taint: which history of the log the sound part belongs to. Nothing is sound where `offset` is the base's start.
+    `cut_at` is where the log was truncated below the position: the records from there on are in this generation only,
+    whatever the log holds under their offsets now. `epoch` is the leader epoch of the last position before the taint:
+    it identifies the history of the log that the sound part belongs to. No record is sound where `offset` is the scan's
+    start.
     """
 
     key: PartitionKey
@@ -279,7 +282,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clearing:
-    """What a CLEARING or CLEARED entry lets go and what stays, each stay with its reason."""
+    """The partitions that a CLEARING or CLEARED entry deletes, and those that stay, each with the reason."""
 
     goes: tuple[PartitionKey, ...]
     stays: dict[PartitionKey, str]
@@ -287,9 +290,9 @@ class Clearing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """Up to where a REWRITE left only the newest record of each key: below `offsets`, by partition, exclusive.
+    """The offsets below which a REWRITE left only the newest record of each key: `offsets`, by partition, exclusive.
 
-    `seq` is the chain entry whose moment it is. Moments before that can't be restored any more.
+    `seq` is the chain entry whose moment it is. Earlier moments can't be restored any more.
     """
 
     seq: int
@@ -297,10 +300,10 @@ class Horizon:
 
 
 class Expired(NamedTuple):
-    """What a janitor let go of a partition whose topic's policy is `delete`: records below `offset`, exclusive.
+    """Expiry of a partition whose topic's policy is `delete`: a janitor removed records below `offset`, exclusive.
 
-    Not all that was below it need be gone: whole objects go, by the times in them. `seq` is the last REWRITE that let
-    some go: moments before that may have held them.
+    Some records below it may still be there: expiry removes whole objects, by the times in them. `seq` is the last
+    REWRITE that removed some: earlier moments may have held them.
     """
 
     offset: int
@@ -309,7 +312,7 @@ class Expired(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What OPEN fixes for a generation's whole life. `sync` is the sync marker of all its objects (32 hex digits)."""
+    """The values that OPEN fixes for a generation. `sync` is the sync marker of all its objects (32 hex digits)."""
 
     isolation_level: str
     codec: str
@@ -318,7 +321,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The object that makes a generation number somebody's."""
+    """The object that assigns a generation number to one instance."""
 
     generation: int
     pair: str
@@ -332,17 +335,17 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One link of a chain. Only what the kind needs is set; positions, topics and groups name changes only.
+    """One link of a chain. Only the fields of its kind are set; positions, topics and groups name changes only.
 
-    `head_at`: at this moment every partition was at head whose position the entry does not name, so that an idle
-    thousand of partitions costs one number. `skew` is by how many ms the writer's local clock was ahead of the store's
-    time as the entry's `head_at`s tell it (negative: behind); None in entries of the first releases. `replaced` are the
-    keys of objects that a REWRITE supersedes by `objects`, `deleted` those that an earlier one superseded and that are
-    no longer in the store. `checkpoint` is the id of a named cut.
+    `head_at`: the moment at which every partition whose position the entry does not name was at head, so that a
+    thousand idle partitions cost one number. `skew` is by how many ms the writer's local clock was ahead of the store's
+    time that the entry's `head_at`s are in (negative: behind); None in entries of the first releases. `replaced` are
+    the keys of objects that a REWRITE supersedes by `objects`, `deleted` those that an earlier one superseded and that
+    are no longer in the store. `checkpoint` is the id of a named cut.
 
     A REWRITE that leaves records out names its `horizon`. One that adds objects and is not the holder's names `since`,
-    the entry that the chain had come to when it began to store them (none: the first). A `fence` is a REWRITE after
-    which whatever a janitor had stored before it, and not committed, can't be committed any more.
+    the last entry of the chain when its writer began to store them (none: the first). A `fence` is a REWRITE after
+    which objects that a janitor stored before it, and has not committed, can't be committed any more.
     """
 
     kind: EntryKind
@@ -372,7 +375,7 @@ class Entry:
 
 
 def is_sha256_hex(value: object) -> bool:
-    """Whether a value from outside is what `sha256_hex` may return."""
+    """Return whether an external value has the form of a result of `sha256_hex`."""
     return isinstance(value, str) and _SHA256_HEX.fullmatch(value) is not None
 
 
@@ -391,7 +394,7 @@ _WRITTEN: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII
 
 
 def from_iso(text: str) -> int:
-    """Return ms since the epoch for what `iso` wrote; ValueError otherwise."""
+    """Return ms since the epoch for a text that `iso` wrote; ValueError otherwise."""
     if _WRITTEN.fullmatch(text) is None:
         raise ValueError(f"not a moment as ISO 8601 in UTC with milliseconds: {text!r}")
     return round(datetime.fromisoformat(text).timestamp() * 1000)

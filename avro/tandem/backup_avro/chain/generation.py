@@ -1,7 +1,7 @@
-"""Folding a chain into the state of its generation, and the rules that each entry must keep.
+"""Folding a chain into the state of its generation, and the rules that each entry must satisfy.
 
-`Generation.apply` is the only way a state changes: writers apply what they wrote, readers what they read, and both
-refuse the same entries. An entry that breaks a rule raises ChainError and leaves the state as it was.
+`Generation.apply` is the only function that changes a state: writers apply what they wrote, readers what they read, and
+both refuse the same entries. An entry that breaks a rule raises ChainError and leaves the state unchanged.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _AFTER_SEALED = frozenset({EntryKind.CLEARING, EntryKind.CLEARED, EntryKind.TAKE
 
 
 class ChainError(DamagedError):
-    """A chain entry breaks a rule: a wrong link or writer, a position that goes back, a part that fits nowhere."""
+    """A chain entry breaks a rule: a wrong link or writer, a position that moves back, a part outside of its range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """An entry that a restore can name: everything up to `seq` is the state as of `at`."""
+    """An entry that a restore can name: the records committed up to `seq` are the state as of `at`."""
 
     seq: int
     at: int
@@ -64,12 +64,12 @@ class Moment:
 class Generation:
     """The folded state of one generation. `seq` 0 and `head_sha256` = the claim's hash before the first entry.
 
-    `positions_seq` is the entry that named each position last, `heads` the (seq, head_at) of the last entry that said
-    that all others were at head: `head_at()` puts the two together. `skews` and `heads_skew` are by how many
-    ms the local clock of whoever wrote these was ahead of the store's: `skew()` puts them together.
+    `positions_seq` is the last entry that named each position, `heads` the (seq, head_at) of the last entry that
+    recorded that all other positions were at head: `head_at()` combines the two. `skews` and `heads_skew` are by how
+    many ms the local clock of the writers of these entries was ahead of the store's: `skew()` combines them.
 
-    `said_seq` is the last entry of whoever held the chain, not of a janitor, as far as entries were taken one by one:
-    for whoever looks on whether an instance goes on. No part of the state.
+    `said_seq` is the last entry of the chain's holder, not of a janitor, as far as entries were applied one by one:
+    observers use it to decide whether an instance is still working. It is no part of the state.
     """
 
     claim: Claim
@@ -80,7 +80,7 @@ class Generation:
     said_seq: int = field(default=0, compare=False)
     snapshot: int = 0
     earlier_snapshot: int = 0
-    """The SNAPSHOT before the latest one, for whoever wants a state from before that."""
+    """The SNAPSHOT before the latest one, for readers of a state from before the latest one."""
     opening: Opening | None = None
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
     positions_seq: dict[PartitionKey, int] = field(default_factory=dict)
@@ -93,17 +93,17 @@ class Generation:
     replaced: dict[str, int] = field(default_factory=dict)
     taints: dict[PartitionKey, Taint] = field(default_factory=dict)
     horizons: dict[PartitionKey, int] = field(default_factory=dict)
-    """Below these offsets only the newest record of each key is left; no offset below one is a state any more."""
+    """Below these offsets only the newest record of each key is left; the state as of a lower offset is gone."""
     horizon_seq: int = 0
-    """The entry that is the oldest moment, 0 if nothing was swept."""
+    """The entry that is the oldest restorable moment, 0 if no sweep has set a horizon."""
     fence: int = 0
     """The latest entry that fenced janitors off, 0 if none did."""
     expired: dict[PartitionKey, Expired] = field(default_factory=dict)
-    """What has been let go for its age or size, of topics whose policy is `delete`."""
+    """What has expired by age or size, for topics whose policy is `delete`."""
     through: dict[PartitionKey, int] = field(default_factory=dict)
-    """Where each partition stood when it first was read through: below that its base lacks what was superseded."""
+    """The offset of each partition when it was first read through: below it the scan lacks superseded records."""
     missing: dict[PartitionKey, int] = field(default_factory=dict)
-    """Of a picture of a moment: below these offsets some of what there was may have expired since."""
+    """Only for a generation as of a moment: below these offsets some records of that moment may have expired since."""
     moments: list[Moment] = field(default_factory=list)
     completed_at: int | None = None
     completed_seq: int | None = None
@@ -112,7 +112,7 @@ class Generation:
     clearing_by: str | None = None
     cleared: Clearing | None = None
     going: frozenset[PartitionKey] = frozenset()
-    """What CLEARING or CLEARED let go, for quick look-ups: thousands of partitions are asked for at every tick."""
+    """The partitions that CLEARING or CLEARED delete, as a set: thousands of partitions are looked up at every tick."""
 
     @classmethod
     def from_snapshot(cls, claim: Claim, entry: Entry, sha256: str, where: str) -> Self:
@@ -146,26 +146,26 @@ class Generation:
 
     @property
     def instance(self) -> str:
-        """The instance that owns it."""
+        """The instance that owns the generation."""
         return self.claim.instance
 
     @property
     def complete(self) -> bool:
-        """Whether it became COMPLETE. It stays true when it is sealed or cleared."""
+        """Whether the generation became COMPLETE. It stays true when the generation is sealed or cleared."""
         return self.completed_at is not None
 
     @property
     def sealed(self) -> bool:
-        """Whether it takes no more records."""
+        """Whether the generation is sealed and takes no more records."""
         return self.sealed_at is not None
 
     @property
     def gone(self) -> bool:
-        """Whether all of it is cleared."""
+        """Whether all of the generation is cleared."""
         return self.cleared is not None and not self.cleared.stays
 
     def usable(self, key: PartitionKey) -> bool:
-        """Whether a restore may choose this generation for `key`: COMPLETE, its base done, not being cleared."""
+        """Whether a restore may choose this generation for `key`: COMPLETE, `key` read through, not being cleared."""
         return self.complete and self.read_through(key) and not self._goes(key)
 
     def head_at(self, key: PartitionKey) -> int:
@@ -175,9 +175,9 @@ class Generation:
         return max(position.head_at, at) if seq > self.positions_seq[key] else position.head_at
 
     def skew(self, key: PartitionKey) -> int | None:
-        """Return by how many ms a local clock was ahead of the store's as `head_at` was told; None if nobody wrote it.
+        """Return by how many ms the writer's clock was ahead of the store's at `head_at`; None if it is not recorded.
 
-        So `head_at(key) + skew(key)` is the same moment by the clock of the machine that saw it.
+        So `head_at(key) + skew(key)` is the same moment by the clock of the machine that observed it.
         """
         seq, at = self.heads
         if seq > self.positions_seq[key] and at >= self.positions[key].head_at:
@@ -185,11 +185,11 @@ class Generation:
         return self.skews.get(key)
 
     def restated(self, key: PartitionKey) -> Position:
-        """Return the position of `key` as a later entry names it that has nothing new to say of it."""
+        """Return the position of `key` in the form in which a later entry repeats it unchanged."""
         return replace(self.positions[key], head_at=self.head_at(key), skew=self.skew(key))
 
     def read_through(self, key: PartitionKey) -> bool:
-        """Whether the base of `key` is done and the tail was at head after that."""
+        """Whether the scan of `key` is done and the tail was at head after that."""
         position = self.positions.get(key)
         return position is not None and position.base.done_at is not None and self.head_at(key) > position.base.done_at
 
@@ -197,39 +197,40 @@ class Generation:
         return key in self.going
 
     def sound_offset(self, key: PartitionKey) -> int:
-        """Return up to where (exclusive) the tail of `key` is beyond doubt: its position, or where it was tainted."""
+        """Return the offset (exclusive) up to which the tail of `key` is beyond doubt: its position or its taint."""
         position = self.positions[key]
         taint = self.taints.get(key)
         return position.offset if taint is None else min(taint.offset, position.offset)
 
     def sound_epoch(self, key: PartitionKey) -> int:
-        """Return the leader epoch at `sound_offset`; the position's, which is never lower, if nobody wrote it down."""
+        """Return the leader epoch at `sound_offset`; the position's, which is never lower, if it is not recorded."""
         taint = self.taints.get(key)
         return self.positions[key].epoch if taint is None or taint.epoch is None else taint.epoch
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of it is cleared or being cleared."""
+        """Whether no part of the generation is cleared or being cleared."""
         return self.clearing is None and self.cleared is None
 
     def told_from(self, key: PartitionKey) -> int:
-        """Return the lowest offset from which on what is there of `key` may follow another copy of what lies below.
+        """Return the lowest offset from which on the records of `key` here may follow another copy's records below it.
 
-        What lies below was scanned, or swept: only the newest record of each key is left of it, if it is no tombstone
-        that nobody needs who stands beyond.
+        The records below it were scanned or swept: only the newest record of each key is left there, without the
+        tombstones that states beyond that offset do not need.
         """
         return max(self.positions[key].base.end, self.horizons.get(key, 0))
 
     def state_from(self, key: PartitionKey) -> int:
-        """Return the lowest offset as of which what is there of `key`, all of it, is known to be a state of the log.
+        """Return the lowest offset for which all stored records of `key` below it are known to be a state of the log.
 
-        Not where the base ends: while it was read, what is written above its end supersedes what lies below, and a
-        cleaner takes that before the base gets there. So all that the tail read until then belongs to it.
+        It is not the scan's end: while the scan runs, records that are written above its end supersede records below,
+        and the log cleaner may remove those before the scan reads them. So the state includes all that the tail read
+        until the scan was done.
         """
         return max(self.through.get(key, 0), self.told_from(key))
 
     def tells(self, key: PartitionKey, offset: int) -> bool:
-        """Whether what is left below `offset` still tells the state as of it: it does not lie below the horizon."""
+        """Whether the records left below `offset` still are the state as of it: it does not lie below the horizon."""
         return offset >= self.horizons.get(key, 0)
 
     def name_of(self, key: PartitionKey) -> str:
@@ -238,7 +239,7 @@ class Generation:
         return f"{topic.name if topic else key.topic_id}-{key.partition}"
 
     def counts(self, part: Part) -> bool:
-        """Whether a part belongs to the backup: from the tail, or from a base attempt that was not given up."""
+        """Whether a part belongs to the backup: read by the tail, or by a scan attempt that was not given up."""
         if part.scan is None:
             return True
         position = self.positions.get(part.key)
@@ -252,7 +253,7 @@ class Generation:
                     yield item, part
 
     def frozen_copy(self) -> Generation:
-        """Return a copy that later entries do not change. Entries replace values and never change one in place."""
+        """Return a copy that later entries do not change: entries replace values and never change one in place."""
         return replace(
             self,
             positions=dict(self.positions),
@@ -270,9 +271,9 @@ class Generation:
         )
 
     def outline(self) -> Generation:
-        """Return what is left to say of a generation that is wholly cleared: whose it was, when what happened, a taint.
+        """Return the facts that remain of a wholly cleared generation: its owner, the times of its entries, a taint.
 
-        Of thousands of objects, partitions and moments nothing is left, for whoever runs through many turns.
+        Objects, partitions and moments, thousands of them, are dropped, for readers that list many generations.
         """
         assert self.gone
         return Generation(
@@ -292,10 +293,11 @@ class Generation:
         )
 
     def apply(self, entry: Entry, sha256: str) -> None:
-        """Take the next entry, whose bytes hash to `sha256`. ChainError, and nothing changed, if it breaks a rule.
+        """Apply the next entry, whose bytes hash to `sha256`. ChainError, and no change, if it breaks a rule.
 
-        Another thread may look meanwhile, and deletes what an offer names that the positions are past and no object is
-        of: so objects come before positions, and what is replaced never is in neither place.
+        Another thread may read the state meanwhile. It deletes objects of an offer that the positions have passed and
+        that are not in `objects`: so objects are added before positions advance, and a replaced key is at any time
+        in `objects` or in `replaced`.
         """
         check(self, entry)
         self.seq = entry.seq
@@ -355,7 +357,7 @@ class Generation:
             case EntryKind.CLEARED:
                 self._drop_cleared(entry)
             case EntryKind.SNAPSHOT:
-                # As whoever begins with this entry has it.
+                # The same values that a reader has whose reading starts with this entry.
                 self.positions = {key: self.restated(key) for key in self.positions}
                 self.positions_seq = dict.fromkeys(self.positions, entry.seq)
                 self.skews = {key: position.skew for key, position in self.positions.items()}
@@ -367,11 +369,11 @@ class Generation:
                 self._recall_through(entry)
             case EntryKind.REWRITE:
                 self._apply_sweep(entry)
-            case _:  # TAINTED: `apply` has taken all that it says
+            case _:  # TAINTED: `apply` has applied all of it
                 pass
 
     def _keep_through(self, entry: Entry) -> None:
-        """Keep where the partitions stand that this entry, as the first one, says were read through."""
+        """Record the positions of the partitions that this entry is the first to show as read through."""
         if len(self.through) == len(self.positions):
             return
         told = self.positions.keys() if entry.head_at is not None else entry.positions.keys()
@@ -384,12 +386,12 @@ class Generation:
         if position.base.start >= position.base.end:  # nothing was scanned
             return position.base.end
         if taint is not None and taint.offset > position.base.start:
-            # Who taints knows what was at head since the last commit, and calls nothing sound if nothing was.
+            # The writer of a taint knows what was at head since the last commit; nothing is sound if nothing was.
             return min(taint.offset, position.offset)
         return position.offset
 
     def _recall_through(self, entry: Entry) -> None:
-        """Go on with what a SNAPSHOT says of it; those of the first releases say nothing, and all readers know that."""
+        """Use the scan ends as `through` if the SNAPSHOT, of one of the first releases, has none, as all readers do."""
         assert entry.folded is not None
         if THROUGH not in entry.folded:
             self.through = {
@@ -397,7 +399,7 @@ class Generation:
             }
 
     def _apply_expiry(self, entry: Entry) -> None:
-        """Keep what a REWRITE takes out that puts nothing in its place and names no horizon: it has expired."""
+        """Record as expired the records that a REWRITE removes without a replacement and without a horizon."""
         for name in entry.replaced:
             for part in self.objects[name].parts:
                 if self.counts(part):
@@ -424,10 +426,10 @@ class Generation:
 
 
 def _both(before: Taint, later: Taint) -> Taint:
-    """Return what two taints of a partition leave: what is sound for both, and below the lowest cut.
+    """Return the combination of two taints of a partition: sound is what both call sound; the lower cut counts.
 
-    A tail only goes on, so what it says later of gaps and cuts lies above the first. But a stored object that is missed
-    later lies wherever it lies: at the start of a base that was read after the tail had its gap.
+    A tail only moves forward, so the gaps and cuts that it finds later lie above the first. But a stored object that is
+    found missing later may lie anywhere, for example at the start of a scan that was read after the tail had its gap.
     """
     lowest = later if later.offset < before.offset else before
     cuts = [taint.cut_at for taint in (before, later) if taint.cut_at is not None]
@@ -478,7 +480,7 @@ def _check_order(state: Generation, entry: Entry) -> str | None:
 
 
 def _sweeps_sealed(state: Generation, entry: Entry) -> bool:
-    """Whether a janitor sweeps what is sealed and kept. The holder's own merging ends with SEALED."""
+    """Whether a janitor sweeps a generation that is sealed and kept. The holder's own merging ends with SEALED."""
     kept = state.sealed and state.whole
     says = entry.horizon is not None or entry.fence
     return kept and says and entry.kind is EntryKind.REWRITE and entry.incarnation != state.holder
@@ -510,7 +512,7 @@ def _check_snapshot(state: Generation, entry: Entry) -> str | None:
 
 
 def _check_folded(state: Generation) -> str | None:
-    """Say what no chain adds up to in a state that a SNAPSHOT just gave: what it says is all that its reader knows."""
+    """Return why no chain can lead to the state of a SNAPSHOT, None if one can: its reader knows nothing else."""
     if not 0 <= state.earlier_snapshot < state.seq:
         return f"entry {state.earlier_snapshot} is no SNAPSHOT before it"
     told = [0, *(moment.seq for moment in state.moments), state.seq]
@@ -565,7 +567,7 @@ def _check_positions(state: Generation, entry: Entry) -> str | None:
 
 
 def _check_base(old: Base, new: Base) -> str | None:
-    """Say what is wrong with `new` after `old`. What once counted or was void stays so until all starts again."""
+    """Return what is wrong with `new` after `old`. Attempts stay counted or void until the scan restarts."""
     if old.complete:
         return None if new == old else "is done and changes no more"
     if new.floor < old.floor or new.attempts < old.attempts:
@@ -615,13 +617,13 @@ def _check_object(state: Generation, entry: Entry, item: StoredObject) -> str | 
 
 
 def _check_name(state: Generation, key: str) -> str | None:
-    """Say so if an object lies elsewhere than its generation's data do. What a chain names may be deleted one day."""
+    """Return a problem if a key lies outside of its generation's data: what a chain names may be deleted one day."""
     prefix = layout.data_prefix(state.claim.pair, state.claim.instance, state.claim.generation)
     return None if key.startswith(prefix) and "/../" not in key else f"{key} lies outside {prefix}"
 
 
 def object_problem(item: StoredObject) -> str | None:
-    """Say why no chain would take a data object, whatever it holds; None if one may."""
+    """Return why no chain may contain this data object, whatever the chain's state; None if one may."""
     if not item.parts:
         return f"{item.key} holds nothing"
     if item.journal and item.envelope is None and not item.separable:  # encrypted ones had no hashes at first
@@ -665,7 +667,7 @@ def _check_part(state: Generation, entry: Entry, part: Part) -> str | None:
 def _check_scanned(before: Position | None, after: Position, part: Part, attempt: int) -> str | None:
     if not (after.base.start <= part.first and part.last < after.base.end and 1 <= attempt <= after.base.attempts):
         return f"offsets {part.first} to {part.last} lie outside the base"
-    # A second writer with an old picture (a pipeline of the same process that failed) would use a number once more.
+    # A second writer with an outdated state (a failed pipeline of the same process) would use a number twice.
     if before is not None and attempt <= before.base.attempts and all(attempt != n for _, _, n in before.base.open):
         return f"attempt {attempt} at the base was over before"
     return None

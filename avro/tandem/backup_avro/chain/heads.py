@@ -1,6 +1,6 @@
-"""Heads: the last entry of a chain, by number and hash, as somebody saw it who may keep it outside of the bucket.
+"""Heads: the last entry of a chain, by number and hash, as an observer saw it and may keep it outside of the bucket.
 
-An older state of a bucket is right in itself: only who knows of a later entry can tell that it is an older one.
+An older state of a bucket is valid in itself: it can be recognised as older only with the knowledge of a later entry.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HEAD: Final = re.compile(r"([1-9][0-9]{0,7}):(0|[1-9][0-9]{0,18}):([0-9a-f]{64}
 
 
 class RolledBackError(DamagedError):
-    """An entry that is known to have been written is not in the bucket: this is an older state, or another one."""
+    """An entry that is known to have been written is not in the bucket: the bucket is in an older or another state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +29,12 @@ class Head:
 
     @classmethod
     def of(cls, state: Generation) -> Self:
-        """Return the head that a state was read up to."""
+        """Return the head up to which a state was read."""
         return cls(generation=state.number, seq=state.seq, sha256=state.head_sha256)
 
     @classmethod
     def parse(cls, place: str, text: str) -> Self:
-        """Return the head that `str` made a text of. ConfigError names `place`."""
+        """Return the head whose text `str` made. ConfigError names `place`."""
         match = _HEAD.fullmatch(text.strip())
         if match is None:
             raise ConfigError(
@@ -47,15 +47,15 @@ class Head:
         return f"{self.generation}:{self.seq}:{self.sha256}"
 
     def missing_in(self, state: Generation) -> bool:
-        """Whether a state of its generation ends before it, or in another entry of its number."""
+        """Whether a state of its generation ends before this head, or has another entry under its number."""
         return state.seq < self.seq or (state.seq == self.seq and state.head_sha256 != self.sha256)
 
 
 def longest(known: dict[int, Head], head: Head) -> None:
-    """Note a head in `known`, by generation, unless a later one is there."""
+    """Store a head in `known`, by generation, unless a later one is there."""
     known[head.generation] = later(known.get(head.generation), head)
 
 
 def later(before: Head | None, head: Head) -> Head:
-    """Return `head`, or the one before of its generation if that is as long."""
+    """Return `head`, or `before`, the earlier known head of its generation, if that is at least as far."""
     return head if before is None or before.seq < head.seq else before

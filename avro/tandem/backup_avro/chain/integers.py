@@ -1,4 +1,4 @@
-"""Whole numbers that somebody else wrote, as digits or in JSON. Pure."""
+"""Whole numbers from external input, as digits or in JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST: Final = len(str(_MOST))
 
 
 def number_in(text: str, *, most: int = _MOST) -> int | None:
-    """Return the number from 0 to `most` that `text` is, None if it is none: ASCII digits, at most as many as it takes.
+    """Return the number from 0 to `most` that `text` is, None if it is none: ASCII digits, at most 19 of them.
 
     Python's own `int` takes spaces, signs, underscores and other scripts' digits too, and raises for thousands of them.
     """
@@ -23,7 +23,7 @@ def number_in(text: str, *, most: int = _MOST) -> int | None:
 
 
 def is_int64(value: object) -> TypeGuard[int]:
-    """Whether a value of a JSON document is a whole number of 64 bits. JSON has larger ones; nothing of ours has."""
+    """Whether a value of a JSON document is a 64-bit whole number. JSON allows larger ones; Tandem writes none."""
     return isinstance(value, int) and not isinstance(value, bool) and -_MOST - 1 <= value <= _MOST
 
 

@@ -1,12 +1,12 @@
 """Claims and chain entries as JSON: canonical bytes out, strict parsing in.
 
 A large entry is stored as one gzip member of its JSON (`gunzip -c` shows it): a thousand partitions with their offsets,
-hashes and positions are half a megabyte a minute, of which a tenth is news. What is hashed is what is stored.
+hashes and positions are half a megabyte a minute, of which a tenth is new. The hashes are of the stored bytes.
 
-Every entry but the last of a chain is vouched for by the link of the next one. For the last one, which instances go on
-from, the stored bytes vouch themselves: gzip has its CRC-32, and a small entry begins with a field `_sum`. So do those
-of the documents that no link speaks for: offers, releases, pauses, checkpoints, pins, results, what restores leave
-behind. A claim has its OPEN.
+The link of the next entry authenticates every entry but the last of a chain. For the last one, from which instances
+continue, the stored bytes carry their own checksum: gzip has its CRC-32, and a small entry begins with a field `_sum`.
+So do those of the documents that no link covers: offers, releases, pauses, checkpoints, pins, results, and the
+documents of restores. A claim is covered by its OPEN.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tandem.backup_avro.record.compression import gunzip, gzip
 from tandem.backup_avro.record.envelope import Envelope
 
 VERSION = 1
-#: Documents of so many bytes are compressed.
+#: Documents of at least so many bytes are compressed.
 PACKED_FROM = 8192
 _GZIP = b"\x1f\x8b"
 _SUM = b'{"_sum":"'
@@ -62,19 +62,19 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 
 def canonical(value: object) -> bytes:
-    """Return the bytes of a document, or of a value in one: equal ones have equal bytes."""
+    """Return the canonical bytes of a document, or of a value in one: equal values have equal bytes."""
     return _CANONICAL.encode(value).encode()
 
 
 def _canonical_in_pieces(document: JsonObject) -> bytes:
-    """Return what `canonical` does. A SNAPSHOT's text and its bytes would each be as large as all of it."""
+    """Return the same bytes as `canonical`, without the whole text of a SNAPSHOT in memory beside its bytes."""
     out = io.BytesIO()
     _write(out, document, _TO_OBJECTS)
     return out.getvalue()
 
 
 def _write(out: io.BytesIO, value: object, levels: int) -> None:
-    """Write a value, and apart what `levels` of objects and lists below it hold."""
+    """Write a value; the contents of up to `levels` levels of objects and lists are encoded one by one."""
     if not (levels and value and isinstance(value, dict | list)):
         out.write(canonical(value))
         return
@@ -90,18 +90,18 @@ def _write(out: io.BytesIO, value: object, levels: int) -> None:
 
 
 def pack(data: bytes) -> bytes:
-    """Return the bytes to store for the canonical ones of an entry, or of another document but a claim.
+    """Return the bytes to store for the canonical bytes of an entry, or of another document except a claim.
 
-    OversizeError if nobody would read that much.
+    Raises OversizeError if they exceed the limit of all readers.
     """
     _refuse(problem_of(data, ENTRY_JSON))
     return gzip(data) if len(data) >= PACKED_FROM else b"".join((_SUM, _sum(data), b'",', data[1:]))
 
 
 def look_for_room(items: Iterable[bytes]) -> None:
-    """Raise OversizeError if an entry that holds these JSON values is more than anybody reads, before it is made.
+    """Raise OversizeError if an entry with these JSON values exceeds the limit of all readers, before it is built.
 
-    One that has room may still be too large by what stands around them, which `pack` finds out.
+    An entry that passes may still be too large because of its other fields; `pack` raises then.
     """
     _refuse(problem_of_items(items, ENTRY_JSON))
 
@@ -121,7 +121,7 @@ def _sum(data: bytes) -> bytes:
 def unpack(data: bytes, where: str, most: int = ENTRY_JSON) -> bytes:
     """Return a document's canonical bytes, at most `most`, from the stored ones. DamagedError names `where`.
 
-    The first documents that were ever written have no sum; a sum whose own name is damaged is an unknown field.
+    Documents of the first releases have no sum; a sum whose own name is damaged is an unknown field.
     """
     plain = _unpack(data, where, most)
     problem = problem_of(plain, most)
@@ -167,7 +167,7 @@ def encode_claim(claim: Claim) -> bytes:
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """Return the entry's canonical bytes. What is empty is left out, but for `v`, `enc` and the links."""
+    """Return the entry's canonical bytes. Empty fields are left out, except `v`, `enc` and the links."""
     document: JsonObject = {
         "v": VERSION,
         "enc": None,
@@ -215,7 +215,7 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def dump_opening(opening: Opening) -> JsonObject:
-    """Return the JSON form of what OPEN fixes."""
+    """Return the JSON form of an opening."""
     return {"isolation_level": opening.isolation_level, "codec": opening.codec, "sync": opening.sync}
 
 
@@ -352,7 +352,7 @@ def _dump_by_key(values: dict[PartitionKey, Any]) -> JsonObject:
 
 
 class Fields:
-    """Strict access to a JSON object: each field is taken once with its type, and nothing may be left over."""
+    """Strict access to a JSON object: each field is taken once with its type, and no field may be left over."""
 
     __slots__ = ("_left", "_where")
 
@@ -374,14 +374,14 @@ class Fields:
         return value
 
     def moment(self, name: str, default: object = ...) -> Any:  # noqa: ANN401 (as `take`)
-        """Return field `name`, ms since the epoch; `default` as in `take`. Refused is a time that can't be shown."""
+        """Return field `name`, ms since the epoch; `default` as in `take`. Refuses a time that can't be shown."""
         value = self.take(name, int, default)
         if value is not default and not is_moment(value):
             raise DamagedError(f"{self._where}: field {name} is no time: {value}")
         return value
 
     def count(self, name: str, default: object = ...) -> Any:  # noqa: ANN401 (as `take`)
-        """Return field `name`, a whole number from 0 on; `default` as in `take`."""
+        """Return field `name`, a whole number >= 0; `default` as in `take`."""
         value = self.take(name, int, default)
         if value is not default and value < 0:
             raise DamagedError(f"{self._where}: field {name} is negative: {value}")
@@ -397,7 +397,7 @@ class Fields:
 
     @classmethod
     def of_stored(cls, data: bytes, where: str, most: int = SMALL) -> Self:
-        """Parse what `pack` made of a document, or at most `most` canonical bytes, and check the version fields."""
+        """Parse a document that `pack` wrote, or at most `most` canonical bytes, and check the version fields."""
         return cls.of_bytes(unpack(data, where, most), where)
 
     @classmethod
@@ -407,7 +407,7 @@ class Fields:
             document = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise DamagedError(f"{where}: not valid JSON") from error
-        if b"\\ud" in data or b"\\uD" in data:  # canonical bytes have none of it, but as a backslash and what follows
+        if b"\\ud" in data or b"\\uD" in data:  # canonical bytes have these only as an escaped backslash and text
             try:
                 canonical(document)
             except UnicodeEncodeError as error:
@@ -439,7 +439,7 @@ def decode_claim(data: bytes, where: str) -> Claim:
 
 
 def decode_entry(data: bytes, where: str) -> Entry:
-    """Parse a chain entry, packed or not. DamagedError names `where`. The fold checks the links."""
+    """Parse a chain entry, packed or not. DamagedError names `where`. `Generation.apply` checks the links."""
     fields = Fields.of_stored(data, where, ENTRY_JSON)
     kind_name = fields.take("kind", str)
     if kind_name not in EntryKind.__members__:
@@ -608,7 +608,7 @@ def _load_hash(document: object, where: str) -> RecordHash:
 
 
 def load_ints(values: object, length: int | None, where: str) -> tuple[int, ...]:
-    """Parse a list of whole numbers, of `length` if that is given."""
+    """Parse a list of whole numbers, of the given `length` unless it is None."""
     if (
         not isinstance(values, list | tuple)
         or (length is not None and len(values) != length)
@@ -625,7 +625,7 @@ def _text(value: object, where: str) -> str:
 
 
 def load_list(value: object, where: str) -> list[object]:
-    """Return a value that must be a list."""
+    """Return a value that must be a list; DamagedError otherwise."""
     if not isinstance(value, list):
         raise DamagedError(f"{where}: a list was expected")
     return value
@@ -689,7 +689,7 @@ def load_horizon(document: object, where: str) -> Horizon:
 
 
 def load_opening(document: object, where: str) -> Opening:
-    """Parse the JSON form of what OPEN fixes."""
+    """Parse the JSON form of an opening."""
     fields = Fields(document, f"{where}: opening")
     opening = Opening(
         isolation_level=fields.take("isolation_level", str),

@@ -1,6 +1,6 @@
-"""Names in the store. Every key is relative to the root that the user configures; nothing else builds keys.
+"""Names in the store. Every key is relative to the root that the user configures; no other module builds keys.
 
-A key holds only what was validated: pair and instance names, Kafka topic names, numbers and a nonce.
+A key holds only validated parts: pair and instance names, Kafka topic names, numbers and a nonce.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _OFFERED = re.compile(r"[^/]+/[^/]+/generation=\d{8}/offers/.+", re.ASCII)
 _JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$", re.ASCII)
 _MARKED = re.compile(r"\+([0-9a-f]{7}|workers)-[0-9a-f]{8}\.avro$", re.ASCII)
 _NAME_BYTES = 240
-"""Most bytes of a data object's name without its folder: file systems, and servers on them, take 255 for a segment."""
+"""Most bytes of a data object's name without its folder: file systems, and servers on them, allow 255 per segment."""
 _NAME_REST = len("+2147483647") + 2 * len("+00000000000000000000") + len("+swept-0123456789abcdef.avro")
 _HASH_DIGITS = 16
 
-#: The last generation that a name has room for.
+#: The highest generation number that a key has digits for.
 LAST_GENERATION = 10**8 - 1
-#: What lies beside the instances' folders in that of a pair, so no instance may have such a name.
+#: Folders of a pair beside those of its instances, so no instance may have such a name.
 FOLDERS = frozenset({"generations", "pins", "checkpoints", "releases", "restores", "results", "pauses"})
-#: What names of objects begin with that try a store, there too.
+#: Prefix of the names of objects that test a store; they lie beside these folders too.
 PROBES = "probe-"
-#: The mark in names of what belongs to no incarnation: ranges that workers and catch-up jobs have read.
+#: The mark in names of objects that belong to no incarnation: ranges that workers and catch-up jobs have read.
 NOBODY = "workers"
-#: Topics of Kafka itself, which are never restored as they are. Others may begin with underscores too.
+#: Kafka's own topics, which are never restored as they are. Other topics may begin with underscores too.
 INTERNAL_TOPICS = frozenset(
     {
         "__consumer_offsets",
@@ -47,7 +47,7 @@ INTERNAL_TOPICS = frozenset(
 
 
 def check_name(name: str, what: str) -> str:
-    """Return `name` if it may stand in a key as a pair, instance or pin; ConfigError otherwise."""
+    """Return `name` if it is valid in a key as a pair, instance or pin; ConfigError otherwise."""
     if not is_name(name):
         raise ConfigError(
             f"{what} {name!r} is not a valid name",
@@ -57,7 +57,7 @@ def check_name(name: str, what: str) -> str:
 
 
 def is_name(name: str) -> bool:
-    """Whether `name` may stand in a key as a pair, instance or pin."""
+    """Whether `name` is valid in a key as a pair, instance or pin."""
     return _NAME.fullmatch(name) is not None and ".." not in name
 
 
@@ -69,7 +69,7 @@ def check_topic(topic: str) -> str:
 
 
 def is_signed(key: str) -> bool:
-    """Whether what lies under `key` is signed where signing is on: all that decisions rest on, but no data object."""
+    """Whether `key` is of a document that is signed where signing is on: all that decisions rest on, no data object."""
     return _SIGNED.fullmatch(key) is not None
 
 
@@ -84,7 +84,7 @@ def claim_key(pair: str, generation: int) -> str:
 
 
 def claim_number(name: str) -> int | None:
-    """Return the generation that a claim's file name stands for, None for other names."""
+    """Return the generation that a claim's file name names, None for other names."""
     match = _CLAIM.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -115,12 +115,12 @@ def checkpoints_prefix(pair: str) -> str:
 
 
 def outcome_key(pair: str, nonce: str) -> str:
-    """Return the key of what became of the checkpoint request with this nonce."""
+    """Return the key of the outcome of the checkpoint request with this nonce."""
     return f"{outcomes_prefix(pair)}{check_name(nonce, 'nonce')}.json"
 
 
 def outcomes_prefix(pair: str) -> str:
-    """Return the folder of what became of checkpoint requests."""
+    """Return the folder of the outcomes of checkpoint requests."""
     return f"{pair}/checkpoints/outcomes/"
 
 
@@ -130,7 +130,7 @@ def releases_prefix(pair: str) -> str:
 
 
 def release_key(pair: str, number: int) -> str:
-    """Return the key of a release: what a person let go of."""
+    """Return the key of a release, by which a person allows records to be deleted."""
     return f"{releases_prefix(pair)}{number:08d}.json"
 
 
@@ -140,12 +140,12 @@ def pauses_prefix(pair: str) -> str:
 
 
 def pause_key(pair: str, number: int) -> str:
-    """Return the key of a pause: a person asked that no turn begins for a while."""
+    """Return the key of a pause, by which a person asks that no turn begins for a while."""
     return f"{pauses_prefix(pair)}{number:08d}.json"
 
 
 def restores_prefix(pair: str) -> str:
-    """Return the folder of what restores leave behind."""
+    """Return the folder of the documents of restores."""
     return f"{pair}/restores/"
 
 
@@ -155,23 +155,23 @@ def restore_targets_prefix(pair: str) -> str:
 
 
 def restore_targets_key(pair: str, plan: str, ids: str | None = None) -> str:
-    """Return where the topics of a plan's hash are named; `ids` is a hash of their ids, None before they have any."""
+    """Return the key of the topics of a plan's hash; `ids` is a hash of their ids, None before they have any."""
     name = plan[:16] if ids is None else f"{plan[:16]}-{ids}"
     return f"{restore_targets_prefix(pair)}{check_name(name, 'plan')}.json"
 
 
 def restore_prefix(pair: str, restore: str) -> str:
-    """Return the folder of what a restore leaves behind: its report and its offset map."""
+    """Return the folder of one restore's documents: its report and its offset map."""
     return f"{restores_prefix(pair)}{check_name(restore, 'restore')}/"
 
 
 def results_prefix(pair: str) -> str:
-    """Return the folder of what verifications, drills and sweeps came to."""
+    """Return the folder of the results of verifications, drills and sweeps."""
     return f"{pair}/results/"
 
 
 def result_prefix(pair: str, kind: str) -> str:
-    """Return how the keys of what runs of one kind came to begin."""
+    """Return the prefix of the keys of the results of runs of one kind."""
     return f"{results_prefix(pair)}{kind}-"
 
 
@@ -181,7 +181,7 @@ def data_prefix(pair: str, instance: str, generation: int) -> str:
 
 
 def place_of(key: str) -> tuple[str, int]:
-    """Return pair and generation of what lies below a `data_prefix`; DamagedError for other keys."""
+    """Return pair and generation of a key below a `data_prefix`; DamagedError for other keys."""
     match = _DATA.match(key)
     if match is None:
         raise DamagedError(f"{key} lies in no generation")
@@ -197,10 +197,10 @@ def data_key(
 
 
 def name_of_topic(topic: str) -> str:
-    """Return what the names of a topic's data objects begin with: the topic, or if that is too long a part and a hash.
+    """Return the prefix of the names of a topic's data objects: the topic; if too long, a part of it and a hash.
 
     The folder of such an object has the whole name. The `~` is in no topic's name. Objects of older releases have
-    the whole topic in either place, however long it is.
+    the whole topic in both places, however long it is.
     """
     longest = _NAME_BYTES - _NAME_REST
     if len(topic) <= longest:
@@ -210,12 +210,12 @@ def name_of_topic(topic: str) -> str:
 
 
 def mark_of(incarnation: str) -> str:
-    """Return the mark of an incarnation, seven hex digits. If two share one, something stays in place longer."""
+    """Return the mark of an incarnation, seven hex digits. If two share one, an orphan is kept longer."""
     return hashlib.sha256(incarnation.encode()).hexdigest()[:7]
 
 
 def marked(drawn: str, mark: str) -> str:
-    """Return a nonce of eight random hex digits, the first of `drawn`, that says who can commit what is named so."""
+    """Return a nonce of the mark, whose incarnation alone may commit the object, and eight hex digits of `drawn`."""
     return f"{mark}-{drawn[:8]}"
 
 
@@ -228,7 +228,7 @@ def mark_in(key: str) -> str | None:
 def swept_key(
     pair: str, instance: str, generation: int, *, topic: str, partition: int, first: int, last: int, nonce: str
 ) -> str:
-    """Return the key of an object that a janitor writes: by its name it is none that an instance may be uploading."""
+    """Return the key of an object that a janitor writes; no instance uploads objects with such a name."""
     nonce = f"{_SWEPT}{nonce}"
     return data_key(pair, instance, generation, topic=topic, partition=partition, first=first, last=last, nonce=nonce)
 
@@ -249,12 +249,12 @@ def offers_prefix(pair: str, instance: str, generation: int) -> str:
 
 
 def offer_name(*, topic_id: str, partition: int, floor: int, leader: int, low: int, high: int, nonce: str) -> str:
-    """Return the name, below `offers_prefix`, of what was read of [low, high) of a base."""
+    """Return the name, below `offers_prefix`, of the offer for the range [low, high) of a scan."""
     return f"{topic_id}+{partition}+{floor}+{leader}+{low:020d}+{high:020d}+{nonce}.json"
 
 
 def offer_of(name: str) -> tuple[str, int, int, int, int, int] | None:
-    """Return topic id, partition, floor, leader, low and high from what `offer_name` made, None for other names."""
+    """Return topic id, partition, floor, leader, low and high of a name by `offer_name`, None for other names."""
     match = _OFFER.fullmatch(name)
     if match is None:
         return None

@@ -1,9 +1,9 @@
 """Signatures of stored documents: Ed25519 over an object's key and the SHA-256 of its bytes.
 
-The key names pair, generation and number, so what is signed for one place is worth nothing at another one. A signature
-stands inside the stored bytes and outside of what it covers: as first field `_sig` of a JSON document, or as an extra
-field in the header of a gzip member. Whoever reads takes it off first; links, comparisons and heads are of the bytes
-without it, and a document is the same one whether it is signed or not.
+The key names pair, generation and number, so a signature for one key is invalid at another one. A signature is stored
+inside the document's bytes but does not cover itself: as first field `_sig` of a JSON document, or as an extra field in
+the header of a gzip member. The reader removes it first; links, comparisons and heads are of the bytes without it, and
+a document is the same one whether it is signed or not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FIELD: Final = b'{"_sig":"'
 _END: Final = b'",'
 _TOKEN: Final = re.compile(rb"1\.([0-9a-f]{16})\.([A-Za-z0-9_-]{86})")
 _LONGEST: Final = 1000
-"""Bytes of a signature, of whatever later release."""
+"""Most bytes of a signature, including those of later releases."""
 _GZIP: Final = b"\x1f\x8b"
 _GZIP_HEADER: Final = 10
 _FEXTRA: Final = 4
@@ -50,11 +50,11 @@ _FORGED: Final = (
 
 
 class SignatureError(DamagedError):
-    """A document is not signed by anybody who is trusted: what it says counts for nothing."""
+    """A document has no valid signature by a trusted key: it is ignored."""
 
 
 def public_text(key: Ed25519PublicKey) -> str:
-    """Return a public key as it stands in configurations: base64 of its 32 bytes."""
+    """Return a public key in the form that configurations use: base64 of its 32 bytes."""
     return base64.b64encode(key.public_bytes(Encoding.Raw, PublicFormat.Raw)).decode()
 
 
@@ -64,7 +64,7 @@ def key_id(public: str) -> str:
 
 
 def parse_public(text: str) -> Ed25519PublicKey:
-    """Return the key that `public_text` made a text of. ConfigError otherwise."""
+    """Return the key of a text that `public_text` made. ConfigError otherwise."""
     try:
         data = base64.b64decode(text.strip(), validate=True)
         if len(data) == _PUBLIC_BYTES:
@@ -79,7 +79,7 @@ def parse_public(text: str) -> Ed25519PublicKey:
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """A private key at work. Its repr shows nothing of it."""
+    """A private key that signs documents. Its repr shows nothing of the key."""
 
     _key: Ed25519PrivateKey = field(repr=False)
 
@@ -108,7 +108,7 @@ class Signer:
 
     @property
     def public(self) -> str:
-        """The public key, as `public_text` has it."""
+        """The public key, as `public_text` writes it."""
         return public_text(self._key.public_key())
 
     @property
@@ -117,7 +117,7 @@ class Signer:
         return key_id(self.public)
 
     def seal(self, key: str, body: bytes) -> bytes:
-        """Return the bytes to store for a document under `key`: always the same ones for the same document."""
+        """Return the bytes to store for a document under `key`: the same bytes each time for the same document."""
         signature = base64.urlsafe_b64encode(self._key.sign(_message(key, body))).rstrip(b"=")
         token = b"1." + self.id.encode() + b"." + signature
         if body[:2] == _GZIP:
@@ -132,7 +132,7 @@ def _message(key: str, body: bytes) -> bytes:
 
 
 def unseal(data: bytes) -> tuple[bytes, bytes | None]:
-    """Return a document's bytes and its signature, None if it has none. Anything else is returned as it is."""
+    """Return a document's bytes and its signature, None if it has none. Other bytes are returned unchanged."""
     if data.startswith(_FIELD):
         end = data.find(_END, len(_FIELD), len(_FIELD) + _LONGEST)
         if end >= 0:
@@ -149,10 +149,10 @@ def unseal(data: bytes) -> tuple[bytes, bytes | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """Whose signatures count: public keys by their short names. `require`: nothing unsigned counts.
+    """The public keys whose signatures are trusted, by their short names. `require`: unsigned documents are refused.
 
-    Without `require` a signature by a trusted key must be right, and whatever has none, or one of somebody else's, is
-    taken as it is: for the time until all writers sign.
+    Without `require` a signature by a trusted key must be valid, and a document without one, or with one by an unknown
+    key, is accepted: for the time until all writers sign.
     """
 
     keys: Mapping[str, Ed25519PublicKey] = field(default_factory=lambda: MappingProxyType({}))
@@ -160,13 +160,13 @@ class Trust:
 
     @classmethod
     def of(cls, publics: Iterable[str], *, require: bool) -> Self:
-        """Return the trust in public keys as configurations have them. ConfigError names the first that is none."""
+        """Return the trust in public keys as configurations write them. ConfigError names the first invalid one."""
         keys = [parse_public(text) for text in publics]
         named = {key_id(public_text(key)): key for key in keys}
         return cls(keys=MappingProxyType(named), require=require)
 
     def open(self, key: str, data: bytes) -> bytes:
-        """Return the document that is stored under `key`, without its signature. SignatureError if it can't count."""
+        """Return the document stored under `key`, without its signature. SignatureError if it is not trusted."""
         body, token = unseal(data)
         if token is None:
             if self.require:

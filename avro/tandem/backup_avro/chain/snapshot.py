@@ -1,9 +1,9 @@
-"""The folded state of a generation as a SNAPSHOT entry carries it, so that nobody has to read a chain from its start.
+"""The folded state of a generation as a SNAPSHOT entry carries it, so that no reader has to start at a chain's start.
 
-It is the state before that entry, in full but for what the claim and the entry itself say. One thing is put in another
-form, by whoever writes it and whoever passes it while reading a chain from its start: the moment at which a position
-was last at head, which one number may have said for a thousand of them, is written down with each position, and
-its skew.
+It is the complete state before that entry, except for the fields of the claim and of the entry itself. One part changes
+its form, for the writer of a SNAPSHOT and for a reader that passes it while reading a chain from its start: the moment
+at which a position was last at head, which one number may have recorded for a thousand positions, is written down with
+each position, and its skew.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     from tandem.backup_avro.chain.generation import Generation
 
 _OBJECTS: Final = "objects"
-#: What the first releases did not keep: who begins with a SNAPSHOT without it does not know what had expired.
+#: Not recorded by the first releases: a reader that starts with a SNAPSHOT without it does not know what had expired.
 EXPIRED: Final = "expired"
-#: Likewise: who begins with a SNAPSHOT without it takes the ends of the bases for it.
+#: Likewise: a reader that starts with a SNAPSHOT without it uses the ends of the scans instead.
 THROUGH: Final = "through"
 
 
 def dump_state(state: Generation) -> JsonObject:
-    """Return the state as a SNAPSHOT that is the next entry holds it."""
+    """Return the state in the form of a SNAPSHOT that is the next entry."""
     return _frame(state) | {_OBJECTS: [dump_object(item) for item in state.objects.values()]}
 
 
 def is_state(document: JsonObject, state: Generation) -> bool:
-    """Whether `document` is what `dump_state` returns. The objects, most of it by far, are compared one by one."""
+    """Whether `document` equals `dump_state(state)`. The objects, by far the largest part, are compared one by one."""
     objects, frame = document.get(_OBJECTS), _frame(state)
     for name in (EXPIRED, THROUGH):
         if name not in document:
@@ -67,7 +67,7 @@ def is_state(document: JsonObject, state: Generation) -> bool:
 
 
 def items_of(state: Generation) -> Iterator[bytes]:
-    """Yield what there may be a million of in the JSON of `dump_state`, value by value: it is not built for that."""
+    """Yield the up to a million values in the JSON of `dump_state` one by one, without building that JSON."""
     for item in state.objects.values():
         yield canonical(dump_object(item))
     for key in state.positions:
@@ -80,7 +80,7 @@ def items_of(state: Generation) -> Iterator[bytes]:
 
 
 def _frame(state: Generation) -> JsonObject:
-    """Return what `dump_state` does, without the objects."""
+    """Return the result of `dump_state` without the objects."""
     assert state.opening is not None
     positions = {key: state.restated(key) for key in state.positions}
     document: JsonObject = {
@@ -111,7 +111,7 @@ def _frame(state: Generation) -> JsonObject:
 
 
 def load_state(document: JsonObject, where: str) -> dict[str, Any]:
-    """Return fields of `fold.Generation` from what `dump_state` wrote. DamagedError names `where`."""
+    """Return fields of `Generation` from a document that `dump_state` wrote. DamagedError names `where`."""
     fields = Fields(document, f"{where}: folded")
     positions = load_positions(fields.take("positions", dict), where)
     completed = fields.take("completed", list, None)

@@ -1,14 +1,15 @@
-"""Named checkpoints: a consistent cut that somebody asked for, and what became of it.
+"""Named checkpoints: a requested consistent cut, and its outcome.
 
-The request, `<root>/<pair>/checkpoints/<id>.json`, is put if absent: whoever asks for the same id gets the first one.
-It holds the cut, the ends of all guarded logs at that time, by topic id. What became of it is one object too,
-`<root>/<pair>/checkpoints/outcomes/<nonce>.json`, put if absent: completed in a chain entry, or failed. So two that
-decide at once, however late one of them is, agree; and an id that is deleted and used again has another nonce.
+The request, `<root>/<pair>/checkpoints/<id>.json`, is put if absent: every later request for the same id gets the first
+one. It holds the cut, the ends of all guarded logs at that time, by topic id. The outcome is one object too,
+`<root>/<pair>/checkpoints/outcomes/<nonce>.json`, put if absent: completed in a chain entry, or failed. So two
+processes that decide at once, however late one of them is, agree; and an id that is deleted and used again has another
+nonce.
 
-`judge_cut` says whether a generation holds the cut: every record below it that the log held at the request.
-A generation whose base was read through *before* the log ends were asked for does: only records below the cut could
+`judge_cut` decides whether a generation holds the cut: every record below it that the log held at the request.
+A generation whose scan was read through *before* the log ends were requested does: only records below the cut could
 have made a cleaner drop others by then. One that was read later may lack a value that was superseded beyond the cut, so
-it counts only where it stands exactly at the cut: then nothing lay beyond it when the log was read to its end.
+it counts only if its position is exactly the cut: then no record lay beyond it when the log was read to its end.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ class CheckpointState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRequest:
-    """What was asked for. Times are ms since the epoch by the store's clock.
+    """The request for a checkpoint. Times are ms since the epoch by the store's clock.
 
-    `cut` holds the first offset beyond the cut of each partition, `topics` the names behind its topic ids. `witnesses`
-    are the generations that were COMPLETE and had read all of it through before the log ends were asked for.
-    From `deadline` on whoever looks makes it failed unless it is completed. A completed one is kept until `keep_until`,
-    or, if that is None, until it is deleted.
+    `cut` holds the first offset beyond the cut of each partition, `topics` the names of its topic ids. `witnesses`
+    are the generations that were COMPLETE and had read all of it through before the log ends were requested.
+    From `deadline` on any process that examines it marks it as failed unless it is completed. A completed one is kept
+    until `keep_until`, or, if that is None, until it is deleted.
     """
 
     id: str
@@ -71,7 +72,7 @@ class CheckpointRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointOutcome:
-    """What became of the request with this nonce, for good: the CHECKPOINT entry that holds it, or why it failed."""
+    """The final outcome of the request with this nonce: the CHECKPOINT entry that holds the cut, or why it failed."""
 
     id: str
     nonce: str
@@ -89,20 +90,20 @@ class CheckpointOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A request with what became of it so far."""
+    """A request, and its outcome if there is one."""
 
     request: CheckpointRequest
     outcome: CheckpointOutcome | None = None
 
     def status(self, now: int) -> CheckpointState:
-        """Return how it stands at `now`, ms by the store's clock."""
+        """Return the checkpoint's state at `now`, ms by the store's clock."""
         if self.outcome is not None:
             return CheckpointState.COMPLETED if self.outcome.completed else CheckpointState.FAILED
         return CheckpointState.ONGOING if now < self.request.deadline else CheckpointState.FAILED
 
 
 def check_id(name: str) -> str:
-    """Return `name` if a checkpoint may have it as its id; ConfigError otherwise."""
+    """Return `name` if it is valid as the id of a checkpoint; ConfigError otherwise."""
     if len(name) > _LONGEST_ID:
         raise ConfigError(f"checkpoint {name[:20]!r}… has more than {_LONGEST_ID} characters")
     return layout.check_name(name, "checkpoint")
@@ -112,12 +113,12 @@ def check_id(name: str) -> str:
 
 
 class CutStanding(Enum):
-    """How a generation stands to a cut."""
+    """Whether a generation holds a cut, or can still hold it."""
 
     REACHED = "reached"
     BEHIND = "behind"  # it may still reach it
     PASSED = "passed"  # it can't hold this cut; another generation may
-    LOST = "lost"  # nobody will: what the cut asks for is gone from the cluster
+    LOST = "lost"  # no generation can: records below the cut are gone from the cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +130,12 @@ class CutJudgement:
 
 
 def takes_part(state: Generation) -> bool:
-    """Whether a CHECKPOINT entry may be appended to it: COMPLETE, and it takes records."""
+    """Whether a CHECKPOINT entry may be appended to the generation: it is COMPLETE and takes records."""
     return state.complete and not state.sealed and state.clearing is None
 
 
 def judge_cut(request: CheckpointRequest, state: Generation, guarded: GuardedPartitions | None) -> CutJudgement:
-    """Say whether `state`, which takes part, holds the cut. `guarded` None: the brokers do not answer."""
+    """Return whether `state`, which takes part, holds the cut. `guarded` None: the brokers do not answer."""
     for key, offset in sorted(request.cut.items()):
         taint = state.taints.get(key)
         if taint is not None and taint.cut_at is not None and taint.cut_at < offset:
@@ -182,10 +183,10 @@ def judge_cut(request: CheckpointRequest, state: Generation, guarded: GuardedPar
 def judge_all(
     request: CheckpointRequest, generations: Iterable[Generation], guarded: GuardedPartitions | None
 ) -> CutJudgement:
-    """Say what is to be expected of all generations together. LOST is final, however old the view of them is.
+    """Return the standing of a cut in all generations together. LOST is final, however old the states are.
 
-    Where a generation that was read later stands beyond the cut, every still later one will. So when those that held
-    it from the start take no more records, nobody will reach it.
+    Where a generation that was read later is beyond the cut, every still later one will be. So when the generations
+    that held it from the start take no more records, no generation can reach it.
     """
     newest_first = sorted((state for state in generations if takes_part(state)), key=lambda state: -state.number)
     found = [(state, judge_cut(request, state, guarded)) for state in newest_first]
@@ -207,7 +208,7 @@ def judge_all(
 
 
 def why_unrestorable(checkpoint: Checkpoint, states: Mapping[int, Generation], now: int) -> str | None:
-    """Say why a restore of this checkpoint is not possible, None if it is. `states` are those that can be read."""
+    """Return why this checkpoint can't be restored, None if it can. `states` are the generations that can be read."""
     request, outcome = checkpoint.request, checkpoint.outcome
     status = checkpoint.status(now)
     if outcome is None or outcome.generation is None or status is not CheckpointState.COMPLETED:
@@ -229,7 +230,7 @@ def why_unrestorable(checkpoint: Checkpoint, states: Mapping[int, Generation], n
 
 
 def witnesses(cut: Iterable[PartitionKey], generations: Iterable[Generation]) -> tuple[int, ...]:
-    """Return the generations that held all of these partitions when they were read, before the log ends were asked."""
+    """Return the generations that had read all these partitions through, before the log ends were requested."""
     keys = list(cut)
     return tuple(
         state.number

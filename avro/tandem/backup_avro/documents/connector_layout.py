@@ -1,6 +1,6 @@
-"""Where the Java connector put its files, whose records are version 1 (see `record_v1`). Pure.
+"""Where the Java connector put its files, whose records are version 1 (see `record.version_1`).
 
-Two layouts below a root, told apart by the folder of a partition. In both, what a file is called says nothing: any
+Two layouts below a root, distinguished by the folder of a partition. In both, a file's own name has no meaning: any
 name that ends in `.avro` counts.
 
     [<folder>/]<topic>/partition=<n>/<name>.avro       as S3 sink connectors do; the folder is often `topics`
@@ -22,9 +22,9 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.varint import INT_MAX
 
 SUFFIX: Final = ".avro"
-#: Stands for the pair, which the connector's files know nothing of, wherever one is needed.
+#: The pair's name where one is needed: the connector's files have none.
 PAIR: Final = "connector"
-#: What a copy is called whose folder has no name of its own.
+#: The name of a copy whose folder has no name of its own.
 _TOPICS: Final = "topics"
 _PARTITION: Final = re.compile(r"partition=(\d{1,10})", re.ASCII)
 _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
@@ -32,10 +32,10 @@ _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ConnectorFilePlace:
-    """What a file's folder says: a partition of one copy of a topic.
+    """The place that a file's folder names: a partition of one copy of a topic.
 
-    `copy` is the instance that wrote it, or the folder above the topic's. Copies are backups of the same topic that
-    know nothing of each other.
+    `copy` is the instance that wrote it, or the folder above the topic's. Copies are independent backups of the same
+    topic.
     """
 
     topic: str
@@ -44,7 +44,7 @@ class ConnectorFilePlace:
 
 
 def place_of(key: str) -> ConnectorFilePlace | None:
-    """Return what a key's folder says; None if it is no file of either layout."""
+    """Return the place that a key's folder names; None if it is no file of either layout."""
     if not key.endswith(SUFFIX):
         return None
     match [unquote(segment) for segment in key.split("/")[:-1]]:
@@ -68,7 +68,7 @@ def _place(topic: str, copy: str, number: str) -> ConnectorFilePlace | None:
 
 
 class OverlapPreference(StrEnum):
-    """Which of two files counts where they have different records under one offset."""
+    """Which of two files is used where they have different records at one offset."""
 
     NEWER = "newer"  # the one that was written later, by the store's clock
     OLDER = "older"
@@ -78,9 +78,9 @@ class OverlapPreference(StrEnum):
 class ConnectorReading:
     """How a connector's files are read.
 
-    `instance`: whose copy of each topic, `instances`: of single topics, as (topic, instance); neither: the copy that
-    reaches furthest. `prefer` None: different records under one offset are an error. `left_out` are keys of files that
-    are not read. `empty_as_null` makes null of empty keys, values and header values.
+    `instance` names whose copy of each topic is read, `instances` the same for single topics, as (topic, instance);
+    neither: the copy that reaches furthest. `prefer` None: different records at one offset are an error. `left_out` are
+    keys of files that are not read. `empty_as_null` turns empty keys, values and header values into null.
     """
 
     empty_as_null: bool = False
@@ -90,5 +90,5 @@ class ConnectorReading:
     left_out: frozenset[str] = frozenset()
 
     def wanted(self, topic: str) -> str | None:
-        """Return whose copy of a topic is asked for, None if nobody said."""
+        """Return the instance whose copy of a topic is requested, None if none is."""
         return dict(self.instances).get(topic, self.instance)

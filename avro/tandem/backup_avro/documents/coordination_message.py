@@ -3,10 +3,9 @@
 Avro specification, "Single-object encoding": the bytes C3 01, the CRC-64-AVRO fingerprint of the schema's parsing
 canonical form (little endian), the record, which fastavro writes and reads. The message's key is
 `<pair>/<instance>/<EVENT>`.
-
-Any client with Write on the topic can put bytes there, so decoding trusts nothing: the size is capped, and a message
-has one encoding. fastavro takes a negative index of a union or enum, numbers of more than 64 bits and trailing bytes;
-the comparison with the bytes that it would write itself refuses them all.
+Any client with Write on the topic can put bytes there, so decoding trusts no byte: the size is capped, and a message
+has one encoding. fastavro accepts a negative index of a union or enum, numbers of more than 64 bits and trailing bytes;
+a comparison with the bytes that it would write itself refuses them all.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ SCHEMA: Final[dict[str, Any]] = json.loads(
 #: CRC-64-AVRO of the parsing canonical form of SCHEMA. It changes exactly when the schema's bytes do; then the old
 #: one must stay readable.
 FINGERPRINT: Final = 0x5BFD_4067_EBE6_1592
-#: Most bytes of one message. Brokers take about a mebibyte by default.
+#: Most bytes of one message. Brokers accept about a mebibyte by default.
 MESSAGE_LIMIT: Final = 1_000_000
 _KEY_LIMIT: Final = 1_000
 _HEADER: Final = b"\xc3\x01" + FINGERPRINT.to_bytes(8, "little")
@@ -106,7 +105,7 @@ class CoordinationMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageKey:
-    """The key of a message: compaction keeps the last message of each."""
+    """The key of a message: compaction keeps the last message of each key."""
 
     pair: str
     instance: str
@@ -122,12 +121,12 @@ def message_key(message: CoordinationMessage) -> bytes:
 
 
 def parse_message_key(key: bytes) -> MessageKey:
-    """Take a message key apart. Raises DamagedError for anything else."""
+    """Parse a message key. Raises DamagedError for anything else."""
     try:
         pair, instance, event = key[:_KEY_LIMIT].decode().split("/")
         if pair and instance and len(key) <= _KEY_LIMIT:
             return MessageKey(pair=pair, instance=instance, event=CoordinationEvent(event))
-    except ValueError:  # no UTF-8, not three parts, no such event
+    except ValueError:  # not UTF-8, not three parts, no such event
         pass
     raise DamagedError(f"{key[:80]!r} is no key of a coordination message: <pair>/<instance>/<EVENT>")
 
@@ -152,7 +151,7 @@ def encode(message: CoordinationMessage) -> bytes:
 def decode(data: bytes) -> CoordinationMessage:
     """Decode a message.
 
-    Raises UnknownSchemaError for another schema's fingerprint and DamagedError for everything else that is none.
+    Raises UnknownSchemaError for another schema's fingerprint and DamagedError for all other bytes that are no message.
     """
     from fastavro import schemaless_reader  # noqa: PLC0415 - for messages, not for --help
 
@@ -193,7 +192,7 @@ def _binary(fields: Mapping[str, Any]) -> bytes:
 
 @cache
 def _parsed_schema() -> Any:  # noqa: ANN401 - fastavro's own form
-    """Return the schema with plain numbers for times: not every number that a client sends is a date of Python."""
+    """Return the schema with plain numbers for times: a client may send a number that Python's dates can't hold."""
     from fastavro import parse_schema  # noqa: PLC0415 - for messages, not for --help
 
     fields = [{**field, "type": "long"} if field["name"] == "at" else field for field in SCHEMA["fields"]]
@@ -201,7 +200,7 @@ def _parsed_schema() -> Any:  # noqa: ANN401 - fastavro's own form
 
 
 def _out_of_range(message: CoordinationMessage) -> str | None:
-    """Say which number no instance of ours sends: whatever shows a message would have to live with it."""
+    """Return which number is outside the range that instances send, None if none is: it could not be displayed."""
     if not 0 <= message.at <= LAST_MOMENT:
         return f"at is no time: {message.at}"
     numbers = [

@@ -1,4 +1,4 @@
-"""Names that somebody wrote with commas between: of topics, of consumer groups. Pure."""
+"""Comma-separated names in user input: of topics, of consumer groups."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tandem.backup_avro.errors import ConfigError
 def names_in(option: str, items: Iterable[str]) -> tuple[str, ...]:
     """Return the names of an option that may be repeated, in their order, each once, without blanks around them.
 
-    Nothing at all if the option was not given. ConfigError, which names the option, for an empty name: an empty
-    variable of a script would else stand for all there is.
+    Empty if the option was not given. ConfigError, which names the option, for an empty name: an empty variable of a
+    script would else select everything.
     """
     names: dict[str, None] = {}
     for item in items:

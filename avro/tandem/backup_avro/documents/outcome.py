@@ -1,12 +1,12 @@
-"""What the last verifications, drills and sweeps came to. `<root>/<pair>/results/<kind>-<at>-<nonce>.json`.
+"""The results of the last verifications, drills and sweeps. `<root>/<pair>/results/<kind>-<at>-<nonce>.json`.
 
 Each is an object of its own, put once and never changed; only the newest few are kept. They are for people, and for
-whoever watches the pair. `verify` holds the ends of chains against what the kept ones say they read; no more depends on
-them.
+monitoring of the pair. `verify` compares the ends of chains with those that the kept results record as read; nothing
+else depends on them.
 
-What a verification or a drill found stays found until another one has read the same again, or it is gone: a clean
-sample of other objects says nothing of it, nor does a drill of another topic. So each outcome carries on what those of
-its kind found before it and it does not settle.
+A finding of a verification or a drill stays open until a later run has read the same again, or it is gone: a clean
+sample of other objects does not settle it, nor does a drill of another topic. So each outcome carries the earlier
+findings of its kind that it does not settle.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tandem.backup_avro.json_fields import NOT_IN_JSON, TIME_MS, in_json
 
 
 class JobKind(StrEnum):
-    """What was run."""
+    """Which job ran."""
 
     VERIFY = "verify"
     DRILL = "drill"
     RETENTION = "retention"
 
     def findings(self, count: int) -> str:
-        """Return in words what a run of this kind found: `1 mismatch`, `7 mismatches`, `2 steps failed`."""
+        """Return the findings of a run of this kind in words: `1 mismatch`, `7 mismatches`, `2 steps failed`."""
         if self is JobKind.RETENTION:
             return f"{count:,} step{'' if count == 1 else 's'} failed"
         return f"{count:,} mismatch{'' if count == 1 else 'es'}"
@@ -51,7 +51,7 @@ class JobScope(StrEnum):
 
 
 GENERATIONS: Final = 20
-"""Generations, the newest ones, that an outcome names as read."""
+"""Most generations, the newest ones, that an outcome names as read."""
 _UNSETTLED: Final = 8
 _EVERYWHERE: Final = frozenset({JobScope.ALL, JobScope.SAMPLE})
 _WHOLE: Final = frozenset({JobScope.ALL, JobScope.GENERATION, JobScope.KEYS})
@@ -96,18 +96,18 @@ class JobOutcome:
 
     @property
     def good(self) -> bool:
-        """Whether it came to its end, found nothing, and nothing is left of what earlier ones found."""
+        """Whether the run completed without findings, and no earlier findings are unsettled."""
         return self.clean and not self.unsettled
 
     @property
     @in_json
     def seconds(self) -> float:
-        """How long all of it took."""
+        """Duration of all phases in seconds."""
         return sum(self.phases.values())
 
 
 def settles(later: JobOutcome, found: UnsettledFindings) -> bool:
-    """Return whether a later run shows that what was found is no more: it has read it again, or all of it is gone."""
+    """Return whether a later run settles a finding: it has read the same again without it, or all of it is gone."""
     if not later.clean or later.scope is None:
         return False
     if later.kind is JobKind.DRILL:
@@ -119,12 +119,12 @@ def settles(later: JobOutcome, found: UnsettledFindings) -> bool:
         later.scope is JobScope.ALL or (later.scope is JobScope.GENERATION and hurt and hurt <= read)
     ):
         return True
-    # Whoever names as many as can be named may have left it out.
+    # An outcome that names the most generations possible may have left this one out.
     return later.scope in _EVERYWHERE and bool(hurt) and not hurt & read and len(read) < GENERATIONS
 
 
 def after(outcome: JobOutcome, before: JobOutcome | None) -> JobOutcome:
-    """Return the outcome with what is left of what was found up to `before`, the one before it."""
+    """Return the outcome with the unsettled findings up to `before`, the outcome before it."""
     if outcome.scope is None or before is None:
         return outcome
     left = list(before.unsettled)
@@ -134,7 +134,7 @@ def after(outcome: JobOutcome, before: JobOutcome | None) -> JobOutcome:
                 at=before.at, scope=before.scope, what=before.what, findings=before.findings, hurt=before.hurt
             )
         )
-    # The same found again by the same is told once, with its newest date.
+    # A finding that several runs of the same scope have is listed once, with its newest date.
     newest = {(one.scope, one.what, one.hurt): one for one in left if not settles(outcome, one)}
     if outcome.findings:
         newest.pop((outcome.scope, outcome.what, outcome.hurt), None)
@@ -166,7 +166,7 @@ def encode_outcome(outcome: JobOutcome) -> bytes:
 
 
 def decode_outcome(data: bytes, where: str) -> JobOutcome:
-    """Parse what `encode_outcome` wrote. DamagedError names `where`."""
+    """Parse the bytes that `encode_outcome` wrote. DamagedError names `where`."""
     fields = Fields.of_stored(data, where)
     kind = fields.take("kind", str)
     if kind not in {one.value for one in JobKind}:

@@ -1,7 +1,8 @@
 """Pauses: a person asks both instances to begin no turn for a while. `<root>/<pair>/pauses/<number>.json`.
 
-Numbered from 1 on without gaps, put if absent, never changed; the newest one counts. A pause holds back claims and
-nothing else: what a generation takes, becomes, covers and lets go of is decided as ever, so no promise rests on it.
+Numbered from 1 on without gaps, put if absent, never changed; the newest one counts. A pause prevents claims and
+nothing else: reading, COMPLETE, coverage and clearing of generations are decided as without it, so no guarantee depends
+on it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.json_fields import TIME_MS, in_json
 
-#: The longest pause in ms: a pair that nobody can take over must not be forgotten.
+#: The longest pause in ms: a pair in which no instance can take over must not be forgotten.
 LONGEST_MS: Final = 30 * 86_400_000
 
 
@@ -35,12 +36,12 @@ class Pause:
     @property
     @in_json
     def paused(self) -> bool:
-        """Whether it begins a pause."""
+        """Whether this document begins a pause."""
         return self.until is not None
 
 
 def in_force(newest: Pause | None, now: int) -> Pause | None:
-    """Return the pause that holds at `now`, None if none does. `newest` is the last one that was asked for."""
+    """Return the pause in force at `now`, None if there is none. `newest` is the last one that was requested."""
     return newest if newest is not None and newest.until is not None and now < newest.until else None
 
 

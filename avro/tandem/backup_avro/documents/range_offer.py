@@ -1,7 +1,7 @@
-"""Offers: what a catch-up job has read of a generation's base, for the instance to take into its chain.
+"""Range offers: ranges of a generation's scan that a catch-up job has read, for the instance to add to its chain.
 
-The job's workers store data objects below the generation's prefix and then an offer that names them. Nothing of it is
-part of the backup before the chain says so.
+The job's workers store data objects below the generation's prefix and then an offer that names them. The objects are no
+part of the backup before the chain names them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tandem.backup_avro.errors import DamagedError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeOffer:
-    """The offsets [low, high) of a base, read from `leader` while the base's floor was `floor`.
+    """The offsets [low, high) of a scan, read from `leader` while the scan's floor was `floor`.
 
-    Read from high to low in chunks, between `started_at` and `ended_at` (ms by the store's clock), in `took_ms` by the
-    reader's own clock. `run` is the job's.
+    The range was read from high to low, between `started_at` and `ended_at` (ms by the store's clock), in `took_ms` by
+    the reader's own clock. `run` is the job's.
     """
 
     generation: int
@@ -79,9 +79,9 @@ def decode_offer(data: bytes, where: str) -> RangeOffer:
 
 
 def check_offer(offer: RangeOffer, key: str) -> None:
-    """Raise DamagedError unless the offer says what its key says, and names nothing but objects of that range.
+    """Raise DamagedError unless the offer's fields match its key, and it names only objects of that range.
 
-    What is planned and what goes on where is judged by names alone, so nothing else may be taken than what they say.
+    Planning and resuming use keys alone, so an offer may not contain anything that its key does not name.
     """
     folder, _, name = key.rpartition("offers/")
     said = (*offer.key, offer.floor, offer.leader, offer.low, offer.high)

@@ -1,8 +1,8 @@
-"""Releases: what a person let go of that the cluster no longer has. `<root>/<pair>/releases/<number>.json`.
+"""Releases: a person allows deleting records that the cluster no longer has. `<root>/<pair>/releases/<number>.json`.
 
-A release names one life of a topic and the generations up to a number, so it never lets go of anything that is stored
-later. It is numbered from 1 on without gaps, put if absent, never changed and never taken back. What it says counts
-only where the clearing rules would keep a partition for ever (`coverage.clearing`): it never stands in for coverage.
+A release names one topic id and the generations up to a number, so it never applies to records that are stored later.
+It is numbered from 1 on without gaps, put if absent, never changed and never taken back. It applies only where the
+clearing rules would keep a partition for ever (`coverage.clearing`): it never replaces coverage.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tandem.backup_avro.errors import DamagedError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Who let go of what: `partitions` None means all; `through` is the last generation that it speaks of.
+    """Which records a person released: `partitions` None means all; `through` is the last generation that it covers.
 
     `topic` is the name the topic had, for people; `at` is in ms since the epoch by the store's clock.
     """
@@ -35,7 +35,7 @@ class Release:
     reason: str
 
     def names(self, generation: int, key: PartitionKey) -> bool:
-        """Whether it speaks of this partition of this generation."""
+        """Whether the release applies to this partition of this generation."""
         return (
             generation <= self.through
             and key.topic_id == self.topic_id

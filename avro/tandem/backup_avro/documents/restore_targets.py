@@ -1,8 +1,8 @@
-"""Topics that a restore creates under another name than their source's: `<pair>/restores/targets/<plan>….json`. Pure.
+"""Topics that a restore creates under another name than their source's: `<pair>/restores/targets/<plan>….json`.
 
 In the guarded cluster such a topic may match the pair's patterns. It is a copy, no topic of an application: instances
-leave it out unless `topics.include` names it. The names are put before the topics are created, and the ids once they
-are known, so that no survey comes in between and a later topic of that name is not meant.
+leave it out unless `topics.include` names it. The names are stored before the topics are created, and the ids once they
+are known, so that no listing of topics comes in between and a later topic of that name is not left out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def encode_targets(targets: RestoreTargets) -> bytes:
 
 
 def decode_targets(data: bytes, where: str) -> RestoreTargets:
-    """Parse what `encode_targets` made. DamagedError names `where`."""
+    """Parse the bytes that `encode_targets` wrote. DamagedError names `where`."""
     fields = Fields.of_stored(data, where, LISTS)
     topics: dict[str, Any] = fields.take("topics", dict)
     if not all(isinstance(topic_id, str) for topic_id in topics.values()):

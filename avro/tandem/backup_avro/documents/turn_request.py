@@ -1,8 +1,8 @@
-"""Signatures of requests for a turn: where `signing.require` is set, an ACTIVATE without one counts for nothing.
+"""Signatures of requests for a turn: where `signing.require` is set, an ACTIVATE without one is ignored.
 
-Whoever may write to the coordination topic can send an ACTIVATE, and each one that is granted has every topic read
-again. The signature stands in the details of the message and covers what a turn is granted by. A copy of a signed
-request is worth nothing: it names a generation, which is claimed once.
+Any client that may write to the coordination topic can send an ACTIVATE, and each one that is granted makes an instance
+read every topic again. The signature is in the details of the message and covers all fields on which the grant depends.
+A copy of a signed request is useless: it names a generation, which is claimed once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tandem.backup_avro.chain.json_codec import canonical
 from tandem.backup_avro.chain.signatures import Signer, Trust, unseal
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage
 
-#: Under this name the details of an ACTIVATE hold its signature. Older releases pass it by.
+#: The name of the signature in the details of an ACTIVATE. Older releases ignore it.
 DETAIL: Final = "signature"
 
 
@@ -26,7 +26,7 @@ def sign_request(message: CoordinationMessage, signer: Signer) -> CoordinationMe
 
 
 def check_request(message: CoordinationMessage, trust: Trust) -> None:
-    """Raise SignatureError if an ACTIVATE can't count: it is unsigned where that is required, or forged."""
+    """Raise SignatureError if an ACTIVATE is not trusted: it is unsigned where that is required, or forged."""
     body, token = _body(message), message.details.get(DETAIL)
     signed = body if token is None else b"".join((b'{"_sig":"', token.encode(errors="replace"), b'",', body[1:]))
     trust.open(_place(message), signed)

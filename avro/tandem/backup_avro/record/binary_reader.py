@@ -1,4 +1,4 @@
-"""Avro's binary encoding, read with a check before every step: foreign bytes can fail, not crash or allocate.
+"""Avro's binary encoding, read with a check before every step: invalid bytes raise, and never crash or over-allocate.
 
 Avro specification, "Binary Encoding".
 """
@@ -24,7 +24,7 @@ class BinaryReader:
 
     @property
     def position(self) -> int:
-        """Where the next read starts."""
+        """The position of the next read."""
         return self._pos
 
     def int64(self) -> int:
@@ -65,7 +65,7 @@ class BinaryReader:
             raise DamagedError(f"the string that ends at byte {self._pos} is not UTF-8") from error
 
     def topic(self) -> str:
-        """Read a string that is mostly the same as the last one."""
+        """Read a string that is mostly equal to the last one."""
         raw = self.sized()
         last, name = self._last_topic
         if raw != last:
@@ -77,7 +77,7 @@ class BinaryReader:
         return name
 
     def branch(self, branches: int) -> int:
-        """Read which branch of a union follows."""
+        """Read the index of a union's branch."""
         value = self.int64()
         if not 0 <= value < branches:
             raise DamagedError(f"union branch {value} at byte {self._pos} is unknown")
@@ -102,6 +102,6 @@ class BinaryReader:
             yield items
 
     def expect_end(self) -> None:
-        """Refuse bytes that nobody asked for."""
+        """Raise DamagedError if bytes are left."""
         if self._pos != self._size:
             raise DamagedError(f"{self._size - self._pos} bytes follow the last record")

@@ -1,7 +1,7 @@
-"""Sealing and opening: AES-256-GCM in chunks, as the STREAM construction has it. Bytes in, bytes out; no key is kept.
+"""Sealing and opening objects: AES-256-GCM in chunks, by the STREAM construction. Bytes in, bytes out; no key is kept.
 
-Every object has a data key of its own, so a chunk's number is nonce enough. The nonce also says which chunk is the last
-one, and the associated data are the header and the object's name (pair, instance, generation, topic, partition and
+Every object has a data key of its own, so a chunk's number is a safe nonce. The nonce also marks which chunk is the
+last one, and the associated data are the header and the object's name (pair, instance, generation, topic, partition and
 offsets). So chunks that were changed, left out, put elsewhere, cut off or taken from another object don't open.
 (Hoang, Reyhanitabar, Rogaway, Vizár: "Online Authenticated-Encryption and its Nonce-Reuse Misuse-Resistance", 2015.)
 """
@@ -25,12 +25,12 @@ _WRAP_INFO: Final = b"tandem wrapping key v1"
 
 
 def key_id(key: bytes) -> str:
-    """Return the fingerprint of a key of 32 bytes: 16 hex digits from which nothing about the key follows."""
+    """Return the fingerprint of a key of 32 bytes: 16 hex digits that reveal nothing about the key."""
     return HKDFExpand(SHA256(), ID_SIZE, _ID_INFO).derive(key).hex()
 
 
 def wrapping_key(key: bytes) -> bytes:
-    """Return what wraps data keys for a key of 32 bytes."""
+    """Return the key that wraps data keys, derived from a key of 32 bytes."""
     return HKDFExpand(SHA256(), KEY_SIZE, _WRAP_INFO).derive(key)
 
 
@@ -49,9 +49,9 @@ def unwrap(wrapped: bytes, wrapping: bytes) -> bytes:
 
 
 class Sealer:
-    """Seals an object of `size` plain bytes that come in pieces, into a buffer that has its final size from the start.
+    """Seals an object of `size` plain bytes that arrive in pieces, into a buffer of its final size from the start.
 
-    `name` is the object's key in the store. Holds one chunk besides.
+    `name` is the object's key in the store. Keeps one chunk in memory besides.
     """
 
     __slots__ = ("_chunk", "_cipher", "_envelope", "_extra", "_index", "_left", "_out", "_view")
@@ -69,7 +69,7 @@ class Sealer:
         self._left = size
 
     def write(self, piece: bytes | bytearray | memoryview) -> None:
-        """Take the next plain bytes."""
+        """Add the next plain bytes."""
         size = self._envelope.chunk_size
         view = memoryview(piece)
         assert len(view) <= self._left, "more than was announced"
@@ -87,7 +87,7 @@ class Sealer:
             at += take
 
     def finish(self) -> bytearray:
-        """Return the object, once all was written. The sealer is of no use afterwards."""
+        """Return the object, once all bytes were written. The sealer can't be used afterwards."""
         assert not self._left, "less than was announced"
         self._seal(self._chunk, last=True)
         self._view.release()
@@ -112,7 +112,7 @@ def open_chunks(
 ) -> bytearray:
     """Return the plain bytes of whole chunks from number `first` on, of the object `name` with `stored` bytes.
 
-    Raises DamagedError unless they are, from the first bit to the last, what was sealed there.
+    Raises DamagedError unless they are, from the first bit to the last, the bytes that were sealed there.
     """
     whole = envelope.chunk_size + TAG_SIZE
     last = envelope.chunks(envelope.plain_size(stored)) - 1
@@ -136,7 +136,7 @@ def open_chunks(
 
 
 def open_whole(envelope: Envelope, data_key: bytes, data: bytes | memoryview, *, name: str) -> bytearray:
-    """Return the plain bytes of a whole object. DamagedError as `open_chunks`, and if its header is another one."""
+    """Return the plain bytes of a whole object. DamagedError as `open_chunks`, and if its header differs."""
     header = envelope.encode()
     if bytes(data[: len(header)]) != header:
         raise DamagedError("its header is not the one that the chain has")

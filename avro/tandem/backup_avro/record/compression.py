@@ -1,13 +1,13 @@
-"""Compression with a bound on what comes out. No stream format here allocates more than `limit` and a little.
+"""Compression with a bound on the output. No stream format here allocates more than `limit` and a little.
 
-What comes out of a stream is in memory once, and a piece of it of at most `_PIECE` bytes a second time. The time is
-linear in what goes in and what comes out, however many members, frames, blocks or chunks there are.
+The output of a stream is in memory once, and a piece of it of at most `_PIECE` bytes a second time. The time is
+linear in input and output, however many members, frames, blocks or chunks there are.
 
-`gunzip_batch` and its like take what a producer compressed: they go at least as far as Kafka's readers, and say what
-stopped them. Those readers end by rules that hang on their buffers and releases (decision 65). The other functions
-want a stream that is sound and, but for `inflate`, fills what they are given.
+`gunzip_batch` and its like read data that a producer compressed: they read at least as far as Kafka's readers, and
+report the error that stopped them. Those readers end by rules that depend on their buffers and releases (decision 65).
+The other functions require a stream that is sound and, except for `inflate`, fills their whole input.
 
-Sizes are bytes. Everything that a library objects to becomes DamagedError, without the place: the caller knows it.
+Sizes are bytes. Every error of a library becomes DamagedError, without the place, which the caller knows.
 All functions are safe to call from several threads; the native libraries work without the interpreter lock.
 """
 
@@ -28,7 +28,7 @@ from tandem.backup_avro.errors import DamagedError, TooLargeError
 
 _RAW_DEFLATE: Final = -15
 _GZIP: Final = 31
-# RFC 1952: magic, and deflate as the method; flags; fields that nobody looks at.
+# RFC 1952: magic, and deflate as the method; flags; fields that are ignored.
 _GZIP_MAGIC: Final = b"\x1f\x8b\x08"
 _GZIP_FLAGS_AT: Final = 3
 _GZIP_HEADER: Final = 10
@@ -37,23 +37,23 @@ _GZIP_CHECKED: Final = 0x02
 _GZIP_EXTRA: Final = 0x04
 _GZIP_NAME: Final = 0x08
 _GZIP_COMMENT: Final = 0x10
-# Bytes that a member after the first is given at first, then twice as many, and so on: what a member leaves over is
-# copied, so that it may not be much more than what it took.
+# Input bytes that a member after the first gets at first, then twice as many, and so on: the bytes that a member leaves
+# over are copied, so they may not be many more than those that it used.
 _GZIP_STEP: Final = 1024
-# On JSON of 100 B and 1 KB level 3 takes half as much time again and gains nothing; on random values, 9 % at most.
+# On JSON of 100 B and 1 KB level 3 takes 1.5 times as long and saves nothing; on random values, 9 % at most.
 _ZSTD_LEVEL: Final = 1
 
-# Most that one input byte can stand for. Snappy: a 3-byte copy makes 64 bytes. LZ4: 255 per length byte.
+# Most output bytes per input byte. Snappy: a 3-byte copy makes 64 bytes. LZ4: 255 per length byte.
 # Zstandard: a 4-byte RLE block makes 128 KiB.
 _SNAPPY_RATIO: Final = 22
 _LZ4_RATIO: Final = 255
 _ZSTD_RATIO: Final = 128 * 1024 // 3
 
 _PIECE: Final = 32 << 20
-"""Most that a library is to return at once. Smaller ones would take zstandard longer, which gets its input in steps."""
+"""Most bytes that a library may return at once. Smaller pieces slow zstandard down, which gets its input in steps."""
 
 # The header of Java's snappy streams: magic, version, oldest reader. Some producers write the two numbers in the
-# other byte order, so only the magic is looked at.
+# other byte order, so only the magic is checked.
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK: Final = 32 * 1024
@@ -80,7 +80,7 @@ _LZ4_HEADERS: Final[dict[tuple[int, int], bytes]] = {
     for code in range(lz4.frame.BLOCKSIZE_MAX64KB, lz4.frame.BLOCKSIZE_MAX4MB + 1)
     for checked in (False, True)
 }
-"""The header of a frame without size and checksum, by its byte on the largest block and the flag of block checksums."""
+"""The header of a frame without size and checksum, by its byte of the largest block and the flag of block checksums."""
 
 
 class _Contexts(threading.local):
@@ -95,16 +95,16 @@ _contexts = _Contexts()
 
 
 class Decompressed(NamedTuple):
-    """What came out of a stream: all, or what came before `flaw`, which is a TooLargeError if that is the limit."""
+    """The output of a stream: all, or the part before `flaw`, which is a TooLargeError if that is the limit."""
 
     plain: bytes
     flaw: DamagedError | None
 
 
 class _Output:
-    """What comes out of a stream, piece by piece. Joining the pieces at the end would take their memory twice.
+    """The output of a stream, added piece by piece. Joining the pieces at the end would take their memory twice.
 
-    The buffer grows in place, and `getvalue` hands it over without a copy. A piece that stays alone is never copied.
+    The buffer grows in place, and `getvalue` returns it without a copy. A single piece is never copied.
     """
 
     __slots__ = ("_alone", "_buffer", "_limit", "room")
@@ -116,7 +116,7 @@ class _Output:
         self.room = limit
 
     def add(self, piece: bytes) -> None:
-        """Take the next piece. Raises TooLargeError past the limit; what is below that is kept."""
+        """Add the next piece. Raises TooLargeError past the limit; the bytes below the limit are kept."""
         fits = len(piece) <= self.room
         if not fits:
             piece = piece[: self.room]
@@ -134,7 +134,7 @@ class _Output:
             raise _too_much(self._limit)
 
     def clear(self) -> None:
-        """Forget what came so far."""
+        """Drop the output so far."""
         self._alone = b""
         self._buffer = None
         self.room = self._limit
@@ -156,9 +156,9 @@ def deflate(data: bytes, level: int | None = None) -> bytes:
 
 
 def inflate(data: bytes | memoryview, limit: int) -> bytes:
-    """Decompress the raw deflate stream at the start of `data`; what follows it is not looked at.
+    """Decompress the raw deflate stream at the start of `data`; bytes after it are ignored.
 
-    Such a stream ends by itself, and some Avro writers leave pieces of a checksum after it.
+    Such a stream marks its own end, and some Avro writers leave pieces of a checksum after it.
     """
     out = _Output(limit)
     _inflate(memoryview(data), 0, out, _RAW_DEFLATE, step=len(data))
@@ -180,7 +180,7 @@ def gunzip(data: bytes | memoryview, limit: int) -> bytes:
 
 
 def gunzip_batch(data: bytes, limit: int) -> Decompressed:
-    """Decompress gzip members up to what is none. The checksum of each is left alone: the batch's own covers it all."""
+    """Decompress gzip members up to the first other bytes. Checksums are ignored: the batch's own covers all bytes."""
     return _as_far_as_it_goes(_gunzip_members, data, limit)
 
 
@@ -191,7 +191,7 @@ def _gunzip_members(data: bytes, out: _Output) -> None:
         raise DamagedError("not a gzip member")
     step = len(data)
     while at is not None:
-        # Not by zlib's own reading of headers, which refuses flags that Java's does not look at.
+        # Not by zlib's own reading of headers, which refuses flags that Java's ignores.
         at = _inflate(view, at, out, _RAW_DEFLATE, step=step) + _GZIP_TRAILER
         if at > len(data):
             raise DamagedError("a gzip member is cut short")
@@ -200,7 +200,7 @@ def _gunzip_members(data: bytes, out: _Output) -> None:
 
 
 def _gzip_header_end(data: bytes, at: int) -> int | None:
-    """Return where the header at `at` ends, None where Java sees no sound one."""
+    """Return where the header at `at` ends, None where Java's reader finds no valid one."""
     end = at + _GZIP_HEADER
     if end > len(data) or not data.startswith(_GZIP_MAGIC, at):
         return None
@@ -221,7 +221,7 @@ def _gzip_header_end(data: bytes, at: int) -> int | None:
 
 
 def _inflate(data: memoryview, at: int, out: _Output, wbits: int, *, step: int) -> int:
-    """Decompress the stream at `at`; return where it ends. It gets `step` bytes, then twice as many, and so on."""
+    """Decompress the stream at `at`; return its end. The library gets `step` bytes, then twice as many, and so on."""
     engine = zlib.decompressobj(wbits)
     rest: bytes | memoryview = b""
     while not engine.eof:
@@ -246,7 +246,7 @@ def snappy(data: bytes) -> bytes:
 
 
 def unsnappy(data: bytes | memoryview, limit: int, *, of: int | None = None) -> bytes:
-    """Decompress one raw snappy block that fills `data`. `limit` may be what is left `of` a larger one to be named."""
+    """Decompress one raw snappy block that fills `data`. Errors name the limit `of`, of which `limit` is the rest."""
     source = bytes(data)
     try:
         size = cramjam.snappy.decompress_raw_len(source)
@@ -260,7 +260,7 @@ def unsnappy(data: bytes | memoryview, limit: int, *, of: int | None = None) -> 
 
 
 def snappy_stream(data: bytes) -> bytes:
-    """Compress as Java's snappy stream, which is what Kafka's own producer writes."""
+    """Compress as Java's snappy stream, the form that Kafka's own producer writes."""
     out = [_XERIAL_HEADER]
     for at in range(0, len(data), _XERIAL_BLOCK):
         block = snappy(data[at : at + _XERIAL_BLOCK])
@@ -280,9 +280,9 @@ def _unsnappy_chunks(data: bytes, out: _Output) -> None:
         out.add(unsnappy(data, limit))
         return
     at = len(_XERIAL_HEADER)
-    # Java takes fewer bytes than a chunk's size for the end.
+    # Java's reader treats fewer bytes than a chunk's size as the end.
     while (begin := at + _XERIAL_SIZE) <= len(data):
-        # Another stream, whose header Java reads over, even if it is one in its first four bytes alone.
+        # Another stream, whose header Java's reader skips, even if only its first four bytes match.
         if data.startswith(_XERIAL_MAGIC[:_XERIAL_SIZE], at):
             at += len(_XERIAL_HEADER)
             continue
@@ -294,7 +294,7 @@ def _unsnappy_chunks(data: bytes, out: _Output) -> None:
 
 
 def lz4_frame(data: bytes) -> bytes:
-    """Compress as one LZ4 frame with independent blocks of 64 KiB, the only kind that Kafka's broker takes."""
+    """Compress as one LZ4 frame with independent blocks of 64 KiB, the only kind that Kafka's broker accepts."""
     compressed: bytes = lz4.frame.compress(
         data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
     )
@@ -302,16 +302,16 @@ def lz4_frame(data: bytes) -> bytes:
 
 
 def unlz4_batch(data: bytes, limit: int) -> Decompressed:
-    """Decompress the LZ4 frame at the start of `data`, whose blocks are independent. What follows it is not looked at.
+    """Decompress the LZ4 frame at the start of `data`, whose blocks are independent. Bytes after it are ignored.
 
-    Nor are its size and checksum, as Kafka's reader has it, but those of its header and blocks.
+    Its size and checksum are ignored too, as by Kafka's reader, but those of its header and blocks are checked.
     """
     return _as_far_as_it_goes(_unlz4_blocks, data, limit)
 
 
 def _unlz4_blocks(data: bytes, out: _Output) -> None:
     try:
-        # Refuses a header that is unknown, or unlike its checksum.
+        # Raises for a header that is unknown or does not match its checksum.
         largest = lz4.frame.get_frame_info(data[:_LZ4_LONGEST_HEADER])["block_size"]
         if not data.startswith(_LZ4_MAGIC):
             raise DamagedError("not an LZ4 frame, but one to be skipped")
@@ -320,7 +320,7 @@ def _unlz4_blocks(data: bytes, out: _Output) -> None:
             raise DamagedError("an LZ4 frame of a kind that Kafka refuses")
         begin = _LZ4_HEADER + (_LZ4_SIZE if flags & _LZ4_CONTENT_SIZE else 0)
         header = _LZ4_HEADERS[code, flags & _LZ4_BLOCK_CHECKSUMS]
-        # The library would allocate at once whatever the frame's header claims, and refuse what is not as it claims.
+        # The library would allocate at once the size that the frame's header claims, and refuse a frame unlike it.
         plain = not flags & (_LZ4_CONTENT_SIZE | _LZ4_CONTENT_CHECKSUM)
         if _unlz4_at_once(data if plain else header + data[begin:], out):
             return
@@ -346,12 +346,12 @@ def _unlz4_blocks(data: bytes, out: _Output) -> None:
 def _unlz4_at_once(frame: bytes, out: _Output) -> bool:
     """Decompress a frame without size and checksum. False if the library finds it damaged, or not at its end.
 
-    It keeps what came before the damage to itself. And a block that is marked as not compressed, and is empty, ends a
-    frame for Kafka's reader, but not for it.
+    The library does not return the output before the damage. And an empty block that is marked as not compressed ends a
+    frame for Kafka's reader, but not for the library.
     """
     engine = lz4.frame.LZ4FrameDecompressor()
-    # Where the ratio alone keeps the bound, the library may grow its buffer as it likes; else it is given all that it
-    # may fill at once.
+    # Where the ratio alone keeps the bound, the library may grow its buffer freely; else it gets a buffer of the most
+    # bytes that it may fill.
     most = min(out.room + 1, _PIECE)
     bounded = _LZ4_RATIO * len(frame) > most
     try:
@@ -383,7 +383,7 @@ def unzstd(data: bytes | memoryview, limit: int) -> bytes:
 
 
 def unzstd_batch(data: bytes, limit: int) -> Decompressed:
-    """Decompress Zstandard frames as far as they go: Java's reader says nothing where the last one is cut short."""
+    """Decompress Zstandard frames as far as possible: Java's reader raises no error where the last one is cut short."""
     return _as_far_as_it_goes(_unzstd_frames, data, limit)
 
 
@@ -399,7 +399,7 @@ def _unzstd_frames(data: bytes | memoryview, out: _Output) -> None:
             try:
                 out.add(_contexts.decompressor.decompress(data, allow_extra_data=False))
             except zstandard.ZstdError:
-                pass  # several frames, or damage; the slow way tells
+                pass  # several frames, or damage; the stepwise function decides
             else:
                 return
         _unzstd_stepwise(memoryview(data), out)
@@ -408,7 +408,7 @@ def _unzstd_frames(data: bytes | memoryview, out: _Output) -> None:
 
 
 def _unzstd_stepwise(data: memoryview, out: _Output) -> None:
-    """Decompress frame by frame, in steps so small that not much comes out of one, or passes the limit."""
+    """Decompress frame by frame, in steps so small that the output of one is small, or exceeds the limit."""
     pos = 0
     while pos < len(data):
         engine = _contexts.decompressor.decompressobj()

@@ -2,7 +2,7 @@
 
 Avro specification, "Object Container Files": a header (magic, metadata, a 16-byte sync marker), then blocks (number
 of records, number of bytes, the compressed body, the sync marker). Blocks of files that share schema, codec and sync
-marker can be copied from one to the other as they are.
+marker can be copied from one file to another unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAGIC: Final = b"Obj\x01"
 SYNC_SIZE: Final = 16
 #: A header that is larger than this many bytes is refused.
 HEADER_LIMIT: Final = 1 << 20
-#: Most bytes that one block may decompress to, unless the caller says otherwise.
+#: Most bytes that one block may decompress to, unless the caller passes another limit.
 BLOCK_LIMIT: Final = 1 << 30
 
 _SCHEMA_KEY: Final = "avro.schema"
@@ -31,7 +31,7 @@ _CODEC_KEY: Final = "avro.codec"
 
 
 class Codec(StrEnum):
-    """How a file's blocks are compressed; the values are the names that the Avro specification gives them."""
+    """How a file's blocks are compressed; the values are the codec names of the Avro specification."""
 
     NULL = "null"
     DEFLATE = "deflate"
@@ -85,9 +85,9 @@ def encode_header(
 
 
 def decode_header(buf: bytes | bytearray | memoryview) -> ContainerHeader:
-    """Decode the header at the start of `buf`, which may go on after it.
+    """Decode the header at the start of `buf`, which may continue after it.
 
-    Raises DamagedError: no such file, cut short, or a codec that is not one of ours.
+    Raises DamagedError: no such file, cut short, or a codec that Tandem does not write.
     """
     if bytes(buf[: len(MAGIC)]) != MAGIC:
         raise DamagedError("this is no Avro object container file: the magic bytes are missing")
@@ -115,9 +115,9 @@ def decode_header(buf: bytes | bytearray | memoryview) -> ContainerHeader:
 
 
 def compress(body: bytes, codec: Codec, level: int | None = None) -> bytes:
-    """Compress a block's body; `level` None is the codec's own.
+    """Compress a block's body; `level` None is the codec's default.
 
-    Snappy has no levels and is followed by the CRC-32 of the body, as the specification has it.
+    Snappy has no levels and is followed by the CRC-32 of the body, as the specification requires.
     """
     match codec:
         case Codec.NULL:
@@ -145,7 +145,7 @@ def iter_blocks(
 ) -> Iterator[ContainerBlock]:
     """Yield the blocks in buf[start:end], by default all after the header; nothing is decompressed.
 
-    Both ends must be borders of blocks. Raises DamagedError where they are not, or a length or sync marker is wrong.
+    Both ends must be block boundaries. Raises DamagedError where they are not, or a length or sync marker is wrong.
     """
     view = memoryview(buf)
     pos = header.length if start is None else start

@@ -1,10 +1,10 @@
 """The stored record: `AvroKafkaRecord`, encoded and decoded in plain Python.
 
-A body is the uncompressed inside of an object container block: the Avro binary encoding of records, one after
-another (Avro specification, "Binary Encoding" and "Object Container Files"). Two bodies in a row are one body.
+A body is the uncompressed content of an object container block: the Avro binary encoding of records, one after
+another (Avro specification, "Binary Encoding" and "Object Container Files"). Two concatenated bodies are one body.
 
-Kafka promises UTF-8 for header keys but no broker checks it. Bytes that are not UTF-8 are carried through Python
-strings as lone surrogates (PEP 383), so what a log had is what a restore writes.
+Kafka specifies UTF-8 for header keys but no broker checks it. Bytes that are not UTF-8 are carried through Python
+strings as lone surrogates (PEP 383), so a restore writes the same bytes that the log had.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCHEMA: Final[dict[str, Any]] = json.loads(
 
 
 def _writer_text(schema: Any) -> str:  # noqa: ANN401 - a schema is any JSON
-    """Reduce a schema to what a writer states: no defaults, which only readers use, and no documentation."""
+    """Reduce a schema to the parts that a writer states: no defaults, which only readers use, and no documentation."""
 
     def strip(part: Any) -> Any:  # noqa: ANN401
         if isinstance(part, dict):
@@ -48,7 +48,7 @@ NOT_UTF8: Final = "surrogateescape"
 
 
 class TimestampType(IntEnum):
-    """What a record's timestamp means; the number is the index of the symbol in the schema."""
+    """The meaning of a record's timestamp; the number is the index of the symbol in the schema."""
 
     NONE = 0
     CREATE_TIME = 1
@@ -113,7 +113,7 @@ def _put_nullable(out: list[bytes], part: bytes | None) -> None:
 def decode_body(body: bytes | memoryview, count: int) -> Iterator[Record]:
     """Yield the `count` records of a body.
 
-    Raises DamagedError, with the number of the record, where the bytes are no such records or go on after the last.
+    Raises DamagedError, with the number of the record, where the bytes are no such records or continue after the last.
     """
     data = body if isinstance(body, bytes) else bytes(body)
     head = b""

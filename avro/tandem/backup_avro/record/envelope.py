@@ -5,10 +5,10 @@
     chunk size          1 byte    as a power of two
     wrapping key        2 bytes of length, then so many: for keys of a KMS, else none
     data key           40 bytes   256 bits, wrapped as RFC 3394 says
-    chunks                        each `chunk_size` plain bytes (the last: what is left), followed by 16 bytes of tag
+    chunks                        each `chunk_size` plain bytes (the last: the rest), followed by 16 bytes of tag
 
-The chain says what the header says, so a range is read without asking for the header, and no header can be exchanged.
-`docs/encryption.md` is the specification; `sealing.py` does the cryptography.
+The chain repeats the header, so a range is read without reading the header, and no header can be exchanged.
+`docs/encryption.md` is the specification; `chunk_cipher` does the cryptography.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEAST_CHUNK, _MOST_CHUNK = 10, 24
 ID_SIZE: Final = 8
 DATA_KEY_SIZE: Final = 32
 _WRAPPED_SIZE: Final = DATA_KEY_SIZE + 8
-#: Bytes: the most that AWS KMS takes to decrypt.
+#: Bytes: the most that AWS KMS decrypts.
 LONGEST_WRAPPING_KEY: Final = 6144
 _START: Final = len(MAGIC) + 1
 _FIXED: Final = _START + ID_SIZE + 1 + 2
@@ -45,10 +45,10 @@ class ChunkRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """What an encrypted object's header says.
+    """The fields of an encrypted object's header.
 
-    `key_id` are 16 hex digits; `data_key` is wrapped by that key, or by `wrapping_key`, which only that key opens.
-    Raises ValueError for what no header can say.
+    `key_id` are 16 hex digits; `data_key` is wrapped by that key, or by `wrapping_key`, which only that key decrypts.
+    Raises ValueError for values that a header can't hold.
     """
 
     key_id: str
@@ -57,7 +57,7 @@ class Envelope:
     chunk_size: int = CHUNK_SIZE
 
     def __post_init__(self) -> None:
-        """Refuse what can't be written."""
+        """Raise ValueError for values that can't be written."""
         power = self.chunk_size.bit_length() - 1
         if self.chunk_size != 1 << max(0, power) or not _LEAST_CHUNK <= power <= _MOST_CHUNK:
             raise ValueError(f"a chunk size of {self.chunk_size} bytes")
@@ -88,15 +88,15 @@ class Envelope:
         )
 
     def chunks(self, plain: int) -> int:
-        """Return how many chunks hold so many plain bytes. An empty object has one, so that its end is vouched for."""
+        """Return the number of chunks for so many plain bytes. An empty object has one, so that its end is proven."""
         return max(1, -(-plain // self.chunk_size))
 
     def stored_size(self, plain: int) -> int:
-        """Return the bytes of an object with so many plain ones."""
+        """Return the size in bytes of an object with so many plain bytes."""
         return self.size + plain + self.chunks(plain) * TAG_SIZE
 
     def plain_size(self, stored: int) -> int:
-        """Return how many plain bytes an object of so many bytes holds. DamagedError: no object has this size."""
+        """Return the number of plain bytes in an object of so many bytes. DamagedError: no object has this size."""
         body = stored - self.size
         plain = body - -(-body // (self.chunk_size + TAG_SIZE)) * TAG_SIZE
         if body < TAG_SIZE or self.stored_size(plain) != stored:
@@ -128,7 +128,7 @@ def is_encrypted(data: bytes | bytearray | memoryview) -> bool:
 
 
 def decode(data: bytes | memoryview) -> Envelope:
-    """Decode the header at the start of `data`, which may go on after it.
+    """Decode the header at the start of `data`, which may continue after it.
 
     Raises DamagedError: no envelope, or cut short; NewerFormatError for a version that is not known.
     """

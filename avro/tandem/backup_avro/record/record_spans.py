@@ -1,7 +1,7 @@
-"""Where the records of a body lie and what their parts are, without an object for any of them.
+"""Where the records of a body and their fields lie, without an object for any of them.
 
-What decoding, restoring and rewriting share. Written for speed where it runs once per record: local names, no call
-for what is nearly always one or two bytes long.
+Decoding, restoring and rewriting share it. Written for speed where it runs once per record: local names, no call
+for varints, which nearly always have one or two bytes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _KINDS: Final = 3
 def spans(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would double the time per record
     data: bytes, count: int
 ) -> Iterator[Span]:
-    """Yield where the `count` records of a body are.
+    """Yield the positions of the `count` records of a body.
 
-    Raises DamagedError, with the number of the record, where the bytes are no such records or go on after the last.
-    Nothing is yielded that reaches beyond the data.
+    Raises DamagedError, with the number of the record, where the bytes are no such records or continue after the last.
+    No yielded position reaches beyond the data.
     """
     head = b""
     offset_high = stamp_high = b""
@@ -121,7 +121,7 @@ def spans(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would double
             value_to = pos
 
             headers_at = pos
-            # Whatever key or value claims to be longer than the data has ended here: this byte is then missing.
+            # A key or value that claims to be longer than the data fails here: this byte is then missing.
             if data[pos]:
                 pos = _skip_headers(data, pos)
             else:

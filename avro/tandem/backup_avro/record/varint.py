@@ -28,7 +28,7 @@ def encode_unsigned(value: int) -> bytes:
 
 
 def encode_long(value: int) -> bytes:
-    """Encode a signed 64-bit number. A number beyond 64 bits is a mistake of the caller: ValueError."""
+    """Encode a signed 64-bit number. ValueError for a number beyond 64 bits, which is a bug of the caller."""
     if 0 <= value < 0x40:
         return _SINGLE[value << 1]
     if value < LONG_MIN or value > LONG_MAX:

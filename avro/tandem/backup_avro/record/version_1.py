@@ -1,4 +1,4 @@
-"""Version 1 of the record schema, for reading only, and which version a file has.
+"""Version 1 of the record schema, for reading only, and detection of a file's version.
 
 Version 1 was written by the Java connector that this design grew from: topic, partition, offset, timestamp, key,
 value, headers. Key and value are ["bytes", "null"] (plain bytes in the earliest files), headers are a map of bytes
@@ -27,7 +27,7 @@ _MAP: Final = {"type": "map", "values": "bytes"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutV1:
-    """Which branch of each union is null; None where the field is no union and never null."""
+    """The index of the null branch of each union; None where the field is no union and never null."""
 
     key_null: int | None = 1
     value_null: int | None = 1
@@ -36,7 +36,7 @@ class LayoutV1:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertedBody:
-    """A version 1 block body in today's form, and how many of its records had an empty key or value there."""
+    """A version 1 block body in the current form, and how many of its records had an empty key or value there."""
 
     body: bytes
     empty_keys: int
@@ -44,7 +44,7 @@ class ConvertedBody:
 
 
 def decoder_for(schema_json: str, *, empty_as_null: bool = False) -> Decoder:
-    """Return what decodes the block bodies of a file with this schema, whichever version it is.
+    """Return the decoder of the block bodies of a file with this schema, of either version.
 
     `empty_as_null` is for version 1 only: it turns empty keys, values and header values into null.
     Raises DamagedError for any other schema.
@@ -54,7 +54,7 @@ def decoder_for(schema_json: str, *, empty_as_null: bool = False) -> Decoder:
 
 
 def layout_of(schema_json: str) -> LayoutV1 | None:
-    """Return how a file with this schema is laid out, None if that is today's. Raises DamagedError as `decoder_for`."""
+    """Return the layout of a version 1 file with this schema, None for the current version. Raises as `decoder_for`."""
     try:
         schema = json.loads(schema_json)
         shape = _shape(schema)
@@ -64,9 +64,9 @@ def layout_of(schema_json: str) -> LayoutV1 | None:
 
 
 def modern(body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> ConvertedBody:
-    """Turn a version 1 block body into today's. Headers keep the order of the file. Raises DamagedError as `read_v1`.
+    """Convert a version 1 block body to the current form. Headers keep the file's order. DamagedError as `read_v1`.
 
-    What is empty is counted before `empty_as_null` makes null of it.
+    Empty keys and values are counted before `empty_as_null` turns them into null.
     """
     out = []
     empty_keys = empty_values = 0
@@ -89,7 +89,7 @@ def _without_empty(record: Record) -> Record:
 def read_v1(
     body: bytes | memoryview, count: int, *, layout: LayoutV1 | None = None, empty_as_null: bool = False
 ) -> Iterator[Record]:
-    """Yield the `count` records of a version 1 block body in today's form. Raises DamagedError as `decode_body`."""
+    """Yield the `count` records of a version 1 block body in the current form. Raises DamagedError as `decode_body`."""
     layout = layout or LayoutV1()
     reader = BinaryReader(body)
     for number in range(count):
@@ -127,7 +127,7 @@ def _decode(reader: BinaryReader, layout: LayoutV1, *, empty_as_null: bool) -> R
 
 
 def _shape(schema: Any) -> Any:  # noqa: ANN401 - a schema is any JSON
-    """Reduce a schema to what decides the bytes: no documentation, defaults, aliases or hints for Java."""
+    """Reduce a schema to the parts that decide the bytes: no documentation, defaults, aliases or hints for Java."""
     if isinstance(schema, list):
         return [_shape(branch) for branch in schema]
     if not isinstance(schema, dict):

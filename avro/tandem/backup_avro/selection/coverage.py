@@ -1,8 +1,8 @@
 """Which generation covers which: the rules for COMPLETE, for sealing, for clearing and for choosing what to restore.
 
 Pure functions over folded states. Their safety rests on one fact: "a complete, untainted, newer generation covers
-this partition" can only become false when a still newer covering one exists (docs/protocol.md), so a decision to let
-go stays right however late it is carried out.
+this partition" can only become false when a still newer covering one exists (docs/protocol.md), so a decision to delete
+stays right however late it is carried out.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from tandem.backup_avro.chain.generation import Generation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedPartitions:
-    """What the cluster has right now of what the pair guards: topic id to (name, number of partitions).
+    """The topics of the cluster that the pair guards at this moment: topic id to (name, number of partitions).
 
-    `denied` are the names of topics of which it does not tell all, because a right is missing: nothing is COMPLETE
-    meanwhile. `unseen` are the ids that such names had, as far as not even the present id is told: they count as there.
+    `denied` are the names of topics that the cluster does not describe in full, because a right is missing: no
+    generation becomes COMPLETE meanwhile. `unseen` are earlier topic ids of such names where the present id is not
+    described either: they count as existing.
     """
 
     cluster_id: str
@@ -30,20 +31,20 @@ class GuardedPartitions:
     unseen: frozenset[str] = frozenset()
 
     def has(self, key: PartitionKey) -> bool:
-        """Whether the partition exists and is guarded, in the same life of the topic, or nobody may say."""
+        """Whether the partition exists and is guarded, under the same topic id, or its existence can't be seen."""
         topic = self.topics.get(key.topic_id)
         return topic is not None and (key.partition < topic[1] or key.topic_id in self.unseen)
 
     def lacks(self, key: PartitionKey, name: str | None) -> bool:
-        """Whether it is known that the partition, of a topic that was called `name`, is not there any more."""
+        """Whether the partition, of a topic that was called `name`, is known not to exist any more."""
         return not self.has(key) and name not in self.denied
 
     def with_unseen(self, names: Collection[str], generations: Iterable[Generation]) -> GuardedPartitions:
-        """Return the same with every topic that any of `generations` knows by one of `names`: it may still be there.
+        """Return a copy with every topic that any of `generations` knows by one of `names`: it may still exist.
 
-        Those that were removed count as well: one that is guarded again has to be covered before it is let go of.
+        Removed topics are included: one that is guarded again has to be covered before it is deleted here.
         """
-        if not names:  # as nearly always: all topics of all generations would be looked at, at each tick
+        if not names:  # the usual case: else all topics of all generations would be searched at each tick
             return self
         found: dict[str, tuple[str, int]] = {}
         for topic in (topic for state in generations for topic in state.topics.values() if topic.name in names):
@@ -52,9 +53,10 @@ class GuardedPartitions:
         return replace(self, topics=found | dict(self.topics), unseen=self.unseen.union(found)) if found else self
 
     def with_all_of(self, generations: Iterable[Generation]) -> GuardedPartitions:
-        """Return the same with the partitions that any of `generations` has read of these topics.
+        """Return a copy with all partitions of these topics that any of `generations` has read.
 
-        A broker that is behind leaves out what was added to a topic. A partition never goes while its topic stays.
+        A broker with outdated metadata leaves out partitions that were added to a topic. A partition never disappears
+        while its topic stays.
         """
         counts = dict.fromkeys(self.topics, 0)
         for key in (key for state in generations for key in state.positions if key.topic_id in counts):
@@ -68,7 +70,7 @@ class GuardedPartitions:
 
 
 class Shortfall(NamedTuple):
-    """`generation` has read `key` up to `offset`, and a newer one stands below that at the end of what is there."""
+    """`generation` has read `key` up to `offset`, and a newer one is at the log's end below that offset."""
 
     generation: int
     key: PartitionKey
@@ -76,22 +78,22 @@ class Shortfall(NamedTuple):
 
 
 _CLOCK_WENT_BACK_MS = 3_600_000
-"""Who was at head so much later than now was so before the store's clock was set back."""
+"""A `head_at` that is further in the future than this was recorded before the store's clock was set back."""
 
 CUT_OFF_KEPT = "the log was truncated; the records that were cut off are kept"
-"""Why a partition stays, for good: once a generation is SEALED, CLEARING with this reason is where it is written."""
+"""Why a partition stays for good: once a generation is SEALED, only CLEARING records this, with this reason."""
 
 
 class Cover(Enum):
-    """How `older` stands to `newer` in one partition."""
+    """How much of one partition of `older` the generation `newer` covers."""
 
     COVERED = "covered"
-    BEHIND = "behind"  # the newer one will get there
-    CUT_OFF = "cut off"  # the log was truncated below the older one's position: it can't get there
+    BEHIND = "behind"  # the newer one is expected to reach it
+    CUT_OFF = "cut off"  # the log was truncated below the older one's position, so the newer one can't reach it
 
 
 def cover(newer: Generation, older: Generation, key: PartitionKey) -> Cover:
-    """Say whether the sound part of `newer` reaches all that `older` holds of `key`."""
+    """Return whether the sound part of `newer` covers all records that `older` holds of `key`."""
     if not newer.usable(key):
         return Cover.BEHIND
     if cut_off(older, key):
@@ -110,27 +112,27 @@ def cover(newer: Generation, older: Generation, key: PartitionKey) -> Cover:
 
 
 def cut_off(state: Generation, key: PartitionKey) -> bool:
-    """Whether `state` holds records that a truncation took from the log: no later reading can cover them."""
+    """Whether `state` holds records that a truncation removed from the log, so that no later reading can cover them."""
     taint = state.taints.get(key)
     return taint is not None and taint.cut_at is not None and state.positions[key].offset > taint.cut_at
 
 
 def only_compacts(states: Iterable[Generation], key: PartitionKey) -> bool:
-    """Whether the policy of a topic is `compact` alone, as all of these know it: nothing moves the start of its log."""
+    """Whether the topic's policy is `compact` alone in all of these states: then the log start never moves."""
     topics = (state.topics.get(key.topic_id) for state in states)
     return all(topic is not None and topic.policies == {"compact"} for topic in topics)
 
 
 def common_offset(state: Generation, key: PartitionKey) -> int:
-    """Return up to where (exclusive) the sound part of `state` is also what the log kept; -1 if nobody knows."""
+    """Return the offset (exclusive) up to which the log kept what the sound part of `state` holds; -1 if unknown."""
     taint = state.taints.get(key)
     sound = state.sound_offset(key)
     return sound if taint is None or taint.cut_at is None else min(sound, taint.cut_at)
 
 
 def _reaches_cut(newer: Generation, older: Generation, key: PartitionKey) -> bool:
-    """Whether the sound part of `newer` has all that a truncation left of what `older` read."""
-    # Up to the cut, not up to where `older` is sound: what it has in between, in doubt, the log still has.
+    """Whether the sound part of `newer` has all records of `older` that a truncation left in the log."""
+    # Up to the cut, not to the sound offset of `older`: the doubtful records in between are still in the log.
     taint = older.taints[key]
     assert taint.cut_at is not None
     if newer.sound_offset(key) >= taint.cut_at:
@@ -141,7 +143,7 @@ def _reaches_cut(newer: Generation, older: Generation, key: PartitionKey) -> boo
 
 
 def doubtful(newer: Generation, older: Generation, guarded: GuardedPartitions) -> list[PartitionKey]:
-    """Return the partitions of which only the brokers can tell whether `newer` has read what `older` did.
+    """Return the partitions for which only the brokers can decide whether `newer` has read the records of `older`.
 
     Two positions of one epoch are of one history: an epoch has one leader, and its log only grows meanwhile. Across
     epochs the log may have been cut below the older position and have grown again, with other records.
@@ -150,7 +152,7 @@ def doubtful(newer: Generation, older: Generation, guarded: GuardedPartitions) -
 
 
 def covered(newer: Generation, older: Generation, guarded: GuardedPartitions) -> list[PartitionKey]:
-    """Return the partitions whose records of `older` are let go of because `newer` has them: nothing was cut off."""
+    """Return the partitions whose records of `older` may be deleted because `newer` has them: nothing was cut off."""
     there = filter(guarded.has, older.positions)
     return [key for key in there if cover(newer, older, key) is Cover.COVERED]
 
@@ -165,9 +167,9 @@ def _across_epochs(newer: Generation, older: Generation, key: PartitionKey) -> b
 
 
 def _assumed(older: Generation, key: PartitionKey, newer: Iterable[Generation]) -> list[Generation]:
-    """Return what covers `key` if only brokers could tell, and none was asked when `older` was sealed; else nothing.
+    """Return the generations that cover `key` where only brokers could prove it and none did by the time of sealing.
 
-    Sealing proves what is guarded then. A topic that was not is named as removed by SEALED.
+    Empty otherwise. Sealing proves the coverage of guarded topics. SEALED names the others as removed.
     """
     topic = older.topics.get(key.topic_id)
     if topic is None or not topic.removed:
@@ -177,10 +179,10 @@ def _assumed(older: Generation, key: PartitionKey, newer: Iterable[Generation]) 
 
 
 def retained(generations: Iterable[Generation], *, now: int, count: int, age_ms: int) -> frozenset[int]:
-    """Return the sealed generations that are kept for deeper windows: the newest `count`, and what is not as old yet.
+    """Return the sealed generations kept for deeper windows: the newest `count`, and those sealed under `age_ms` ago.
 
-    `now` is ms by the store's clock; if that is set back, and `age_ms` is not 0, they are kept longer. What is let go
-    in part counts no more.
+    `now` is ms by the store's clock; if that is set back, and `age_ms` is not 0, they are kept longer. A generation
+    that is partly cleared does not count.
     """
     kept = sorted((g for g in generations if g.sealed and g.whole), key=lambda g: -g.number)
     young = (g.number for g in kept if age_ms and g.sealed_at is not None and now - g.sealed_at < age_ms)
@@ -188,9 +190,9 @@ def retained(generations: Iterable[Generation], *, now: int, count: int, age_ms:
 
 
 def unguarded(state: Generation, guarded: GuardedPartitions) -> tuple[Topic, ...]:
-    """Return the topics whose mark `removed` is not what the cluster says now, with the mark set right.
+    """Return the topics whose mark `removed` contradicts the cluster's present state, with the mark corrected.
 
-    Of what may not be described it says nothing.
+    Topics that may not be described are left out.
     """
     return tuple(
         replace(topic, removed=name not in guarded.topics)
@@ -202,9 +204,10 @@ def unguarded(state: Generation, guarded: GuardedPartitions) -> tuple[Topic, ...
 def unproven(
     older: Generation, goes: Collection[PartitionKey], all_generations: Iterable[Generation], guarded: GuardedPartitions
 ) -> dict[PartitionKey, Generation]:
-    """Return what of `goes` nobody could prove when `older` was sealed, each with the generation that covers it now.
+    """Return the partitions of `goes` whose coverage was not proven when `older` was sealed, each with its cover.
 
-    What is guarded again since then can be proven now.
+    The cover is the newest generation that covers it now. A partition that is guarded again since then can be proven
+    now.
     """
     newer = [g for g in all_generations if g.number > older.number and g.complete]
     already = older.cleared.goes if older.cleared is not None else ()
@@ -215,9 +218,9 @@ def unproven(
 def obstacles(
     mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions, cut: Collection[Shortfall] = ()
 ) -> list[str]:
-    """Return what keeps `mine` from COMPLETE; empty if nothing does. `others` must have been read before `mine`.
+    """Return the obstacles to COMPLETE of `mine`; empty if there are none. `others` must have been read before `mine`.
 
-    `cut` are shortfalls that are none: the brokers said that their logs were cut there, and that `mine` has the rest.
+    `cut` are shortfalls to ignore: the brokers confirmed that the logs were cut there, and that `mine` has the rest.
     """
     found = [f"a right on topic {name} is missing" for name in sorted(guarded.denied)]
     for key in guarded.partitions():
@@ -240,10 +243,10 @@ def obstacles(
 
 
 def shortfalls(mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions) -> list[Shortfall]:
-    """Return what only the brokers can tell of: the log was cut, and nothing has been written to it since.
+    """Return the shortfalls that only the brokers can explain: the log was cut and has no new records since.
 
-    The chains can't: the end that `mine` saw later than the other generation may be one that a new leader named before
-    it knew how far its log was agreed upon. As soon as a record of a newer epoch is read, they can.
+    The chains can't: the end that `mine` saw later than the other generation may be one that a new leader reported
+    before it knew the log's high watermark. As soon as a record of a newer epoch is read, the chains can.
     """
     return [
         Shortfall(other.number, key, position.offset)
@@ -258,7 +261,7 @@ def shortfalls(mine: Generation, others: Iterable[Generation], guarded: GuardedP
 def _short(
     mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions
 ) -> Iterator[tuple[Generation, PartitionKey, Position]]:
-    """Yield where `mine` does not reach what COMPLETE generations have read and not let go."""
+    """Yield where `mine` does not reach the position of a COMPLETE generation in a partition that that one keeps."""
     for other in others:
         if other.number == mine.number or not other.complete or other.clearing is not None or other.gone:
             continue
@@ -278,7 +281,7 @@ def _reaches(mine: Generation, other: Generation, key: PartitionKey) -> bool:
 
 
 def spoilt(mine: Generation) -> bool:
-    """Whether a generation that is not COMPLETE can't become it any more: a taint before COMPLETE spoils the base."""
+    """Whether a generation can't become COMPLETE any more: a taint before COMPLETE spoils the scan."""
     return not mine.complete and bool(mine.taints)
 
 
@@ -299,10 +302,11 @@ def clearing(
     guarded: GuardedPartitions,
     released: Collection[PartitionKey] = (),
 ) -> Clearing | None:
-    """Return what may go of `older` and what must stay; None while a live partition is yet to be covered.
+    """Return the partitions of `older` to delete and to keep; None while an existing partition is not covered yet.
 
-    A generation that never became COMPLETE goes as a whole. `released` is what a person let go: it counts only for what
-    would stay, never in place of coverage, so what is guarded again since then waits until it is covered.
+    A generation that never became COMPLETE is deleted as a whole. `released` are partitions that a person released: it
+    matters only for partitions that would be kept, never in place of coverage, so a partition that is guarded again
+    since then is kept until it is covered.
     """
     if not older.complete:
         return Clearing(goes=tuple(sorted(older.positions)), stays={})
@@ -314,7 +318,7 @@ def clearing(
         found_cut = older.cleared is not None and older.cleared.stays.get(key) == CUT_OFF_KEPT
         begins_later = _begins_later(older, key, newer)
         lost = not guarded.has(key) or Cover.CUT_OFF in verdicts or found_cut or begins_later is not None
-        # Nobody can ask any more whether the log that is gone had been cut.
+        # No broker can tell any more whether the deleted topic's log had been cut.
         assumed = not guarded.has(key) and bool(_assumed(older, key, newer))
         covered = Cover.COVERED in verdicts and not found_cut and not assumed and begins_later is None
         if covered or (lost and key in released):
@@ -337,9 +341,9 @@ def clearing(
 
 
 def _begins_later(older: Generation, key: PartitionKey, newer: Iterable[Generation]) -> int | None:
-    """Return where the log begins in all that covers `key`, if that is above where it began in `older`; else None.
+    """Return the lowest log start of all that cover `key`, if it is above the log start in `older`; else None.
 
-    Only of a topic whose policy is compact alone, as `older` knows it: nothing moves the start of such a log.
+    Only for a topic whose policy is compact alone, as `older` knows it: the start of such a log never moves.
     """
     if not only_compacts((older,), key):
         return None
@@ -351,11 +355,11 @@ def _begins_later(older: Generation, key: PartitionKey, newer: Iterable[Generati
 def relied_on(
     older: Generation, goes: Collection[PartitionKey], all_generations: Iterable[Generation]
 ) -> list[Generation]:
-    """Return what a restore has left once `goes` is let go of `older`, ascending: its objects must be there.
+    """Return the generations that restores need once `goes` of `older` is deleted, ascending: their objects must exist.
 
-    For each partition that is the newest generation that covers it, and the newest one in the same leader epoch, whose
-    records an election may have cut off before later ones read the log; and in any case the newest COMPLETE one, on
-    which restores rest. It counts even if it covers nothing, because a taint says so that came with its loss.
+    For each partition these are the newest generation that covers it, and the newest one in the same leader epoch,
+    whose records an election may have cut off before later ones read the log; and in any case the newest COMPLETE one,
+    on which restores rest. That one counts even if it covers nothing because of a taint that records its own loss.
     """
     left = _left(older, goes)
     if not left:
@@ -372,7 +376,7 @@ def relied_on(
 def covering(
     older: Generation, goes: Collection[PartitionKey], all_generations: Iterable[Generation]
 ) -> dict[int, list[PartitionKey]]:
-    """Return what of `goes` a COMPLETE generation still has, by the number of the newest generation that covers it."""
+    """Return the partitions of `goes` that `older` still has, by the number of the newest generation covering them."""
     newer = _newest_first(older, all_generations)
     found: dict[int, list[PartitionKey]] = {}
     for key in sorted(_left(older, goes)):
@@ -390,10 +394,11 @@ def unseen_cover(
     unreadable: bool,
     given_up: Collection[PartitionKey] = (),
 ) -> bool:
-    """Whether `goes` of `older` must wait, because nothing that can be read is there in its place.
+    """Return whether deleting `goes` of `older` must wait because no readable generation replaces it.
 
-    When CLEARING was appended it was; what can't be read any more covers nothing. `unreadable`: some newer chain is so.
-    Else a partition that nobody covers was let go of by a release. `given_up` was, whatever can be read.
+    When CLEARING was appended one did; a generation that can't be read any more covers nothing. `unreadable`: some
+    newer chain can't be read. If none is, a partition without a cover was deleted because of a release. `given_up` are
+    partitions that were released, whatever can be read.
     """
     left, newer = _left(older, goes), _newest_first(older, all_generations)
     if not left:
@@ -405,7 +410,7 @@ def unseen_cover(
 
 
 def _left(older: Generation, goes: Collection[PartitionKey]) -> set[PartitionKey]:
-    """What of `goes` a complete generation still has; nobody rests on another one."""
+    """Return the partitions of `goes` that `older` still has; none unless it is COMPLETE: no restore needs others."""
     return set(goes) - (set() if older.cleared is None else set(older.cleared.goes)) if older.complete else set()
 
 

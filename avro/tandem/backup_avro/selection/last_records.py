@@ -1,15 +1,15 @@
-"""Which record of a log an older copy proves to be there still: what a reader that is sent nothing is held to; pure.
+"""Which record of a log an older copy proves to be there still: the check of a reader that receives no records.
 
 Compaction removes a record only when a newer one of its key is in the log, a tombstone once `delete.retention.ms` has
 passed since it was first cleaned, and a record without a key. A copy has the newest record of each key below its
-position. So of each key that it ends with a value for, that record is in the log as long as nothing was appended behind
-what the copy has read. Where something may have been, that was no tombstone that is gone already, if the copy was at
-the end of the log less than `delete.retention.ms` ago. Then either the record itself or a newer one of its key is at or
-above its offset, and a range up to the log's end that holds the offset can't be empty. The last such record of a copy
-decides: a range from above it on holds none.
+position. So for each key whose last record in the copy has a value, that record is in the log as long as no record was
+appended after the copy's position. If records may have been appended, none of them was a tombstone that is already
+removed, provided that the copy was at the end of the log less than `delete.retention.ms` ago. Then either the record
+itself or a newer one of its key is at or above its offset, and a range up to the log's end that holds the offset can't
+be empty. The last such record of a copy decides: a range that starts above it holds none.
 
-What a copy can't prove: records that were read uncommitted (those of aborted transactions are removed), and a partition
-of which the copy is tainted.
+A copy proves nothing about records that were read uncommitted (those of aborted transactions are removed), nor about a
+partition in which the copy is tainted.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _MOST_KEYS: Final = 200_000
 
 
 class PartitionCopy(NamedTuple):
-    """What `generation` has of a partition, up to `position`.
+    """One generation's copy of a partition, up to `position`.
 
     `pieces` are its objects, newest first and each with one part; of a copy with more than 64 parts, the newest ones.
-    Until `until`, ms by the store's clock, no record that was appended at or above `position` is gone without trace.
+    Until `until`, ms by the store's clock, no key loses all its records that were appended at or above `position`.
     """
 
     generation: int
@@ -45,14 +45,17 @@ class PartitionCopy(NamedTuple):
         return self.pieces[0].parts[0]
 
     def bears_on(self, start: int, end: int, *, now: int) -> bool:
-        """Whether it may prove a record in [start, end), where the log ends. `now` is ms by the store's clock."""
+        """Whether it may prove a record in [start, end), `end` being the log's. `now` is ms by the store's clock."""
         return self.newest.last >= start and (self.position >= end or now < self.until)
 
 
 def partition_copies(
     copies: Iterable[Generation], delete_retention_s: Mapping[PartitionKey, float | None]
 ) -> dict[PartitionKey, tuple[PartitionCopy, ...]]:
-    """Return what the COMPLETE copies have of these partitions; the value is None if a log is not compacted."""
+    """Return the COMPLETE copies of these partitions.
+
+    `delete_retention_s` maps a partition to its `delete.retention.ms` in seconds, or to None if it is not compacted.
+    """
     found: dict[PartitionKey, tuple[PartitionCopy, ...]] = dict.fromkeys(delete_retention_s, ())
     for copy in copies:
         opening = copy.opening
@@ -83,17 +86,16 @@ def _pieces(copy: Generation, keys: Collection[PartitionKey]) -> dict[PartitionK
 
 
 class LastRecord(NamedTuple):
-    """`generation` has this record of a log, and it, or a newer one of its key, is there."""
+    """A record of `generation` that proves that it, or a newer one of its key, is in the log."""
 
     generation: int
     offset: int
 
 
 class LastRecordSearch:
-    """Looks for the last record below `end` that compaction leaves in a log, in the blocks of a copy, newest first.
+    """Searches the blocks of a copy, newest first, for the last record below `end` that compaction leaves in a log.
 
-    Of the keys of newer records a hash each is kept, of at most 200,000; with more of them the copy proves nothing
-    (`spent`).
+    One hash is kept per key of the newer records, at most 200,000; with more of them the copy proves nothing (`spent`).
     """
 
     def __init__(self, *, end: int, compacted: bool) -> None:
@@ -103,7 +105,7 @@ class LastRecordSearch:
         self.spent = False
 
     def add(self, records: Iterable[tuple[int, bytes | None, bool]]) -> int | None:
-        """Take the (offset, key, whether it has a value) of a block's records; return the offset that is looked for."""
+        """Add a block's records as (offset, key, whether it has a value); return the searched offset once found."""
         last = -1
         newest: dict[int, int] = {}  # by the hash of a key; -1 if compaction may remove it
         for offset, key, has_value in records:

@@ -1,9 +1,9 @@
-"""Moments: what a generation held as of an earlier entry of its chain, restored from the objects that it has now.
+"""Moments: the state of a generation as of an earlier entry of its chain, restored from the objects that it has now.
 
-A moment is a vector of offsets: what had been committed of each partition by then, or, between two commits, where the
-logs ended as a mark says. From COMPLETE on a chain has every record as it was read, so what lies below the vector is
-the state as of then; merged objects hold the same records.
-Below a horizon that retention has put there only the newest record of each key is left: no earlier moment is offered.
+A moment is a vector of offsets: the committed offset of each partition at that time, or, between two commits, the log
+ends that a mark records. From COMPLETE on a chain has every record as it was read, so the records below the vector are
+the state as of that time; merged objects hold the same records.
+Below a horizon that retention has set only the newest record of each key is left: no earlier moment is offered.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tandem.backup_avro.selection.newest_state import restorable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastState:
-    """What there was as of `at` (ms by the store's clock); `incomplete` had not been read through by then.
+    """The offsets held as of `at` (ms by the store's clock); `incomplete` had not been read through by then.
 
-    `seq` is the last moment's entry up to then.
+    `seq` is the entry of the last moment up to `at`.
     """
 
     at: int
@@ -34,15 +34,15 @@ class PastState:
 def moment_at(generations: Iterable[Generation], at: int) -> tuple[Generation, Moment]:
     """Return the last moment at or before `at`, of the newest generation that was COMPLETE by then.
 
-    Where that was swept beyond it, an older generation stands in that still took records then. RefusedError if there
-    is none: the restorable window begins later.
+    If retention has swept that generation beyond `at`, an older one is used that still took records at that time.
+    RefusedError if there is none: the restorable window begins later.
     """
     there = sorted((g for g in generations if _restorable(g)), key=lambda g: g.number)
     candidates = [g for g in there if g.completed_at is not None and g.completed_at <= at]
     for state in reversed(candidates):
         moments = _moments(state)
         found = [moment for moment in moments if moment.at <= at]
-        # An older one that had ended by then has a last moment too, but it is not the state of then.
+        # An older one that was sealed by then has a last moment too, but that is not the state as of `at`.
         if found and (state is candidates[-1] or moments[-1].at >= at):
             return state, found[-1]
     begins = min((_moments(g)[0].at for g in there if _moments(g)), default=None)
@@ -56,9 +56,9 @@ def moment_at(generations: Iterable[Generation], at: int) -> tuple[Generation, M
 
 
 def moments_beside(generations: Iterable[Generation], number: int, at: int) -> list[tuple[Generation, Moment]]:
-    """Return what else may be read that was COMPLETE at `at` besides generation `number`, with the last moment by then.
+    """Return the other generations besides `number` that were COMPLETE at `at`, each with its last moment by then.
 
-    What was swept beyond that moment is none of it.
+    Generations that were swept beyond that moment are left out.
     """
     return [
         (state, found)
@@ -71,13 +71,13 @@ def moments_beside(generations: Iterable[Generation], number: int, at: int) -> l
 
 
 def commit_after(state: Generation, seq: int) -> int | None:
-    """Return the first commit above entry `seq`, whose marks lie between the two; None if there is none yet."""
+    """Return the first commit above entry `seq`, which has the marks between the two; None if there is none yet."""
     commits = (EntryKind.COMMIT, EntryKind.CONFIRM)
     return next((moment.seq for moment in state.moments if moment.seq > seq and moment.kind in commits), None)
 
 
 def horizon_at(state: Generation, at: int) -> Moment | None:
-    """Return the last moment at or before `at` that a generation has, None if it has none as old as that."""
+    """Return a generation's last restorable moment at or before `at`, None if all its moments are later."""
     return next((moment for moment in reversed(_moments(state)) if moment.at <= at), None)
 
 
@@ -88,7 +88,7 @@ def window_from(state: Generation) -> int | None:
 
 
 def moment_of(state: Generation, seq: int) -> Moment:
-    """Return the moment that entry `seq` of a chain is. ConfigError if it is none."""
+    """Return the moment of chain entry `seq`. ConfigError if it is none, RefusedError if it is below the horizon."""
     moments = _moments(state)
     found = next((moment for moment in moments if moment.seq == seq), None)
     if found is None and any(moment.seq == seq for moment in state.moments) and seq < state.horizon_seq:
@@ -129,7 +129,7 @@ def _moments(state: Generation) -> list[Moment]:
 
 
 def past_state(past: Generation) -> PastState:
-    """Return what a chain up to some entry held as of its last moment."""
+    """Return the state as of the last moment of a chain that was read up to some entry."""
     at = past.moments[-1].at if past.moments else past.at
     alive = living(past.topics)
     offsets = {
@@ -146,9 +146,9 @@ def past_state(past: Generation) -> PastState:
 
 
 def marked(past: Generation, later: Generation, marks: Iterable[Mark], at: int) -> tuple[Generation, PastState] | None:
-    """Return the generation and the state as of the last of the `marks` at or before `at`, None if they say no more.
+    """Return the generation and the state as of the last of the `marks` at or before `at`, None if they add nothing.
 
-    `past` is the chain up to a commit that was cut before all of them, `later` up to the commit that has the marks.
+    `past` is the chain up to a commit that precedes all of them, `later` up to the commit that has the marks.
     Topics' configs, groups' offsets and log starts are those of `past`: when they changed is not known.
     """
     before = past_state(past)
@@ -170,15 +170,15 @@ def marked(past: Generation, later: Generation, marks: Iterable[Mark], at: int) 
 
 
 def living(topics: Mapping[str, Topic]) -> frozenset[str]:
-    """Return the topics that were there; of several lives of one name the one that came last."""
+    """Return the ids of the topics that existed; of several topic ids with one name the latest."""
     by_name = {topic.name: topic_id for topic_id, topic in topics.items() if not topic.removed}
     return frozenset(by_name.values())
 
 
 def with_objects_of(past: Generation, now: Generation, *, since: int | None = None) -> Generation:
-    """Return `past` with the objects that hold its records now, and with what can't be read any more.
+    """Return `past` with the objects that hold its records now, and with the horizons, expiry and clearing of `now`.
 
-    What has expired after entry `since`, None: after what `past` has come to, may have been there then.
+    Records that expired after entry `since` (None: after the last entry of `past`) may have existed at that time.
     """
     last = past.seq if since is None else since
     return replace(

@@ -1,4 +1,4 @@
-"""What to read for a restore, decided from folded chains alone: generations, objects, byte ranges and offset ranges."""
+"""Which generations, objects, byte ranges and offset ranges a restore reads, decided from folded chains alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Parts = dict[PartitionKey, list[tuple[StoredObject, Part]]]
 class Slice:
     """The records with offsets in [low, high) of one part of one data object.
 
-    `opening` is its generation's, which says what the headers of all its objects are; None for a connector's file.
+    `opening` is its generation's, which determines the headers of all its objects; None for a connector's file.
     """
 
     generation: int
@@ -31,7 +31,7 @@ class Slice:
 
     @property
     def whole(self) -> bool:
-        """Whether all records of the part are wanted, so that its counts are exact."""
+        """Whether all records of the part are selected, so that its counts are exact."""
         return self.low <= self.part.first and self.part.last < self.high
 
 
@@ -44,9 +44,9 @@ class Join(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSelection:
-    """All that is restored of one partition, in offset order; slices don't overlap.
+    """The records of one partition that are restored, in offset order; slices don't overlap.
 
-    `generations` are those that it comes from, first the one that has its beginning.
+    `generations` are those that the records come from, the one with the lowest offsets first.
     `end` is the moment (exclusive); from `sound` on, if that is lower, the records are in doubt, as `warning` says.
     """
 
@@ -59,11 +59,11 @@ class PartitionSelection:
     generations: tuple[int, ...]
     warning: str | None = None
     log_start_from: tuple[int, ...] = ()
-    """Generations that nothing is taken from, but which alone know of this `log_start`."""
+    """Generations that contribute no records, but are the only ones that know this `log_start`."""
     expired: int | None = None
-    """Below this offset records have expired that may have been there as of the state, None if none have."""
+    """Below this offset some records of the state may have expired, None if none have."""
     joins: tuple[Join, ...] = ()
-    """Where another generation goes on, ascending: offset and epoch alone say so, see `one_history`."""
+    """Where another generation continues, ascending: only offset and epoch justify a join, see `one_history`."""
 
     @property
     def records(self) -> int:
@@ -73,9 +73,9 @@ class PartitionSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What a restore reads: `generation` is what it rests on, `seq` its chain entry, `incomplete` what it lacks.
+    """What a restore reads: `generation` is the one it rests on, `seq` its chain entry, `incomplete` what it lacks.
 
-    Both are 0 where no chain tells what there is, but a connector's files.
+    Both numbers are 0 where a connector's files are read, which have no chain.
     """
 
     generation: int
@@ -85,28 +85,28 @@ class Selection:
 
     @property
     def used(self) -> frozenset[int]:
-        """The generations without which it would be another one: what it rests on, and what others add or know."""
+        """The generations that the selection depends on: the one that it rests on, and those that add to it."""
         besides = (number for item in self.partitions for number in (*item.generations, *item.log_start_from))
         return frozenset((self.generation, *besides))
 
     @property
     def what(self) -> str:
-        """What it rests on, for messages."""
+        """The generation or the files that the selection rests on, for messages."""
         return f"generation {self.generation}" if self.generation else "the root"
 
 
 def restorable(generations: Iterable[Generation]) -> list[Generation]:
-    """Return the generations that a restore may rest on, best first: COMPLETE ones of which something may be chosen.
+    """Return the generations that a restore may rest on, best first: COMPLETE ones with a partition that is usable.
 
     Whole ones come before those that are partly cleared, untainted before tainted (which are sound up to the taint, and
-    get a warning), newer before older. What a CLEARING lets go can't be chosen from then on.
+    get a warning), newer before older. Partitions that a CLEARING deletes can't be chosen from then on.
     """
     usable = [g for g in generations if g.complete and (g.whole or any(g.usable(key) for key in g.positions))]
     return sorted(usable, key=lambda g: (g.whole, not g.taints, g.number), reverse=True)
 
 
 def choose(generations: Iterable[Generation], number: int | None = None) -> Generation:
-    """Return the generation to rest on: `number` if given, else the best. RefusedError if there is none."""
+    """Return the generation that a restore rests on: `number` if given, else the best. RefusedError if none is left."""
     candidates = restorable(generations)
     if number is not None:
         candidates = [g for g in candidates if g.number == number]
@@ -130,16 +130,20 @@ def select(
 ) -> Selection:
     """Select the newest state, or the state as of the offset vector `until`.
 
-    A partition that the generation lacks, because it came later or never was read through, comes from the next best one
-    that has it. With `removed`, the last backup of a topic that is gone is selected too, unless another topic has its
-    name now. With `merge`, records that another complete generation holds contiguously above the chosen one's position,
-    or above where that was tainted, are added, if its tail read them in the same leader epoch: what it scanned may lack
-    the tombstones of what lies below, and between two epochs the log may have been cut and have grown again. Where that
-    is so, its own copy of the partition is taken instead, unless `number` says which generation to rest on. What only
-    tainted generations have comes last, with a warning: the chosen one's, or what others read on in the same leader
-    epoch. Where it may not go on from there the warning alone says what is left out. What lies below the highest known
-    log start is left out, unless the topic only compacts: then an older copy that has it is rested on, if what others
-    have goes on from it.
+    A partition that the generation lacks, because it was created later or never was read through, comes from the next
+    best one that has it. With `removed`, the last backup of a deleted topic is selected too, unless another topic has
+    its name now.
+
+    With `merge`, records that another complete generation holds contiguously above the chosen one's position, or above
+    its taint, are added, if the other one's tail read them in the same leader epoch: records that it scanned may lack
+    the tombstones of records below, and between two epochs the log may have been cut and have grown again. In these two
+    cases the other generation's own copy of the partition is used instead, unless `number` names the generation to rest
+    on.
+
+    Records that only tainted generations have come last, with a warning: the chosen one's, or those that others read on
+    in the same leader epoch. Where a generation may not continue from there, the warning alone names what is left out.
+    Records below the highest known log start are left out, unless the topic only compacts: then the selection rests on
+    an older copy that has them, if the other copies continue from it.
     """
     chosen = choose(generations, number)
     others = [g for g in restorable(generations) if g.number != chosen.number] if merge else []
@@ -155,9 +159,9 @@ def unite(
     until: Mapping[PartitionKey, int] | None = None,
     removed: bool = False,
 ) -> Selection:
-    """Select from one generation, and from others, the best first, what `select` says they add to it.
+    """Select from one generation, and add from others, the best first, as `select` describes.
 
-    Only if `freely`, what it lacks comes from others, and their copies are taken instead of its own where they must be.
+    Only if `freely`, partitions that it lacks come from others, and their copies replace its own where necessary.
     """
     universe = [chosen, *others] if freely and until is None else [chosen]
     topics, passed_over = _topics(universe, removed=removed)
@@ -173,7 +177,7 @@ def unite(
                 incomplete.append(chosen.name_of(key))
             continue
         rest_on = _best_of(holders, key)
-        # What was cut off goes on nowhere: others are only named.
+        # Nothing continues records that were cut off: other generations are only named.
         beside = _not_cut_off(holders, key) if cut_off(rest_on, key) else (chosen, *others)
         piece = _select_partition(
             rest_on,
@@ -190,7 +194,7 @@ def unite(
 
 
 def _wide_enough(partitions: Sequence[PartitionSelection]) -> tuple[PartitionSelection, ...]:
-    """Return them with topics that have all of their partitions: an older generation may know one more than newest."""
+    """Return the partitions with topics of the full number of partitions: an older generation may know one more."""
     counts: dict[str, int] = {}
     for item in partitions:
         topic_id = item.key.topic_id
@@ -204,10 +208,10 @@ def _wide_enough(partitions: Sequence[PartitionSelection]) -> tuple[PartitionSel
 
 
 def _best_of(holders: Sequence[Generation], key: PartitionKey) -> Generation:
-    """Return which of the generations that hold a partition its state is taken from, the first of equal ones.
+    """Return the generation that a partition's state is taken from; the first of equally good ones.
 
-    One of the log's present history, unless what they have of it is no state of the log beyond doubt, and what another
-    one has, part of which was cut off, is.
+    It is one of the log's present history. One of a history that was partly cut off is used only if no copy of the
+    present history is a state of the log beyond doubt and that one is.
     """
     present = [state for state in _not_cut_off(holders, key) if not _reads_a_former_log(state, key, holders)]
     if any(_is_state(state, key) for state in present):
@@ -218,9 +222,10 @@ def _best_of(holders: Sequence[Generation], key: PartitionKey) -> Generation:
 
 
 def _reads_a_former_log(state: Generation, key: PartitionKey, holders: Iterable[Generation]) -> bool:
-    """Whether a later generation found the log cut, in the same epoch, below what `state` has read and not asked again.
+    """Whether a later generation found the log cut, in the same epoch, below what `state` has read.
 
-    Where volumes were put back to a snapshot, offset and epoch alone would join both histories (decision 80).
+    `state` was not checked against the log after that. Where volumes were restored to a snapshot, offset and epoch
+    alone would join both histories (decision 80).
     """
     return any(
         other.number > state.number
@@ -232,17 +237,17 @@ def _reads_a_former_log(state: Generation, key: PartitionKey, holders: Iterable[
 
 
 def _not_cut_off(holders: Iterable[Generation], key: PartitionKey) -> list[Generation]:
-    """Return those of which nothing was cut off."""
+    """Return the generations that hold no cut-off records of the partition."""
     return [state for state in holders if not cut_off(state, key)]
 
 
 def _is_state(state: Generation, key: PartitionKey) -> bool:
-    """Whether what a generation has of a partition below its taint is a state that the log was in."""
+    """Whether the records of a partition below a generation's taint are a state that the log was in."""
     return state.sound_offset(key) >= state.state_from(key)
 
 
 def _left_behind(state: Generation, key: PartitionKey) -> tuple[bool, int, int]:
-    """Order generations by how much of their history of a log it has left, because an election cut it off."""
+    """Return a sort key: how much of a generation's history the log has left because an election cut it off."""
     if not cut_off(state, key):
         return False, 0, 0
     return True, -state.sound_epoch(key), -state.sound_offset(key)
@@ -251,10 +256,10 @@ def _left_behind(state: Generation, key: PartitionKey) -> tuple[bool, int, int]:
 def select_cut(
     state: Generation, cut: Mapping[PartitionKey, int], *, wanted: Callable[[Topic], bool] = lambda _: True
 ) -> Selection:
-    """Select exactly a cut, from the one generation that holds it: per partition the records below it, nothing else.
+    """Select exactly a cut, from the one generation that holds it: per partition the records below it, no others.
 
-    `state` is the generation as of the chain entry that completed the cut, so whatever was rewritten or tainted later
-    does not matter. Topics are selected even if they were deleted by then. RefusedError if `state` lacks some of it.
+    `state` is the generation as of the chain entry that completed the cut, so later rewrites and taints do not matter.
+    Topics are selected even if they were deleted by then. RefusedError if `state` lacks some of it.
     """
     parts = {state.number: parts_by_key(state)}
     partitions = []
@@ -274,10 +279,11 @@ def select_cut(
 
 
 def bounded(selection: Selection, generations: Sequence[Generation], until: Mapping[tuple[str, int], int]) -> Selection:
-    """Return a selection without what lies at or above these offsets, (topic, partition) -> offset.
+    """Return a selection without the records at or above these offsets, (topic, partition) -> offset.
 
-    A bound below where the first scan was done gets a warning: what was superseded by then had been compacted.
-    Raises ConfigError for a partition that is not selected, RefusedError for an offset that is beyond what is there.
+    A bound below the position at which the first scan was done gets a warning: records that were superseded by then had
+    been compacted. Raises ConfigError for a partition that is not selected, RefusedError for an offset beyond the
+    selected records.
     """
     if not until:
         return selection
@@ -297,7 +303,7 @@ def bounded(selection: Selection, generations: Sequence[Generation], until: Mapp
         needed = {one.generation for one in piece.slices if one.low < offset}
         check_horizon((states[number] for number in sorted(needed)), piece.key, offset)
         warnings = [piece.warning] if piece.warning is not None and offset > piece.sound else []
-        # What others add was read by their tails, from an offset on that is a state already.
+        # Records that others add were read by their tails, from an offset on that is a state already.
         told = states[piece.generations[0]].state_from(piece.key)
         if offset < told:
             warnings.append(
@@ -321,7 +327,7 @@ def bounded(selection: Selection, generations: Sequence[Generation], until: Mapp
 
 
 def _expired_below(piece: PartitionSelection, states: Mapping[int, Generation], end: int) -> int | None:
-    """Return the same of a selection that ends lower: when its end was the log's is not known, so all that ever has."""
+    """Return `expired` of a selection cut at `end`: when the log ended there is unknown, so all expiry counts."""
     if end == piece.end:
         return piece.expired
     ever = (states[number].expired.get(piece.key) for number in piece.generations)
@@ -329,7 +335,7 @@ def _expired_below(piece: PartitionSelection, states: Mapping[int, Generation], 
 
 
 def check_horizon(states: Iterable[Generation], key: PartitionKey, offset: int) -> None:
-    """Raise RefusedError if retention has swept what a state as of `offset` would need."""
+    """Raise RefusedError if retention has swept records that a state as of `offset` needs."""
     for state in states:
         if not state.tells(key, offset):
             raise RefusedError(
@@ -340,10 +346,11 @@ def check_horizon(states: Iterable[Generation], key: PartitionKey, offset: int) 
 
 
 def _topics(universe: Iterable[Generation], *, removed: bool) -> tuple[dict[str, Topic], set[str]]:
-    """Return all topics by id, each as the newest generation that knows it has it, and which ids are passed over.
+    """Return all topics by id, each from the newest generation that knows it, and the ids that are passed over.
 
-    What the newest generation does not know was gone when it began, or came after it listed the topics for COMPLETE:
-    then a generation that is still read has it first, and may know the end of a namesake that the newest one has.
+    A topic that the newest generation does not know was deleted before that generation began, or was created after it
+    listed the topics for COMPLETE: then a generation that is still being read has it first, and may know the end of a
+    topic of the same name that the newest one has.
     """
     newest_first = sorted(universe, key=lambda g: g.number, reverse=True)
     newest = newest_first[0]
@@ -355,19 +362,19 @@ def _topics(universe: Iterable[Generation], *, removed: bool) -> tuple[dict[str,
                 topics[topic_id] = topic
                 if topic.removed or (state is not newest and _was_gone(topic_id, state, newest)):
                     gone.append(topic_id)
-    # A life that nobody has read through yet stands for no other one.
+    # A topic id that no generation has read through yet replaces no other one.
     restored = {key.topic_id for state in newest_first for key in state.positions if state.usable(key)}
     ended = {topic_id for state in newest_first for topic_id, topic in state.topics.items() if topic.removed}
     lives: dict[str, list[str]] = {}
     for topic_id in topics.keys() - gone:
         lives.setdefault(topics[topic_id].name, []).append(topic_id)
     order = list(topics)
-    for ids in lives.values():  # newest first: the last life of a name that nobody saw the end of
+    for ids in lives.values():  # newest first: the last topic id of a name that no generation saw removed
         ids.sort(key=lambda topic_id: (topic_id not in restored, topic_id in ended, order.index(topic_id)))
         gone.extend(ids[1:])
     passed_over = set()
     taken = {name for name, ids in lives.items() if ids[0] in restored}
-    for topic_id in gone:  # newest first: of several lives of one name the last
+    for topic_id in gone:  # newest first: of several topic ids of one name the last
         name = topics[topic_id].name
         if not removed or name in taken:
             passed_over.add(topic_id)
@@ -377,7 +384,7 @@ def _topics(universe: Iterable[Generation], *, removed: bool) -> tuple[dict[str,
 
 
 def _was_gone(topic_id: str, state: Generation, newest: Generation) -> bool:
-    """Whether a topic that `newest` does not know was gone before that: `state` is sealed, or had read it by then."""
+    """Whether a topic unknown to `newest` was deleted before it began: `state` is sealed, or had read it by then."""
     bases = [position.base for key, position in state.positions.items() if key.topic_id == topic_id]
     return state.sealed or any(base.done_at is not None and base.done_at < newest.claim.at for base in bases)
 
@@ -398,7 +405,7 @@ def _select_partition(
     end = min(own_end, chosen.sound_offset(key))
     slices = slices_of(chosen, parts[chosen.number].get(key, ()), 0, end)
     used, joins = [chosen.number], list[Join]()
-    # Of a scan that is in doubt there is no state that another one's records would lead up to.
+    # A scan in doubt is no state that another generation's records could continue.
     joining = list(others) if instead or _is_state(chosen, key) else []
     while joining:
         other = next((g for g in joining if _reach(g, key, end=end, epoch=epoch, until=until) is not None), None)
@@ -424,10 +431,10 @@ def _select_partition(
     if instead and until is None:
         further = (g for g in others if _reach(g, key, end=end, epoch=epoch, until=None) is not None)
         whole = next((g for g in further if _is_state(g, key)), None)
-        if whole is not None:  # the log was cut inside of what it scanned or a sweep left: only all of it makes sense
+        if whole is not None:  # the log was cut inside of a scanned or swept range: only a whole copy is consistent
             return _select_partition(whole, [], parts, what, None, instead=False)
     known_by: tuple[int, ...] = ()
-    if until is None:  # what was deleted from the log by any of them stays so
+    if until is None:  # records that any of them saw deleted from the log stay deleted
         same = [
             g for g in others if g.usable(key) and g.sound_epoch(key) == epoch and not only_compacts((chosen, g), key)
         ]
@@ -457,17 +464,17 @@ def _select_partition(
 
 
 def _raised(log_start: int, other: int, states: Iterable[Generation], key: PartitionKey) -> int:
-    """Return a log start, or what another generation knows of it if that is higher, and a policy deletes records."""
+    """Return a log start, or the other generation's if that is higher and the topic's policy deletes records."""
     return log_start if only_compacts(states, key) else max(log_start, other)
 
 
 def _from_before_a_loss(
     piece: PartitionSelection, holders: Sequence[Generation], parts: dict[int, Parts]
 ) -> PartitionSelection:
-    """Return a partition with what an older copy has below its log start, if nothing but a loss has moved that.
+    """Return a partition with an older copy's records below its log start, if that moved by a loss alone.
 
-    The newer copies began there. What they scanned may lack tombstones of what lies below, so only their tails may go
-    on from the older copy. Where they can't, what that has is named.
+    The newer copies began at that log start. Their scans may lack tombstones of records below it, so only their tails
+    may continue the older copy. Where they can't, a warning names the older copy.
     """
     key = piece.key
     rests_on = [state for state in holders if state.number == piece.generations[0]]
@@ -497,7 +504,7 @@ def _from_before_a_loss(
 
 
 def _expired(offsets: Iterable[int], log_start: int, end: int) -> int | None:
-    """Return below which offset of [log_start, end) some of what was there has expired, None if nothing has."""
+    """Return the offset in [log_start, end) below which some records have expired, None if none have."""
     highest = min(max(offsets, default=0), end)
     return highest if highest > max(log_start, 0) else None
 
@@ -505,8 +512,8 @@ def _expired(offsets: Iterable[int], log_start: int, end: int) -> int | None:
 def _reach(other: Generation, key: PartitionKey, *, end: int, epoch: int, until: int | None) -> int | None:
     """Return how far (exclusive) `other` reaches beyond `end` in the same history, None if it does not.
 
-    An offset and the epoch of the record before it name all that lies below; so what is sound counts by its own epoch,
-    not by that in which the position is by now.
+    An offset and the epoch of the record before it identify all records below; so the sound part counts by its own
+    epoch, not by the epoch of the present position.
     """
     there = other.positions.get(key)
     if there is None or not other.usable(key) or other.sound_epoch(key) < epoch:
@@ -519,7 +526,7 @@ def _reach(other: Generation, key: PartitionKey, *, end: int, epoch: int, until:
 
 @dataclass(slots=True, kw_only=True)
 class _Taken:
-    """What is restored of a partition so far: up to `end`, in leader epoch `epoch`."""
+    """The records of a partition selected so far: up to `end`, in leader epoch `epoch`."""
 
     key: PartitionKey
     slices: list[Slice]
@@ -530,7 +537,7 @@ class _Taken:
     warnings: list[str] = field(default_factory=list)
 
     def go_on(self, state: Generation, parts: Parts, reach: int, warning: str) -> None:
-        """Take what a generation has from `end` up to `reach`."""
+        """Add a generation's records from `end` up to `reach`."""
         self.slices.extend(slices_of(state, parts.get(self.key, ()), self.end, reach))
         if state.number not in self.used:
             self.used.append(state.number)
@@ -546,10 +553,10 @@ def _take_in_doubt(
     parts: Mapping[int, Parts],
     until: int | None,
 ) -> None:
-    """Add what nobody has without doubt, but not of a history that the log has left; warn of all of it.
+    """Add records that no generation has without doubt, except of a history that the log has left; warn of all of it.
 
-    What others have comes last. An instance whose generation was tainted reads on until it is sealed, and confirms
-    records that the one which replaces it may not have read before its owner died.
+    Other generations' records come last. An instance whose generation was tainted reads on until it is sealed, and
+    confirms records that the instance which replaces it may not have read before the first one died.
     """
     key = taken.key
     tainted = [g for g in (chosen, *others) if key in g.taints and g.usable(key)]
@@ -563,7 +570,7 @@ def _take_in_doubt(
             why = f"tainted above offset {taken.end}: {state.taints[key].reason}"
             taken.go_on(state, parts[state.number], tails[state.number], why)
             break
-    # Of what was cut off only what the log kept; whoever was taken has no more.
+    # Of cut-off records only those that the log kept; a generation that was already used has no more.
     kept = {g.number: _kept(g, key, tails[g.number]) for g in tainted}
     for state in sorted(tainted, key=lambda g: (not _goes_on(g, taken), -kept[g.number])):
         reason, reach = state.taints[key].reason, kept[state.number]
@@ -581,24 +588,24 @@ def _take_in_doubt(
 
 
 def _kept(state: Generation, key: PartitionKey, reach: int) -> int:
-    """Return up to where the log has what a tainted generation read up to `reach`, as far as is known."""
+    """Return the offset up to which the log kept what a tainted generation read up to `reach`, as far as is known."""
     cut_at = state.taints[key].cut_at
     return reach if cut_at is None else min(reach, cut_at)
 
 
 def _follows(state: Generation, taken: _Taken) -> bool:
-    """Whether what a generation has above `taken.end` may follow: its own records, or not out of a scan.
+    """Whether a generation's records above `taken.end` may follow: they are its own, or were not scanned.
 
-    A scan lacks what was superseded, and tombstones that were gone by then: put on another one's records it would bring
-    keys back that neither copy has.
+    A scan lacks superseded records, and tombstones that were removed by then: appended to another generation's records
+    it would bring back keys that neither copy has.
     """
     return taken.used == [state.number] or state.told_from(taken.key) <= taken.end
 
 
 def _goes_on(state: Generation, taken: _Taken) -> bool:
-    """Whether the tail of a tainted generation read on in the log that was read up to `taken.end`.
+    """Whether the tail of a tainted generation continued to read the log that was read up to `taken.end`.
 
-    It did if all that it has since its taint is of that one epoch: an epoch has one leader, whose log only grows.
+    It did if all its records since its taint are of that one epoch: an epoch has one leader, whose log only grows.
     """
     there = state.positions[taken.key]
     return state.sound_epoch(taken.key) == there.epoch == taken.epoch and state.told_from(taken.key) <= taken.end
@@ -613,7 +620,7 @@ def parts_by_key(state: Generation) -> Parts:
 
 
 def slices_of(state: Generation, parts: Iterable[tuple[StoredObject, Part]], low: int, high: int) -> list[Slice]:
-    """Return what these parts of a generation have of the offsets [low, high), in the order of the parts."""
+    """Return the slices of these parts of a generation within the offsets [low, high), in the order of the parts."""
     return [
         Slice(generation=state.number, opening=state.opening, item=item, part=part, low=low, high=high)
         for item, part in parts

@@ -1,10 +1,10 @@
-"""Selecting records of one history of each log: where two generations are joined, what both of them hold is compared.
+"""Selecting records of one history of each log: where two generations are joined, their common records are compared.
 
-Offsets and leader epochs can be used again, where the volumes of brokers are put back to a snapshot (decision 80). As
+Offsets and leader epochs can be used again, where the volumes of brokers are restored to a snapshot (decision 80). As
 long as no entry marks that, they alone would join records of the former history with those that took their place. So
-the last record that both generations hold below the join is read from either. If it is the same one, both have read one
-log up to there, and the other generation goes on right behind it. If it is not, or if there is none, they are not
-joined: one of the two is set aside for this partition. Pure but for the function that reads records.
+the last record that both generations hold below the join is read from both. If it is the same one, both have read one
+log up to there, and the other generation continues right behind it. If it is not, or if there is none, they are not
+joined: one of the two is set aside for this partition. Pure except for the function that reads records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Records = Callable[[Slice], Iterable[tuple[int, bytes]]]
 """Yields the offset and the encoding of each record of a slice, highest offset first."""
 
 _MOST_RECORDS: Final = 100_000
-"""So many records are looked at for one that both have."""
+"""Most records that are read in search of one that both generations have."""
 
 
 def select_one_history(
@@ -41,10 +41,10 @@ def select_one_history(
     *,
     number: int | None,
 ) -> Selection:
-    """Return what `choose` selects of these generations, without joins of two histories.
+    """Return the selection that `choose` makes of these generations, without joins of two histories.
 
-    `number` is the generation that the user named: what others add to it may be left out, with a warning, and its own
-    copy is never set aside. Raises what `choose` and `records` raise.
+    `number` is the generation that the user named: records that others add to it may be left out, with a warning, and
+    its own copy is never set aside. Raises the errors of `choose` and `records`.
     """
     states = {state.number: state for state in generations}
     comparing = _Comparing(states=states, records=records, number=number)
@@ -58,7 +58,7 @@ def select_one_history(
 
 @dataclass(slots=True, kw_only=True)
 class _Comparing:
-    """What was found so far; `states` are changed as copies of partitions are set aside."""
+    """The comparison's results so far; `states` are changed as copies of partitions are set aside."""
 
     states: dict[int, Generation]
     records: Records
@@ -68,7 +68,7 @@ class _Comparing:
     _parts: dict[int, Parts] = field(default_factory=dict)
 
     def settle(self, piece: PartitionSelection) -> PartitionSelection:
-        """Return a piece with its joins moved to where they are proven, or set aside what can't be joined."""
+        """Return a piece with its joins moved to where they are proven, or set aside a copy that can't be joined."""
         for join in piece.joins:
             below = [one for one in piece.slices if one.low < join.at]
             met = self._meet(piece, join, below)
@@ -91,7 +91,7 @@ class _Comparing:
         return replace(piece, warning="; ".join(warnings) or None)
 
     def _slices(self, piece: PartitionSelection, join: Join, low: int, high: int) -> list[Slice]:
-        """Return what a generation has of [low, high), in offset order."""
+        """Return the joining generation's slices within [low, high), in offset order."""
         state = self.states[join.generation]
         if state.number not in self._parts:
             self._parts[state.number] = parts_by_key(state)
@@ -99,7 +99,7 @@ class _Comparing:
         return sorted(found, key=lambda one: max(one.part.first, one.low))
 
     def _meet(self, piece: PartitionSelection, join: Join, below: Sequence[Slice]) -> _Meeting | None:
-        """Find the last record below a join that both sides have; None if nothing is proven."""
+        """Return the last record below a join that both sides have; None if nothing is proven."""
         own = self._newest_first(below)
         others = self._newest_first(self._slices(piece, join, 0, join.at))
         return _meet(own, others, told_from=self.states[join.generation].told_from(piece.key))
@@ -108,7 +108,7 @@ class _Comparing:
         return chain.from_iterable(self.records(one) for one in reversed(slices))
 
     def _other_records(self, piece: PartitionSelection, join: Join, met: _Meeting, *, in_doubt: bool) -> None:
-        """Set aside the copy of a former history: that of the generation which was at the end of the log earlier."""
+        """Set aside the copy of a former history: that of the generation which was at the log's end earlier."""
         key = piece.key
         (lower,) = {one.generation for one in piece.slices if one.low <= met.offset < one.high and met.offset < join.at}
         upper = join.generation
@@ -123,7 +123,7 @@ class _Comparing:
         )
 
     def _not_proven(self, piece: PartitionSelection, join: Join) -> None:
-        """Take the copy that goes further as a whole; if it must be the shorter one, say what is left out."""
+        """Use the copy that reaches further as a whole; if the shorter one must be used, warn of what is left out."""
         key, upper = piece.key, self.states[join.generation]
         lower = {one for one in piece.generations if one != join.generation and self._comes_before(piece, one, join)}
         if self.number not in lower and common_offset(upper, key) >= upper.state_from(key):
@@ -148,7 +148,7 @@ class _Comparing:
         return number not in {one.generation for one in piece.joins if one.at >= join.at}
 
     def _set_aside(self, number: int, key: PartitionKey) -> None:
-        """Take nothing of a partition from a generation, as if that were being let go."""
+        """Exclude a generation's copy of a partition, as if it were being cleared."""
         state = self.states[number]
         self.states[number] = replace(state, going=state.going | {key})
         self.changed = True
@@ -156,7 +156,7 @@ class _Comparing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meeting:
-    """The last offset at which both sides have a record, whether it is the same one, and where the other goes on."""
+    """The last offset at which both sides have a record, whether it is the same one, and where the other continues."""
 
     offset: int
     same: bool
@@ -164,10 +164,10 @@ class _Meeting:
 
 
 def _meet(own: Iterator[tuple[int, bytes]], others: Iterator[tuple[int, bytes]], *, told_from: int) -> _Meeting | None:
-    """Walk down two sides, the lower one of a join and the other, to a record that both have.
+    """Return the last record that two sides have, the lower one of a join and the other, reading both downwards.
 
-    What the other side has below `told_from` was scanned, or swept, and is not added to anything: so neither side may
-    hold a record alone between the one that both have and that offset. None if nothing is proven.
+    The other side's records below `told_from` were scanned or swept, and are not added to any copy: so neither side may
+    have a record that the other lacks between the common one and that offset. None if nothing is proven.
     """
     mine, theirs = next(own, None), next(others, None)
     nothing_below, alone = mine is None, False

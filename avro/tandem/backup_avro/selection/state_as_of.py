@@ -1,19 +1,20 @@
-"""What generations held as of one moment, put together. Pure.
+"""The states of generations as of one moment, combined.
 
-As of a moment each generation is pictured as it was then: what was not in its chain by then is not in the picture, but
-for the objects that hold its records now. The union of the pictures is what `select` would have said then. What it says
-is right for the chains of any moment, so here too: a partition goes on with what another tail had read of it by then,
-in the same leader epoch, and nothing lies above what somebody had read by then.
+Each generation is reconstructed as of the moment: entries after it are left out, except for the objects that hold its
+records now. The union of these states is what `select` would have selected then. Its rules are right for the chains of
+any moment, so here too: a partition continues with records that another tail had read of it by then, in the same leader
+epoch, and no record lies above what some generation had read by then.
 
-Three things have come to pass since, and each only ever takes something away:
+Three things may have happened since, and each only ever removes records:
 
-* A sweep has left below its horizon what tells the states beyond it. It dropped tombstones that nobody needs who
-  stands, now, beyond them; a generation that stood below them then may still hold what they delete. So what was swept
-  counts as if it had been scanned: it is right as of the horizon and later, nothing inside of it goes onto another
-  copy, and a generation that was swept beyond the moment adds nothing (`moments.moments_beside`).
-* A log that is known to have been cut by now may have been cut before the moment. What another generation had above
-  the cut is not added, and nothing is added where the cut lies in what is rested on.
-* What is cleared, or being cleared, is gone.
+* A sweep has left below its horizon the records that the states beyond it need. It dropped tombstones that no
+  generation needs which is, now, beyond them; a generation that was below them at the moment may still hold the records
+  that they delete. So swept records count as if they had been scanned: they are right as of the horizon and later, no
+  part of them continues another copy, and a generation that was swept beyond the moment adds nothing
+  (`moments.moments_beside`).
+* A log that is known to have been cut by now may have been cut before the moment. Another generation's records above
+  the cut are not added, and none are added where the cut lies in the generation that the selection rests on.
+* Records that are cleared, or being cleared, are gone.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from tandem.backup_avro.selection.moments import PastState, living, with_objects
 from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, check_horizon, restorable, unite
 
 LAGGING_MS: Final = 60_000
-"""A partition that was not known to be at its end for longer than this before a moment is named."""
+"""A partition is named if it was not known to be at its end for longer than this before a moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsOf:
     """A generation as of `at` (ms by the store's clock): `generation` ends where it ended then, in objects of now.
 
-    `cut` are partitions that ended above an offset at which their log was cut, as was noted only later.
+    `cut` are partitions that ended above an offset at which their log was cut, as an entry recorded only later.
     """
 
     generation: Generation
@@ -48,15 +49,15 @@ class AsOf:
         return self.generation.number
 
     def head_at(self, key: PartitionKey) -> int:
-        """Return when, up to `at`, a partition was last known to end where it ends here."""
+        """Return when, up to `at`, the partition was last known to end at its end here."""
         return min(self.at, self.generation.head_at(key))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownMoment:
-    """How much is known of a state: it is as of `at` (ms), the latest moment of those that it is taken from.
+    """How much is known of a state: it is as of `at` (ms), the latest moment of the generations that it comes from.
 
-    `lagging`: by partition, how many ms before that all of it was known to be there, if that is long.
+    `lagging`: by partition, how many ms before `at` it was last known to be complete, if that is long.
     """
 
     at: int
@@ -64,7 +65,7 @@ class KnownMoment:
 
 
 def as_of(past: Generation, state: PastState, now: Generation) -> AsOf:
-    """Picture a generation as of a moment, from its chain up to then, what there was then, and its chain up to now."""
+    """Return a generation as of a moment, from its chain up to then, its state then, and its chain up to now."""
     there = with_objects_of(past, now, since=state.seq)
     read = {key: _position(there, key, end) for key, end in state.offsets.items()}
     unread = {key: _unread(past.positions[key]) for key in state.incomplete}
@@ -97,10 +98,10 @@ def select_as_of(
     freely: bool = False,
     wanted: Callable[[Topic], bool] = lambda _: True,
 ) -> Selection:
-    """Select what `chosen` held, and what `others` had besides: see `select`, whose `number` is None if `freely`.
+    """Select the state of `chosen`, and what `others` add to it: see `select`, whose `number` is None if `freely`.
 
-    What `chosen` had not read through comes, if `freely`, from another that had; else it is named as incomplete.
-    RefusedError if a sweep went further than it said.
+    Partitions that `chosen` had not read through come, if `freely`, from another generation that had; else they are
+    named as incomplete. RefusedError if a sweep removed more than its horizon says.
     """
     beside = restorable(_addable(other, chosen.cut.keys()) for other in others)
     selection = unite(chosen.generation, beside, freely=freely, wanted=wanted)
@@ -111,12 +112,12 @@ def select_as_of(
 
 
 def _addable(other: AsOf, without: Iterable[PartitionKey]) -> Generation:
-    """Return what may be added of a generation: nothing to partitions `without`, nothing from above a cut."""
+    """Return the part of a generation that may be added: no partitions of `without`, no records above a cut."""
     if not other.cut and not without:
         return other.generation
     positions = dict(other.generation.positions)
     for key, cut_at in other.cut.items():
-        if cut_at < positions[key].base.end:  # what was scanned is right as of its end only
+        if cut_at < positions[key].base.end:  # a scan is right as of its end only
             del positions[key]
         else:
             positions[key] = replace(positions[key], offset=cut_at)
@@ -126,7 +127,7 @@ def _addable(other: AsOf, without: Iterable[PartitionKey]) -> Generation:
 
 
 def known(selection: Selection, pictures: Iterable[AsOf]) -> KnownMoment:
-    """Return how much is known of what was selected from these."""
+    """Return how much is known of a state that was selected from these."""
     used = [picture for picture in pictures if picture.number in selection.used]
     at = max(picture.at for picture in used)
     behind = {piece.key: at - _all_there(piece, used) for piece in selection.partitions}
@@ -134,7 +135,7 @@ def known(selection: Selection, pictures: Iterable[AsOf]) -> KnownMoment:
 
 
 def _all_there(piece: PartitionSelection, pictures: Sequence[AsOf]) -> int:
-    """Return the last time (ms) at which the log was known to end no later than what was selected of it."""
+    """Return the last time (ms) at which the log was known to end no later than the selected records of it."""
     ends = [
         (picture.generation.positions[piece.key].offset <= piece.end, picture.head_at(piece.key))
         for picture in pictures

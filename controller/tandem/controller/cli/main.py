@@ -1,7 +1,7 @@
-"""The `tandem` command: finds the command's module, runs it, and turns what goes wrong into a message and an exit code.
+"""The `tandem` command: finds the command's module, runs it, and turns errors into a message and an exit code.
 
-A command module is `controller.cli.<name>` with a typer application `app`: one function for a plain command, several
-for a group. It is imported only when its command is asked for, so `tandem --help` needs neither Kafka nor Spark.
+A command module is `controller.cli.<folder>.<name>` with a typer application `app`: one function for a plain command,
+several for a group. It is imported only when its command is called, so `tandem --help` needs neither Kafka nor Spark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tandem.sink.process import log
 from tandem.sink.process.environment_secrets import hidden_of_environment
 from tandem.sink.resource_limits import ResourceShortage, resource_shortage
 
-# In the order of `tandem --help`: from running the pair, over looking at it, to getting the data back.
+# In the order of `tandem --help`: run the pair, inspect it, get the data back.
 COMMANDS: Final[Mapping[str, str]] = {
     "run": "Run one instance of the pair.",
     "list": "Show the pairs below a root.",
@@ -63,7 +63,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "sandbox": "Start and stop a local Kafka and S3 to try things.",
     "demo": "Back up, hand over and restore a real topic, as a story.",
 }
-# Which folder of this package holds the module of a command.
+# Folder of this package -> commands whose modules it holds.
 FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "handover": ("failover", "reinit", "pause", "resume", "checkpoint"),
     "inspect": ("list", "status", "wait", "check", "describe", "history", "report", "coordination", "records"),
@@ -72,19 +72,19 @@ FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "restore": ("restore", "export", "drill"),
     "run": ("run", "config", "sandbox", "demo"),
 }
-# Other names of commands, because people look for them.
+# Alternative names of commands that people know from other products.
 ALIASES: Final[Mapping[str, str]] = {"switchover": "failover"}
 _INTERRUPTED: Final = 130
-# Its exit codes are those of a monitoring plugin, where 2 is an alarm: what can't be found out is 3.
+# This command has the exit codes of a monitoring plugin, where 2 is an alarm: any error of it is 3 (UNKNOWN).
 _PROBE: Final = "check"
 _UNKNOWN: Final = 3
-# What it keeps for long in cycles of references would be memory that is missed.
+# This command runs for long: reference cycles must be collected at Python's normal rate, or memory use grows.
 _STAYS: Final = "run"
 _COMPLETION_PARAMETERS: Final = frozenset({"install_completion", "show_completion"})
 
 
 class _Deferred(typer.core.TyperCommand):
-    """Stands for a command in help and suggestions, and imports its module when it is really called."""
+    """Placeholder of a command in help and suggestions; it imports the command's module when the command is called."""
 
     def __init__(self, *, name: str, summary: str, module: str) -> None:
         super().__init__(name=name, help=summary, rich_markup_mode=None)
@@ -101,16 +101,16 @@ class _Deferred(typer.core.TyperCommand):
 
 
 def collect_rarely() -> None:
-    """Let Python look for cycles a hundred times less often. For processes that end soon.
+    """Run Python's cyclic garbage collector about a hundred times less often; only for short-lived processes.
 
-    Chains and plans have millions of objects and no cycles; looking through them again and again takes a third of the
-    time that a plan over a million objects takes.
+    Chains and plans have millions of objects and no cycles; the collector's passes over them take a third of the time
+    of a plan over a million objects.
     """
     gc.set_threshold(100_000, 50, 100)
 
 
 def _make_plain(command: Any) -> None:  # noqa: ANN401 - typer hides click's types
-    """Leave out boxes and per-command completion options, in all commands below as well."""
+    """Remove boxes and per-command completion options from a command and all its subcommands."""
     command.rich_markup_mode = None
     command.params = [parameter for parameter in command.params if parameter.name not in _COMPLETION_PARAMETERS]
     for inner in getattr(command, "commands", {}).values():
@@ -159,7 +159,7 @@ def module_of(name: str, *, package: str = "tandem.controller.cli") -> str:
 
 
 def _is_there(module: str) -> bool:
-    with contextlib.suppress(ModuleNotFoundError):  # its folder is not
+    with contextlib.suppress(ModuleNotFoundError):  # the folder does not exist
         return importlib.util.find_spec(module) is not None
     return False
 
@@ -177,14 +177,14 @@ def main() -> NoReturn:
     """Run the command line and exit with its code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a topic's content must not fail on a narrow locale
-    with contextlib.suppress(AttributeError, OSError, ValueError):  # nobody listens
-        faulthandler.enable()  # a library that ends the process says where it was: files and lines, no values
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # stderr is closed
+        faulthandler.enable()  # a crash in native code prints files and lines, no values
     code = run(sys.argv[1:])
     if left_behind():
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
-        os._exit(code)  # who set a time-out has no use for threads that still wait
+        os._exit(code)  # a call that timed out left threads that still wait
     sys.exit(code)
 
 
@@ -197,9 +197,9 @@ def run(arguments: Sequence[str], *, package: str = "tandem.controller.cli") -> 
     failed: str | None = None
     log.configure(level="warning", fmt="auto")
     log.register_secrets(hidden_of_environment(os.environ))
-    # The store's client tells each of its retries; what they come to is in the error that follows.
+    # The store's client logs each retry at a lower level; the final error has the result.
     logging.getLogger("stamina").setLevel(logging.ERROR)
-    # Py4J writes a stack to the root logger when Ctrl-C meets it; whoever pressed it knows.
+    # Py4J logs a stack trace to the root logger on Ctrl-C, which tells the user nothing.
     logging.getLogger().addFilter(_is_no_interrupt)
     try:
         code = _command(package).main(list(arguments), prog_name="tandem", standalone_mode=False)
@@ -217,13 +217,13 @@ def run(arguments: Sequence[str], *, package: str = "tandem.controller.cli") -> 
     except BrokenPipeError:
         code = _abandon_stdout()
     except SystemExit as exit_:
-        # Typer's own answer to a reader that went away, or a library that asks for it.
+        # Raised by typer when the reader of stdout is gone, or by a library.
         code = _exit_code(exit_.code)
     except (OSError, MemoryError) as error:
         lacking = resource_shortage(error)
         failed = str(error) if lacking is None else lacking.message
         code = _unexpected(error, debug=debug) if lacking is None else _lacking(lacking)
-    except Exception as error:  # noqa: BLE001 - the outermost frame: nobody else could tell the user
+    except Exception as error:  # noqa: BLE001 - the outermost frame: the last place that can report it
         failed = error.format_message() if hasattr(error, "format_message") else str(error) or type(error).__name__
         code = _usage(error) if hasattr(error, "format_message") else _unexpected(error, debug=debug)
     if failed is not None and _is_probe(arguments):
@@ -243,7 +243,7 @@ def _exit_code(code: object) -> int:
 
 
 def _asks_for_debug(arguments: Sequence[str]) -> bool:
-    """Whether `--debug` stands before the command's name: errors in parsing come before the option is known."""
+    """Return whether `--debug` precedes the command's name: parsing errors occur before typer has read the option."""
     for argument in arguments:
         if argument == "--debug":
             return True
@@ -253,18 +253,18 @@ def _asks_for_debug(arguments: Sequence[str]) -> bool:
 
 
 def _is_probe(arguments: Sequence[str]) -> bool:
-    """Whether the first command's name on the line is that of the probe; whatever else is wrong with the line."""
+    """Return whether the first command on the command line is the probe, even if the line has other errors."""
     return next((argument for argument in arguments if argument in COMMANDS), None) == _PROBE
 
 
 def _unknown(why: str) -> int:
-    """Say, as a plugin does, that it could not be found out; what to do was said on stderr."""
+    """Print the UNKNOWN line of a monitoring plugin and return its exit code; the remedy is already on stderr."""
     output.status_line(f"UNKNOWN - {why}")
     return _UNKNOWN
 
 
 def _usage(error: Any) -> int:  # noqa: ANN401 - typer hides click's exceptions
-    """Show a usage error as click does: usage line, hint, what is wrong."""
+    """Show a usage error as click does: usage line, hint, error."""
     error.show()
     return int(getattr(error, "exit_code", ExitCode.USAGE))
 
@@ -288,7 +288,7 @@ def _trace(*, debug: bool) -> None:
 
 
 def _abandon_stdout() -> int:
-    """Let the interpreter's last flush go nowhere: the reader of our pipe is gone, which is not worth a message."""
+    """Redirect stdout to /dev/null, so that the interpreter's last flush does not fail: the pipe's reader is gone."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return ExitCode.ERROR

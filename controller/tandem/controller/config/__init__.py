@@ -1,4 +1,4 @@
-"""The configuration: one pydantic model, its sources, its rules, and the documents made of it."""
+"""The configuration: the pydantic model, the sources of its values, its rules, and the documents generated from it."""
 
 from tandem.controller.config.kafka import KafkaProperties
 from tandem.controller.config.loading import LoadedConfig, load, read

@@ -1,19 +1,20 @@
-"""The configuration as a Helm chart's values hold it: JSON Schema draft-07, from the model itself.
+"""JSON Schema (draft-07) of the configuration inside a Helm chart's values, generated from the model.
 
-Narrower than `tandem config schema`, because a chart's values end up in a ConfigMap and in version control:
+The schema is narrower than `tandem config schema`, because a chart's values end up in a ConfigMap and in version
+control:
 
-* no secret has a place in it; the environment has them, or files;
-* what the chart sets itself has none either;
-* durations and sizes are text: Helm keeps numbers as floats;
-* nothing is required: a pair's part and the part that all pairs share are put together later;
-* null is allowed, and takes out what all pairs share.
+* it has no key for a secret; secrets come from the environment or from files;
+* it has no key that the chart sets itself;
+* durations and sizes are text, because Helm keeps numbers as floats;
+* no key is required, because the values of one pair and the values shared by all pairs are merged later;
+* null is allowed and removes a value that all pairs share.
 
-What is refused although it could be known has a `const` that says what to do: a validator's message repeats that, and
-not the value, which may be a secret.
+A key that exists but is refused has a `const` whose text names the remedy: a validator's message repeats the `const`,
+and not the value, which may be a secret.
 
 `python -m tandem.controller.config.chart_schema helm/tandem/values.schema.json` writes `config`
-and the environment's variables into the `definitions` of that file; everything else in it is written by hand.
-Patterns keep to what RE2 knows.
+and the environment variables into the `definitions` of that file; everything else in it is written by hand.
+Patterns use only the syntax of RE2.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SET_BY_THE_CHART: Final = {
     ("instance",): "left out: the pod's name says which it is",
     ("http", "listen"): "left out: the chart sets it",
 }
-"""Keys that follow from the objects of the cluster, with what to do instead."""
+"""Keys that the chart derives from the Kubernetes objects, each with its remedy."""
 
 _REF: Final = "#/$defs/"
 _BY_ENVIRONMENT_OR_FILE: Final = "left out: a secret belongs into secretEnv as {}, or into a file named by {}"
@@ -47,10 +48,10 @@ _SCALAR: Final = ("string", "number", "boolean", "null")
 
 
 def definitions() -> dict[str, Any]:
-    """Return what is generated: `config`, `plainVariables` (environment variables by name) and `secretVariables`.
+    """Return the generated definitions: `config`, `plainVariables` (environment variables by name), `secretVariables`.
 
-    Both kinds of variables are maps of Helm's values whose content is described elsewhere: `plainVariables` allows
-    scalars, `secretVariables` anything.
+    Both kinds of variables are maps in Helm's values; the schema of their content is elsewhere: `plainVariables`
+    allows scalars, `secretVariables` any value.
     """
     described = schema()
     properties = _properties(described, described["$defs"], ())
@@ -69,7 +70,7 @@ def definitions() -> dict[str, Any]:
 
 
 def with_definitions(text: str) -> str:
-    """Return a schema's text with its generated definitions written anew. Raises ConfigError if it is none."""
+    """Return the text of a schema with its definitions generated anew. Raises ConfigError if it is not a schema."""
     try:
         whole = json.loads(text)
     except ValueError as error:
@@ -81,10 +82,10 @@ def with_definitions(text: str) -> str:
 
 
 def _variables(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a map from variables to `value`: those of the configuration, and all that do not begin as they do."""
+    """Return the schema of a map of variables to `value`: Tandem's own, and all names without the prefix TANDEM_."""
     known = [variable(path) for path in sources.keys() if path not in SET_BY_THE_CHART]  # noqa: SIM118 - a function
     others = [name for name in OTHER_VARIABLES if name != "TANDEM_CONFIG"]
-    # RE2 has no way to say "does not begin with": a name that leaves the prefix at any of its letters.
+    # RE2 has no negative lookahead: one alternative for each position at which a name differs from the prefix.
     foreign = "|".join(f"{PREFIX[:at]}[^{PREFIX[at]}]" for at in range(len(PREFIX)))
     return {
         "type": "object",
@@ -111,7 +112,7 @@ def _properties(section: Mapping[str, Any], shared: Mapping[str, Any], above: so
 
 
 def _key(described: Mapping[str, Any], shared: Mapping[str, Any], path: sources.Path) -> dict[str, Any]:
-    """Return the schema of one key: sections are written out in their place, leaves may be null."""
+    """Return the schema of one key: a section is written inline, without $ref; a leaf may be null."""
     if path == (sources.KAFKA,):
         return _kafka()
     if "$ref" in described:
@@ -125,7 +126,7 @@ def _key(described: Mapping[str, Any], shared: Mapping[str, Any], path: sources.
     if "$ref" in leaf.get("items", {}):
         leaf["items"] = _plain(shared[leaf["items"]["$ref"].removeprefix(_REF)])
     if path == ("store", "root"):
-        leaf["pattern"] = "^s3://.+"  # two pods share no folder
+        leaf["pattern"] = "^s3://.+"  # two pods share no file system
     about = _about(described)
     if "pattern" in leaf and isinstance(about.get("default"), int):
         about["default"] = format_size(about["default"])
@@ -133,7 +134,7 @@ def _key(described: Mapping[str, Any], shared: Mapping[str, Any], path: sources.
 
 
 def _kafka() -> dict[str, Any]:
-    """Return librdkafka's properties. `.file` after the name of a secret is no secret itself."""
+    """Return the schema of librdkafka's properties. `<secret>.file` is not a secret: it names a file."""
     scalar = ["string", "boolean", "integer"]
     secret = _BY_ENVIRONMENT_OR_FILE.format("TANDEM_KAFKA__… (dots become underscores)", "<its name>.file")
     return {
@@ -164,7 +165,7 @@ def _plain(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _about(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what editors show: the first paragraph of the description, and a default that is not empty."""
+    """Return the annotations for editors: the description's first paragraph, and the default unless it is empty."""
     kept = {}
     if "description" in described:
         kept["description"] = " ".join(described["description"].partition("\n\n")[0].split())

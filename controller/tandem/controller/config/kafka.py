@@ -23,14 +23,14 @@ SECRET_WORDS: Final = (
     "keystore.key",
     "proxy",
 )
-"""What a property's name holds if its value is a secret. The last ones are other clients', from snippets for them."""
+"""Parts of the names of properties whose values are secrets. The last ones are from snippets for other clients."""
 _PUBLIC: Final = frozenset({"sasl.oauthbearer.token.endpoint.url"})
 _SECRET: Final = re.compile("|".join(map(re.escape, SECRET_WORDS)))
 PROPERTY: Final = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*")
-_CREDENTIALS: Final = re.compile(r"://\S*@")  # a password may hold what ends a host's name
+_CREDENTIALS: Final = re.compile(r"://\S*@")  # a password may contain the characters that end a host name
 _INT: Final = re.compile(r"0|-?[1-9][0-9]{0,17}", re.ASCII)
 
-# librdkafka's own properties that end in `.file` and name a file which it reads itself.
+# Properties of librdkafka that end in `.file`: librdkafka itself reads the file.
 _OWN_FILES: Final = frozenset(
     {
         "sasl.oauthbearer.assertion.file",
@@ -52,17 +52,17 @@ _TAKEN: Final = {
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value of property `key` must never be shown."""
+    """Return whether the value of property `key` is a secret and must never be shown."""
     return bool(_SECRET.search(key)) and not is_secret_file(key) and key not in _PUBLIC
 
 
 def is_secret_file(key: str) -> bool:
-    """Whether `key` is ours and names a file whose content is the value of the property without `.file`."""
+    """Return whether Tandem (not librdkafka) reads the file at `key` as the value of the property without `.file`."""
     return key.endswith(".file") and key not in _OWN_FILES
 
 
 def not_yours() -> Mapping[str, str]:
-    """Return the properties that Tandem sets itself, with what to do instead."""
+    """Return the properties that only Tandem may set, each with its remedy."""
     return _TAKEN
 
 
@@ -74,7 +74,7 @@ class KafkaProperties(RootModel[dict[str, str | bool | int | Secret]]):
     @model_validator(mode="before")
     @classmethod
     def _types(cls, data: object) -> object:
-        """Give text its type: `true` and `false`, whole numbers, secrets; join lists with commas."""
+        """Convert text to bool, int or `SecretStr`; join lists with commas."""
         if not isinstance(data, dict):
             return data
         typed: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Merge the sources, read secret files, check the whole, and say where each value came from."""
+"""Load the configuration: merge the sources, read secret files, validate, and record the origin of each value."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KEY_FILES: Final = frozenset(
         "kafka.sasl.oauthbearer.assertion.private.key.file",
     }
 )
-"""Keys that name files with a private or secret key, which whoever uses it reads."""
+"""Configuration keys that name files with a private or secret key; not the loader but the key's user reads the file."""
 _DEFAULT: Final = Origin(kind=SourceKind.DEFAULT, place="default")
 _NAMES_FILES: Final = re.compile(r"(^|[._])(files?|location|bundle)$")
 _NAMES_KEYS: Final = re.compile(r"(^|_)(key_envs?|kms_key_id|kms_key_arns?)$")
@@ -47,10 +47,10 @@ _NO_PLACE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedConfig:
-    """A configuration and where its values came from. `origins` is keyed by dotted path and holds no defaults.
+    """A configuration and the origins of its values. `origins` is keyed by dotted path; defaults have no entry.
 
-    `secret_files` are the files that hold a secret, each with the key that names it; the configuration's own is among
-    them if a secret stands in it.
+    `secret_files` are the files that contain a secret, each with the configuration key that names it; the configuration
+    file itself is among them if it contains a secret.
     """
 
     config: Config
@@ -58,7 +58,7 @@ class LoadedConfig:
     secret_files: tuple[tuple[str, FilePath], ...] = ()
 
     def origin(self, path: str) -> Origin:
-        """Return where the value at the dotted `path` came from."""
+        """Return the origin of the value at the dotted `path`."""
         return self.origins.get(path, _DEFAULT)
 
 
@@ -69,7 +69,10 @@ def load(
     *,
     hostname: Callable[[], str] = socket.gethostname,
 ) -> Config:
-    """Return the configuration from flags over environment over file. Raises ConfigError that lists all problems."""
+    """Return the configuration; flags override the environment, which overrides the file.
+
+    Raises ConfigError that lists all problems.
+    """
     return read(path, environ, overrides, hostname=hostname).config
 
 
@@ -83,18 +86,19 @@ def read(
     hostname: Callable[[], str] = socket.gethostname,
     hide: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> LoadedConfig:
-    """Like `load`, with the origin of each value.
+    """Return the configuration like `load`, with the origin of each value.
 
-    Reads `path` and the secret files that it names. `instance: from-hostname` that matches no host name ending in -0
-    or -1 leaves `instance` empty: jobs that serve the whole pair share the file. `options` are values of options that
-    stand for a key (`sources.OPTIONS`) and win over all. With `store_alone` nothing has to be said of Kafka and topics.
-    `hide` is given keys that stand where a path belongs, before anything is said of them. Raises ConfigError.
+    Reads `path` and the secret files that it names. With `instance: from-hostname` and a host name that does not end in
+    -0 or -1, `instance` stays empty, because jobs that serve the whole pair use the same file. `options` holds the
+    values of command-line options that stand for a key (`sources.OPTIONS`); they override all other sources. With
+    `store_alone` the Kafka and topic settings may be missing. `hide` receives keys that were written in place of a
+    path, before any message mentions them. Raises ConfigError.
     """
     layers = [sources.from_environment(environ), sources.from_flags(overrides), sources.from_options(options)]
     if path is not None:
         layers.insert(0, sources.from_yaml(_read_text(path), str(path)))
     for layer in layers:
-        if layer.unreadable:  # all that the file would have set would seem to be missing
+        if layer.unreadable:  # every key that the file sets would be reported as missing
             raise _error(layer.problems, remedy=_REMEDY)
     problems = [problem for layer in layers for problem in layer.problems]
     merged = {setting.path: setting for layer in layers for setting in layer.settings if _is_text(setting, problems)}
@@ -127,7 +131,7 @@ def open_to_others(loaded: LoadedConfig) -> Iterator[str]:
         try:
             mode = file.stat().st_mode
         except (OSError, ValueError):
-            continue  # what needs the file says so
+            continue  # the code that needs the file reports it
         if mode & (stat.S_IROTH | stat.S_IWOTH):
             can = " and ".join(word for word, bit in (("read", stat.S_IROTH), ("write", stat.S_IWOTH)) if mode & bit)
             yield f"{place}: other users can {can} {file}, which holds a secret; run: chmod o= {shlex.quote(str(file))}"
@@ -172,7 +176,10 @@ def _read_text(path: FilePath) -> str:
 
 
 def _is_text(setting: SourceSetting, problems: list[str]) -> bool:
-    """Whether path and value can be written in UTF-8: variables and flags may hold any bytes, and YAML has escapes."""
+    """Return whether path and value can be encoded in UTF-8; else add a problem.
+
+    Variables and flags may hold any bytes, and YAML has escapes.
+    """
     values = setting.value if isinstance(setting.value, tuple) else (setting.value or "",)
     try:
         "".join((*setting.path, *values)).encode()
@@ -189,7 +196,10 @@ def _refuse_key(
     problems: list[str],
     hide: Callable[[Iterable[str]], None],
 ) -> None:
-    """Take out a key that stands where what names one belongs: that is shown. As written, before it is a path."""
+    """Remove a setting whose value is a key although it should name one, and add a problem.
+
+    Names of keys and files appear in messages; therefore `hide` gets the value as written, before it becomes a path.
+    """
     looks_wrong, problem = key_text.is_key, key_text.NOT_A_PATH
     if setting.path == _TRUSTED:
         looks_wrong, problem = key_text.is_private, key_text.NOT_PUBLIC
@@ -208,9 +218,9 @@ def _refuse_key(
 
 
 def _read_secret(setting: SourceSetting, merged: dict[Path, SourceSetting], problems: list[str]) -> None:
-    """Replace `kafka.<name>.file` by its content, and add that of `store.<name>_file`.
+    """Replace `kafka.<name>.file` by the file's content; beside `store.<name>_file` add its content as `store.<name>`.
 
-    Of a value and a file the one from the higher source wins; both in one source is a problem.
+    If a value and a file are both set, the one from the higher source wins; both in one source is a problem.
     """
     *above, last = setting.path
     in_kafka = above == [KAFKA] and is_secret_file(last)
@@ -254,7 +264,7 @@ def _resolve_instance(merged: dict[Path, SourceSetting], hostname: Callable[[], 
 
 
 def _tree(merged: Mapping[Path, SourceSetting]) -> dict[str, Any]:
-    """Nest the settings. None of a key that has a default means: take the default."""
+    """Nest the settings by path. A value of None for a key with a default means the default."""
     tree: dict[str, Any] = {
         section[0]: {} for section in sources.sections() if section in {("topics",), ("store",), (KAFKA,)}
     }
@@ -267,7 +277,7 @@ def _tree(merged: Mapping[Path, SourceSetting]) -> dict[str, Any]:
 
 
 def _sourced(setting: SourceSetting) -> object:
-    """Return the value; of a secret with the place where another process reads it."""
+    """Return the setting's value; a secret carries the file or variable from which another process can read it."""
     name, value = setting.path[-1], setting.value
     secret = is_secret(name) if setting.path[0] == KAFKA else sources.keys().get(setting.path) is ValueShape.SECRET
     if not secret or not isinstance(value, str):
@@ -281,7 +291,7 @@ def _sourced(setting: SourceSetting) -> object:
 
 
 def _lines(details: ErrorDetails, merged: Mapping[Path, SourceSetting]) -> Iterable[tuple[str, str]]:
-    """Turn one pydantic error into (key, line) pairs."""
+    """Yield (key, message line) for each problem in one pydantic error."""
     if details["type"] == rules.PROBLEMS:
         for name, text in details.get("ctx", {})[rules.PROBLEMS]:
             head, _, tail = name.partition(".")
@@ -292,7 +302,7 @@ def _lines(details: ErrorDetails, merged: Mapping[Path, SourceSetting]) -> Itera
     index = int(location[-1]) if isinstance(details["loc"][-1], int) else None
     path = tuple(location) if index is None else tuple(location[:-1])
     if path[0] == KAFKA:
-        path = path[:2]  # pydantic adds the member of the union that it tried
+        path = path[:2]  # pydantic appends the member of the union that it tried
     yield dotted(path), _line(path, index, _text(details, path), merged, repeat=True)
 
 
@@ -309,7 +319,7 @@ def _line(path: Path, index: int | None, text: str, merged: Mapping[Path, Source
 
 
 def _may_show(path: Path, value: str) -> bool:
-    """Whether a message may repeat a value: no secret, no URL with credentials, no novel."""
+    """Return whether a message may repeat the value: no secret, no URL with credentials, at most 80 characters."""
     hidden = is_secret(path[-1]) if path[0] == KAFKA else sources.keys().get(path) is not ValueShape.SCALAR
     if sources.keys().get(path) in {ValueShape.NAMES, ValueShape.REGEXES}:
         hidden = False
@@ -317,7 +327,7 @@ def _may_show(path: Path, value: str) -> bool:
 
 
 def _text(details: ErrorDetails, path: Path) -> str:
-    """Say in our own words what is wrong; pydantic's own text only for what can't happen often."""
+    """Return the message for a pydantic error; pydantic's own text is used only for rare types of errors."""
     context = details.get("ctx", {})
     if details["input"] is None:
         return "has no value; give it one, or take the key out for the default"

@@ -1,6 +1,7 @@
-"""Topics that other systems keep, and what they are called unless somebody chose otherwise.
+"""Presets: patterns for the default names of topics in which other systems keep their state.
 
-Kafka's own `__consumer_offsets` is none of them: it is read through the admin API (`groups`), and never restored raw.
+Kafka's own `__consumer_offsets` is not among them: offsets are read through the admin API (`groups`), and the topic is
+never restored raw.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class Preset(StrEnum):
 _PATTERNS: Final[Mapping[Preset, tuple[str, ...]]] = {
     # `kafkastore.topic` of Confluent's registry, also the default of Karapace and Redpanda.
     Preset.SCHEMA_REGISTRY: (r"_schemas",),
-    # `config.storage.topic`, `offset.storage.topic`, `status.storage.topic`: in the examples of Kafka, of images, of
-    # charts and operators, with a name of the cluster before or after them.
+    # `config.storage.topic`, `offset.storage.topic`, `status.storage.topic`: names from the examples of Kafka, images,
+    # charts and operators, with the name of the Connect cluster as prefix or suffix.
     Preset.CONNECT: (r"_?([A-Za-z0-9.-]+[._-])?connect([._-][A-Za-z0-9.-]+)?[._-](configs?|offsets?|status(es)?)",),
     # `<application.id>-<store>-changelog`.
     Preset.STREAMS: (r".+-changelog",),
@@ -30,5 +31,5 @@ _PATTERNS: Final[Mapping[Preset, tuple[str, ...]]] = {
 
 
 def patterns_of(presets: Iterable[Preset]) -> tuple[str, ...]:
-    """Return the expressions that match whole names of the presets' topics."""
+    """Return the regular expressions of the presets; each matches whole topic names."""
     return tuple(pattern for preset in presets for pattern in _PATTERNS[preset])

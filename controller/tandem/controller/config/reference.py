@@ -1,4 +1,4 @@
-"""The description of all keys, from the model itself: JSON Schema, and the page docs/configuration.md.
+"""The description of all configuration keys, generated from the model: JSON Schema and docs/configuration.md.
 
 `python -m tandem.controller.config.reference > docs/configuration.md` writes the page anew.
 """
@@ -96,7 +96,7 @@ alone."""
 
 
 class _Generator(GenerateJsonSchema):
-    """Writes defaults as the configuration file has them: `7d`, not `P7D`."""
+    """Writes defaults in the syntax of the configuration file: `7d`, not `P7D`."""
 
     def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 - pydantic's own signature
         """Return the default of a key or section as JSON."""

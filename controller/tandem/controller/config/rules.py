@@ -1,4 +1,4 @@
-"""What the configuration must satisfy beyond types: pure checks that return problems as (key path, text)."""
+"""Rules of the configuration beyond types: functions without side effects that yield problems as (key path, text)."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Problem: TypeAlias = tuple[str, str]
 
 PROBLEMS: Final = "problems"
 STORE_ALONE: Final = "store_alone"
-"""In the context of a validation: only the store is asked, so what is said of Kafka and topics may be missing."""
+"""Key in a validation's context: the command reads the store alone, so Kafka and topic settings may be missing."""
 RESERVED_PREFIX: Final = "_compacted_log_backup_"
 _DRILL: Final = re.compile(r".*\.drill-[0-9a-f]{8}")
-"""The scratch topics of `tandem drill`, which may match the pattern that their topic does."""
+"""Names of the scratch topics of `tandem drill`; a pattern that matches the drilled topic may match them too."""
 _INTERNAL: Final = layout.INTERNAL_TOPICS | {"_tandem_restore_progress"}
 _BROKER: Final = re.compile(r"^.*://|:[0-9]+\s*$|[\s\[\]]")
-"""What a broker's address has beside its host."""
+"""The parts of a broker's address other than the host: scheme, port, brackets, white space."""
 _LARGEST_OBJECT: Final = 5 * 1024**3
 _SMALLEST_BATCH: Final = 1024**2
 _LARGEST_BATCH: Final = 1024**3
@@ -50,19 +50,19 @@ def refuse(problems: Iterable[Problem]) -> None:
 
 
 def is_reserved(topic: str) -> bool:
-    """Whether no pattern may guard `topic`: Kafka's internal topics and Tandem's own."""
+    """Return whether `topic` is one of Kafka's internal or Tandem's own topics, which can't be guarded."""
     return topic in _INTERNAL or topic.startswith(RESERVED_PREFIX) or _DRILL.fullmatch(topic) is not None
 
 
 def asks_store_alone(info: ValidationInfo) -> bool:
-    """Whether STORE_ALONE is in the context."""
+    """Return whether STORE_ALONE is set in the context of the validation."""
     return isinstance(info.context, dict) and bool(info.context.get(STORE_ALONE))
 
 
 def topics(
     include: Sequence[str], patterns: Sequence[str], exclude: Sequence[str], *, required: bool = True
 ) -> Iterator[Problem]:
-    """Check that something is guarded, if that is required, and nothing is both listed and excluded."""
+    """Check that at least one topic is guarded, if `required`, and that no topic is both listed and excluded."""
     if required and not include and not patterns:
         yield "topics", "guards nothing; list topics in topics.include, or regular expressions in topics.patterns"
     for name in include:
@@ -78,7 +78,7 @@ def topics(
 def store_root(root: str) -> str:
     """Return the root without trailing slash. Raises ValueError unless it is s3://bucket[/prefix] or file:///path.
 
-    What it returns, `open_store` takes.
+    `open_store` accepts every root that this function returns.
     """
     scheme, separator, rest = root.partition("://")
     if separator and scheme in NOT_YET:
@@ -130,7 +130,7 @@ def endpoint_url(url: str) -> str:
         port_is_fine = parts.port is None or parts.port > 0
     except ValueError:
         raise ValueError("is not a URL; write http://host:port or https://host") from None
-    if "@" in url:  # wherever it is: a password may hold what ends a host's name
+    if "@" in url:  # anywhere: a password may contain the characters that end a host name
         raise ValueError("must not hold credentials; use store.access_key_id_file and store.secret_access_key_file")
     if parts.scheme not in {"http", "https"} or not parts.hostname or not port_is_fine or parts.query or parts.fragment:
         raise ValueError("is not a URL; write http://host:port or https://host")
@@ -138,7 +138,7 @@ def endpoint_url(url: str) -> str:
 
 
 def server_side_encryption(name: object) -> object:
-    """Return `name`. Raises ValueError for encryption with keys that come with each request (SSE-C)."""
+    """Return `name`. Raises ValueError for SSE-C, where each request carries the key."""
     if isinstance(name, str) and name.lower().replace("_", "-") in {"sse-c", "ssec", "customer"}:
         raise ValueError("is not supported: every reader would need the key itself; use aws:kms with store.kms_key_id")
     return name
@@ -147,7 +147,7 @@ def server_side_encryption(name: object) -> object:
 def store(
     *, key: bool, secret: bool, token: bool, encryption: str, kms_key: bool, bucket_key: bool
 ) -> Iterator[Problem]:
-    """Check that credentials are whole, and that what is said of KMS has a use."""
+    """Check that credentials are complete, and that KMS settings go with server-side encryption by aws:kms."""
     if key and not secret:
         yield "store.access_key_id", "is set without store.secret_access_key; set both or neither"
     if secret and not key:
@@ -161,7 +161,7 @@ def store(
 
 
 def data_object(target: int, block: int, codec: str, level: int | None) -> Iterator[Problem]:
-    """Check sizes against each other and the compression level against the codec."""
+    """Check object and block size (bytes) against each other, and the compression level against the codec."""
     if target > _LARGEST_OBJECT:
         yield "object.target_size", f"{format_size(target)} is more than S3 takes in one put (5GiB)"
     if block > target:
@@ -176,9 +176,9 @@ def data_object(target: int, block: int, codec: str, level: int | None) -> Itera
 
 
 def signing(*, file: bool, env: str | None, trusted: bool, require: bool) -> Iterator[Problem]:
-    """Check where keys come from."""
+    """Check the sources of the signing key, and that `require` comes with trusted public keys."""
     if env is not None and not VARIABLE.fullmatch(env):
-        # A key that was put here by mistake must not be shown.
+        # The value is not repeated: it may be a key that was written here by mistake.
         yield "signing.key_env", "is not the name of an environment variable; write the name, not the key"
     if file and env:
         yield "signing.key_env", "signing.key_file is set as well; leave one of them out"
@@ -198,7 +198,7 @@ def host_and_port(listen: str) -> tuple[str, int]:
 
 
 def bootstrap_servers(servers: object, *, required: bool = True) -> Iterator[Problem]:
-    """Check the one Kafka property that must be there."""
+    """Check `bootstrap.servers`, the one Kafka property that is mandatory (unless `required` is false)."""
     path = "kafka.bootstrap.servers"
     if servers is None:
         if required:
@@ -214,7 +214,7 @@ def bootstrap_servers(servers: object, *, required: bool = True) -> Iterator[Pro
 
 
 def whole(config: Config) -> Iterator[Problem]:
-    """Check what only shows when sections are seen together."""
+    """Check the rules that involve more than one section."""
     first, *others = config.instances or ("",)
     if len(config.instances) != 2 or first in others:
         yield "instances", f"must be two different names, not {len(config.instances)}: [{', '.join(config.instances)}]"
@@ -277,7 +277,7 @@ def _times(config: Config) -> Iterator[Problem]:
 
 
 def doubts(config: Config) -> Iterator[Problem]:
-    """Yield what is allowed but probably not meant."""
+    """Yield a warning for each setting that is allowed but probably a mistake."""
     rotation, waits = config.rotation.interval, config.peer.timeout + config.handover.timeout
     if rotation < waits:
         yield (
@@ -313,7 +313,7 @@ def doubts(config: Config) -> Iterator[Problem]:
 
 
 def _cleartext(config: Config) -> Iterator[Problem]:
-    """Yield the settings by which the network can read, or pose as a server."""
+    """Yield the settings that let the network read the traffic or impersonate a server."""
     kafka = config.kafka
     protocol = str(kafka.get("security.protocol") or "plaintext").upper()
     servers = str(kafka.get("bootstrap.servers") or "").split(",")
@@ -339,7 +339,7 @@ def _cleartext(config: Config) -> Iterator[Problem]:
 
 
 def _is_loopback(host: str | None) -> bool:
-    """Whether what is sent to `host` stays on this machine; an address, or the one name that always says so."""
+    """Return whether traffic to `host` stays on this machine: a loopback address, or the name `localhost`."""
     try:
         return host == "localhost" or ip_address(host or "").is_loopback
     except ValueError:

@@ -1,7 +1,7 @@
-"""Where settings come from: a YAML file, the environment, `--set`. Text in, settings with their places out.
+"""The sources of settings: a YAML file, the environment, `--set`. They turn text into settings with their places.
 
 Every scalar stays the text that was written, whatever its source, and the model gives it a type: so a password `0123`
-or a name `no` means itself, and one rule holds for file, environment and flag. No value is ever quoted in a problem.
+or a name `no` means itself, and one rule holds for file, environment and flag. No problem ever quotes a value.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ Path: TypeAlias = tuple[str, ...]
 KAFKA: Final = "kafka"
 PREFIX: Final = "TANDEM_"
 
-# Read elsewhere, or set by others: no configuration keys, and no errors.
+# Variables that are read elsewhere: not configuration keys, and not errors.
 OTHER_VARIABLES: Final = {
     "TANDEM_CONFIG": "path of the configuration file, when `--config` is not given",
     "TANDEM_DEBUG": "`1` prints tracebacks, like `--debug`",
     "TANDEM_KAFKA_JARS": "folder of the Kafka jars for the sandbox",
 }
 OPTIONS: Final = {"--root": ("store", "root"), "--pair": ("pair",)}
-"""Options that stand for a key."""
-# Kubernetes puts these into every pod for a Service named `tandem` or `tandem-…`.
+"""Command-line options that set a configuration key: option -> path of the key."""
+# Kubernetes sets these variables in every pod for a Service named `tandem` or `tandem-…`.
 _SERVICE_LINK: Final = re.compile(
     r"TANDEM_((?!.*__).*_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 
 
 class SourceKind(StrEnum):
-    """Kind of a source, lowest first."""
+    """Kind of a source, in ascending order of precedence."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -52,7 +52,7 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a value came from; `place` reads like `a.yaml:12`, `TANDEM_PAIR`, `--set pair` or `default`."""
+    """The origin of a value; examples of `place`: `a.yaml:12`, `TANDEM_PAIR`, `--set pair`, `default`."""
 
     kind: SourceKind
     place: str
@@ -60,9 +60,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSetting:
-    """One value as written: text, None for YAML's null, or a list of texts whose items have `places` of their own.
+    """One value as written: text, None for YAML's null, or a list of texts with one entry in `places` for each item.
 
-    `file` held the value, if it is a secret in a file of its own.
+    `file` is the file from which the value was read, if it is a secret in a file of its own.
     """
 
     path: Path
@@ -74,7 +74,7 @@ class SourceSetting:
 
 @dataclass(slots=True)
 class SourceContents:
-    """What a source holds: settings, and one line per problem; `unreadable` if nothing of it can be told."""
+    """The contents of a source: settings, and one line per problem; `unreadable` if it could not be parsed at all."""
 
     settings: list[SourceSetting] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -82,7 +82,7 @@ class SourceContents:
 
 
 class ValueShape(Enum):
-    """How the text of an environment variable or flag becomes a value."""
+    """How the text of an environment variable or flag is converted to a value."""
 
     SCALAR = "scalar"
     SECRET = "secret"  # noqa: S105 - a kind, not a value
@@ -92,7 +92,7 @@ class ValueShape(Enum):
 
 @functools.cache
 def keys() -> Mapping[Path, ValueShape]:
-    """Return every key that has a value, apart from the open `kafka` section."""
+    """Return the shape of every key that has a value, except those of the open `kafka` section."""
     return dict(_keys(Config, ()))
 
 
@@ -117,7 +117,7 @@ def _keys(model: type[BaseModel], above: Path) -> Iterable[tuple[Path, ValueShap
 
 
 def dotted(path: Iterable[object]) -> str:
-    """Return the path as it is written in messages."""
+    """Return the path in the notation of messages: parts joined by dots."""
     return ".".join(str(part) for part in path)
 
 
@@ -128,7 +128,7 @@ def suggestion(word: str, choices: Iterable[str]) -> str:
 
 
 def unknown_key(path: Path) -> str:
-    """Return the text for a key that does not exist, with the nearest one that does."""
+    """Return the message for an unknown key, with the most similar known key."""
     name = dotted(path)
     if len(path) == 1 and tuple(name.split(".")) in keys():
         head, _, tail = name.partition(".")
@@ -165,7 +165,7 @@ def from_yaml(text: str, name: str) -> SourceContents:
 
 
 def _yaml_problem(error: yaml.YAMLError) -> str:
-    """Say what is wrong without repeating what was written: it may be a password that should have been quoted."""
+    """Return the message for a YAML error without the offending text, which may be a password that lacks quotes."""
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
     if "alias" in problem:
         return "a value that begins with * must be quoted"
@@ -245,7 +245,7 @@ def variable(path: Path) -> str:
 
 
 def from_environment(environ: Mapping[str, str]) -> SourceContents:
-    """Read the variables that begin with `TANDEM_`. Empty ones count as not set."""
+    """Read the environment variables that begin with `TANDEM_`. An empty variable counts as not set."""
     found = SourceContents()
     paths = {variable(path): path for path in keys()}
     kafka = variable((KAFKA,)) + "__"
@@ -280,7 +280,7 @@ def from_flags(overrides: Iterable[str]) -> SourceContents:
         name, equals, text = override.partition("=")
         name = name.strip()
         if not equals or not name:
-            # Not repeated here: it may be a value, and a secret one.
+            # The text is not repeated: it may be a value, even a secret.
             found.problems.append(f"--set (number {number}): must look like key.path=value")
             continue
         head, _, tail = name.partition(".")
@@ -304,7 +304,7 @@ def from_flags(overrides: Iterable[str]) -> SourceContents:
 
 
 def from_options(given: Mapping[str, str]) -> SourceContents:
-    """Take in the values of options that stand for a key; `given` has names of OPTIONS."""
+    """Read the values of command-line options that stand for a key; `given` is keyed by the names in OPTIONS."""
     return SourceContents(
         settings=[
             SourceSetting(path=OPTIONS[name], value=value, origin=Origin(kind=SourceKind.FLAG, place=name))
@@ -314,7 +314,7 @@ def from_options(given: Mapping[str, str]) -> SourceContents:
 
 
 def _text(text: str, path: Path, origin: Origin, found: SourceContents) -> None:
-    """Turn the text of a variable or flag into a setting."""
+    """Add the text of a variable or flag to `found` as a setting."""
     shape = keys().get(path)
     if shape not in {ValueShape.NAMES, ValueShape.REGEXES}:
         value = None if shape is ValueShape.SCALAR and text in {"null", "~"} else text

@@ -46,7 +46,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 def parse_duration(value: object) -> timedelta:
     """Return a duration from `500ms`, `30s`, `5m`, `12h`, `7d`, `1w` or a plain number of seconds.
 
-    Raises ValueError for anything else, for negative ones and for more than ten years.
+    Raises ValueError for other text, for negative durations and for more than ten years.
     """
     if isinstance(value, timedelta):
         duration = value
@@ -78,9 +78,9 @@ def format_duration(duration: timedelta) -> str:
 
 
 def parse_size(value: object) -> int:
-    """Return bytes from `64MiB`, `1GB`, `512KiB` or plain bytes; units in any case, decimal and binary.
+    """Return bytes from `64MiB`, `1GB`, `512KiB` or a plain number; units are decimal or binary, in any case.
 
-    Raises ValueError for anything else.
+    Raises ValueError for other text.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         size = value

@@ -1,7 +1,8 @@
-"""What the two instances of a pair must have in common besides its name: where they store, and what they guard. Pure.
+"""The terms that both instances of a pair must share besides its name: the store and the guarded topics. Pure.
 
-Each says so in its heartbeats. That is a hint, like all messages: what differs is told and shown, and nothing is
-decided by it. Each root is whole in itself, so nothing is lost while they disagree; but they are no pair.
+Each instance sends its terms in its heartbeats. They are hints, like all messages: a difference is logged and shown,
+and no decision depends on it. The backup under each root is whole in itself, so nothing is lost while the instances
+disagree; but they do not work as a pair.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ REMEDY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairTerms:
-    """What one instance goes by. `root` is the URL of its store, without credentials.
+    """The terms of one instance. `root` is the URL of its store, without credentials.
 
-    `origin` is the SHA-256 of the pair's first claim there, None as long as there is none: one place has one, by
-    whatever URL it is reached. `topics` is a hash of what the configuration guards.
+    `origin` is the SHA-256 of the pair's first claim in that store, None as long as there is no claim: a store has one
+    origin, by whatever URL it is reached. `topics` is a hash of the configuration's topic selection.
     """
 
     root: str
@@ -34,16 +35,16 @@ class PairTerms:
 
 
 def topics_id(include: Iterable[str], expressions: Iterable[str], exclude: Iterable[str]) -> str:
-    """Return a hash of which topics are guarded, whatever their order in the file."""
+    """Return a hash of the topic selection that does not depend on the order in the configuration file."""
     whole = json.dumps([sorted(set(names)) for names in (include, expressions, exclude)])
     return hashlib.sha256(whole.encode()).hexdigest()[:_SHOWN]
 
 
 def dispute(one: str, terms: PairTerms, other: str, others: PairTerms) -> str | None:
-    """Return in what the instances `one` and `other` differ, in one sentence; None if they agree.
+    """Return the differences between the instances `one` and `other` in one sentence; None if they agree.
 
-    Two URLs may lead to one place, and one URL, by two endpoints, to two. So the first claim decides where both know
-    one. Where neither does nothing is stored yet, and it is too early to tell.
+    Two URLs may lead to one store, and one URL, by two endpoints, to two stores. So if both instances know a first
+    claim, the claims are compared. If neither does, nothing is stored yet, and it is too early to tell.
     """
     found = []
     if _two_places(terms, others):

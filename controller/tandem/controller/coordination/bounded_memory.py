@@ -1,6 +1,6 @@
-"""What is remembered of messages, within bounds: whoever may write to the topic can send as many as it takes. Pure.
+"""Bounded memory for messages: a principal with Write on the topic can send any number of them. Pure.
 
-The pair's two instances are always remembered. Of all others, people with a command, only the newest.
+The pair's two instances are always remembered. Of all other senders (people who run a command) only the newest are.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ V = TypeVar("V")
 
 
 class BoundedMap(Generic[K, V]):
-    """The last value of each key, in the order in which the keys first came; those not `kept` are `most` at most.
+    """The last value of each key, in the order in which the keys first came.
 
-    One more, and the one goes that was noted longest ago; of those `gone` says true of, if there are any.
+    Keys for which `kept` is true stay. Of the others at most `most` are remembered: one more evicts the key that was
+    noted longest ago, first among the values for which `gone` is true, if there are any.
     """
 
     def __init__(
@@ -40,10 +41,10 @@ class BoundedMap(Generic[K, V]):
         self._kept = kept
         self._gone = gone
         self._values: dict[K, V] = {}
-        self._noted: dict[K, None] = {}  # of those that may go, the one that was noted longest ago first
+        self._noted: dict[K, None] = {}  # keys that may be evicted, the one that was noted longest ago first
 
     def note(self, key: K, value: V) -> None:
-        """Remember `value`; what was noted last is not what goes."""
+        """Remember `value`, and make `key` the last one to be evicted."""
         self._values[key] = value
         if self._kept(key):
             return
@@ -54,19 +55,19 @@ class BoundedMap(Generic[K, V]):
         self._noted[key] = None
 
     def get(self, key: K) -> V | None:
-        """Return what is remembered of a key."""
+        """Return the remembered value of a key; None if there is none."""
         return self._values.get(key)
 
     def __iter__(self) -> Iterator[V]:
         return iter(self._values.values())
 
     def as_dict(self) -> dict[K, V]:
-        """Return all that is remembered."""
+        """Return all remembered values by key."""
         return dict(self._values)
 
 
 def lean(message: CoordinationMessage, *, of_pair: bool) -> CoordinationMessage:
-    """Return a message without what is large and asked of nobody: positions, endless texts, details of strangers."""
+    """Return a message without its large unused parts: positions, endless texts, details from outside the pair."""
     cut: dict[str, Any] = {
         name: text[:LONGEST] for name in _TEXTS if len(text := getattr(message, name) or "") > LONGEST
     }

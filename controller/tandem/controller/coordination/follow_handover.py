@@ -1,4 +1,4 @@
-"""Asking for a handover and watching it: the request goes to the coordination topic, its effect is read from S3."""
+"""Request a handover and follow it: the request goes to the coordination topic, its effect is read from S3."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SEND_S = 10.0
 
 
 class HandoverWatch:
-    """One request and what comes of it; use it in a `with`. Raises errors of the brokers when it begins and sends."""
+    """One handover request and its progress; use it in a `with`. Entering and `send` raise errors of the brokers."""
 
     def __init__(
         self, config: Config, store: ObjectStore, asked: HandoverPlan, *, guarded: GuardedPartitions, requested_at: int
@@ -48,7 +48,7 @@ class HandoverWatch:
         )
 
     def __enter__(self) -> Self:
-        """Begin to listen, from now on."""
+        """Position the topic reader at the time of the request."""
         self._topic_reading.rewind(self._requested_at, timeout_s=ANSWER_S)
         return self
 
@@ -62,7 +62,7 @@ class HandoverWatch:
         return offset
 
     def look(self) -> HandoverStanding:
-        """Read the chains on; return where the handover stands. Raises the store's errors and DamagedError."""
+        """Read the new chain entries; return where the handover stands. Raises the store's errors and DamagedError."""
         self._reader.refresh()
         states = {state.number: state for state in self._reader.history()}
         former = states.get(self._asked.former or 0)
@@ -73,11 +73,11 @@ class HandoverWatch:
         return standing(self._asked, self._requested_at, states, self._guarded, held=held)
 
     def generation(self, number: int) -> Generation | None:
-        """Return a generation as it was when it was last looked."""
+        """Return a generation as the last `look` has read it; None if it does not exist."""
         return next((state for state in self._reader.history() if state.number == number), None)
 
     def hear(self, seconds: float) -> None:
-        """Listen to heartbeats for so long. Brokers that do not answer are waited out."""
+        """Read heartbeats for `seconds`. Brokers that do not answer in that time raise nothing."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             topic_record = self._topic_reading.poll(min(left, 0.2))
@@ -85,5 +85,5 @@ class HandoverWatch:
                 self._peers.note(topic_record.message, appended_at=topic_record.appended_at)
 
     def last_heard(self, instance: str) -> LastHeard | None:
-        """Return the last that was heard of an instance since the request."""
+        """Return the last heartbeat state of an instance since the request; None if no message of it came."""
         return self._peers.last_heard().get(instance)

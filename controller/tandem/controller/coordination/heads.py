@@ -1,6 +1,6 @@
-"""Heads on the coordination topic: how far each chain was, kept where whoever writes to the bucket can't reach. Pure.
+"""Heads on the coordination topic: the end of each chain, kept out of reach of a principal that can write S3. Pure.
 
-The topic is no authority. What it knows, and the bucket lacks, is shown and told; nothing is decided by it.
+The topic is no authority. A head that it has and the bucket lacks is shown and logged; no decision depends on it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _SHOWN: Final = 3
 
 
 def missing(known: Iterable[Head], generations: Iterable[Generation], *, numbers: Collection[int]) -> tuple[Head, ...]:
-    """Return the heads that the store does not have, ascending. Of each of `numbers` there is a claim or a chain.
+    """Return the heads that the store does not have, ascending. Each generation in `numbers` has a claim or a chain.
 
-    Of those of them that are not among `generations`, cleared and damaged ones, nothing can be told.
+    Heads of those `numbers` that are not among `generations` (cleared and damaged ones) can't be checked and are never
+    returned.
     """
     states: Mapping[int, Generation] = {state.number: state for state in generations}
 
@@ -37,17 +38,18 @@ def missing(known: Iterable[Head], generations: Iterable[Generation], *, numbers
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """A head, and the root under which whoever published it stored, None if nobody said."""
+    """A published head, and the store root of the instance that published it; None if no message named the root."""
 
     head: Head
     root: str | None
 
 
 class PublishedHeads:
-    """The last head of each generation that was published, of so many generations as heads are remembered of.
+    """The last published head of each generation, for at most `HEADS` generations.
 
-    Beside it is the root under which its sender stored: only heartbeats say that, so it may come later than the head.
-    One from before somebody changed it is remembered too, for whoever has found that head missing.
+    Each head has its sender's store root beside it: only heartbeats carry the root, so it may arrive later than the
+    head. If the root of a generation's heads changes, the last head under the former root is remembered too, so that
+    a missing head can be explained by the change.
     """
 
     def __init__(self) -> None:
@@ -55,7 +57,7 @@ class PublishedHeads:
         self._elsewhere: BoundedMap[int, _Said] = BoundedMap(HEADS)
 
     def note(self, message: Heartbeat) -> None:
-        """Note what a message of the pair says of its sender."""
+        """Record the head and the root that a message of one of the pair's instances carries."""
         head = message.head
         if head is None:
             return
@@ -73,11 +75,11 @@ class PublishedHeads:
         return (said.head for said in self._said)
 
     def root_of(self, head: Head) -> str | None:
-        """Return the root under which this very head was published, None if nobody said."""
+        """Return the root under which exactly this head was published; None if no message named it."""
         return next((said.root for said in self._remembered(head.generation) if said.head == head), None)
 
     def root_with(self, head: Head) -> str | None:
-        """Return what `root_of` does; of a head that others followed, what was said of the first of those."""
+        """Return the root of `head` as `root_of` does, else the root of the first remembered head that followed it."""
         since = (said for said in self._remembered(head.generation) if later(said.head, head) is said.head)
         return self.root_of(head) or next((said.root for said in since), None)
 
@@ -86,7 +88,7 @@ class PublishedHeads:
 
 
 def moved(head: Head, was: str, root: str) -> str:
-    """Say what became of a head that was published under `was`, and is looked for under `root`."""
+    """Return a sentence about a head that was published under `was` and is missing under `root`."""
     return (
         f"entry {head.seq} of generation {head.generation} was published by who stored under {was}, and is not under "
         f"{root}: store.root was changed"
@@ -94,7 +96,7 @@ def moved(head: Head, was: str, root: str) -> str:
 
 
 def summary(lost: Iterable[Head], roots: Iterable[str]) -> str | None:
-    """Return which heads are lost, in one sentence; `roots` are others they came from. None if none is."""
+    """Return one sentence that names the lost heads, and `roots`, the other roots they came from; None without any."""
     named = ", ".join(f"{head.seq} of generation {head.generation}" for head in lost)
     if not named:
         return None
@@ -110,11 +112,11 @@ MOVED_REMEDY: Final = (
 
 
 class LostHeads:
-    """Heads that were published, and that a look at the store which began later did not find.
+    """Published heads that the store lacked in a read that began after they were known.
 
-    What was missed once stays so: who looks may itself write the numbers anew that somebody took away. Whoever writes
-    to the topic can name heads without end that never were, so the first one of a generation stands for all that are
-    missed of it, and those of so many generations as heads are remembered of, for all others.
+    A lost head stays lost: the instance that reads may itself write new entries under the numbers that were deleted. A
+    principal with Write on the topic can publish any number of heads that never existed, so the first missing head of
+    a generation stands for all of that generation, and at most `HEADS` generations are remembered.
     """
 
     def __init__(self) -> None:
@@ -123,12 +125,12 @@ class LostHeads:
 
     @property
     def lost(self) -> tuple[Head, ...]:
-        """The heads that are lost, in the order in which that was found."""
+        """The lost heads, in the order in which the losses were found."""
         return tuple(self._lost.values())
 
     @property
     def settled(self) -> bool:
-        """Whether no head is missed of which a later look has yet to say whether it is lost."""
+        """Whether no missing head waits for a later read of the store to confirm that it is lost."""
         return not self._missed
 
     def look(
@@ -140,15 +142,15 @@ class LostHeads:
         began: float,
         now: float,
     ) -> tuple[Head, ...]:
-        """Take what is known `now`, and what a look at the store that `began` then has found; return what is lost anew.
+        """Compare the heads known at `now` with a read of the store that began at `began`; return the newly lost heads.
 
-        Both are seconds by one clock.
+        `began` and `now` are seconds by one clock.
         """
         before = {number: head for number, (head, _) in self._missed.items()}
         asked = (head for head in chain(known, before.values()) if head.generation not in self._lost)
         missed: dict[int, tuple[Head, float]] = {}
         for head in missing(asked, generations, numbers=numbers):
-            # While later ones are published, the one that was missed first, and is asked for last, is waited for.
+            # The head that was missed first comes last in `asked`, so it keeps its time while later ones are published.
             since = self._missed[head.generation][1] if head == before.get(head.generation) else now
             missed[head.generation] = head, since
         self._missed = dict(islice(missed.items(), HEADS - len(self._lost)))

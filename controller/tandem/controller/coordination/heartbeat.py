@@ -1,7 +1,7 @@
-"""What an instance says of itself every few seconds, as typed fields, and their place in a stored message. Pure.
+"""The heartbeat that an instance sends every few seconds: typed fields, and their place in a stored message. Pure.
 
-No other module knows the keys of a message's `details`. Whoever may write to the coordination topic writes what he
-likes, so each value is checked here: one that is out of range, or no value of its kind, is as if it were not there.
+No other module knows the keys of a message's `details`. A principal with Write on the coordination topic can send any
+bytes, so each value is checked here: one that is out of range, or of the wrong type, is treated as absent.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from tandem.backup_avro.chain.layout import LAST_GENERATION
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage, ReaderPosition
 from tandem.controller.coordination.agreement import PairTerms
 
-#: Under this name the details of a message hold the SHA-256 of chain entry `chain_seq`. Older releases pass it by.
+#: The key in a message's details for the SHA-256 of chain entry `chain_seq`. Older releases ignore it.
 HEAD_SHA256: Final = "head_sha256"
 _OBJECTS_LOST_OF: Final = "objects_lost_of"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """One heartbeat. What its sender does not know, or an older release does not say, is None or empty.
+    """One heartbeat. A value that its sender does not know, or that an older release does not send, is None or empty.
 
-    `role` and `reason` are those of the last decision. `generation` is the newest one that is read; of its pipeline are
-    `phase`, `partitions`, `lag` (offsets that the logs have and no commit), `base_remaining` (offsets of the first
-    reading to go), `records` (read since the process began), `error` and `trouble`. `positions` are the first ones of
-    its chain, and `head` is the newest entry of that. `held` are partitions, as `topic-0`, that an open transaction
-    holds back in any pipeline. `terms` are what both instances must have in common.
+    `role` and `reason` are those of the last decision. `generation` is the newest one that is read; `phase`,
+    `partitions`, `lag` (offsets in the logs that no commit has), `base_remaining` (offsets that the scan has still to
+    read), `records` (read since the process began), `error` and `trouble` are those of its pipeline. `positions` are
+    the first ones of its chain, and `head` is the chain's newest entry. `held` are partitions, as `topic-0`, that an
+    open transaction holds back in any pipeline. `terms` are the settings that both instances must share.
 
     Texts for people, None if all is well: `store`, `brokers`, `rolled_back` (entries that were published and are not in
-    the store), `objects_lost` (of the generations `objects_lost_of`) and `failing` (duties that fail again and again).
+    the store), `objects_lost` (of the generations `objects_lost_of`) and `failing` (duties that fail repeatedly).
     """
 
     role: str | None = None
@@ -78,7 +78,7 @@ _TOPICS: Final = "topics_id"
 
 
 def message_fields(heartbeat: Heartbeat) -> dict[str, Any]:
-    """Return the fields of the PROGRESS message that says it."""
+    """Return the fields of the PROGRESS message that carries a heartbeat."""
     details = {name: text for name in _TEXTS if (text := getattr(heartbeat, name))}
     details |= {name: str(number) for name in _NUMBERS if (number := getattr(heartbeat, name)) is not None}
     if heartbeat.held:
@@ -106,7 +106,7 @@ def head_fields(head: Head) -> dict[str, Any]:
 
 
 def heartbeat_in(message: CoordinationMessage) -> Heartbeat:
-    """Return what a message says of its sender. Messages of other events say at most a head."""
+    """Return the heartbeat that a message carries. Messages of events other than PROGRESS carry at most a head."""
     details = message.details
     texts: dict[str, Any] = {name: details.get(name) or None for name in _TEXTS}
     numbers: dict[str, Any] = {name: number_in(details.get(name, "")) for name in _NUMBERS}

@@ -1,4 +1,4 @@
-"""Asking for a pause and ending it: the store holds it, the coordination topic only makes instances look at once."""
+"""Start and end a pause: the store holds it, the coordination topic only makes the instances read it at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def put(store: ObjectStore, pair: str, *, until: int | None, by: str, reason: st
 
 
 def hint(config: Config, pause: Pause) -> TandemError | None:
-    """Tell the instances to look at the store; return why they could not be told. They look by themselves as well."""
+    """Tell the instances to read the pause at once; return the error if that fails. They read it regularly anyway."""
 
     def message(admin: ClusterAdmin) -> CoordinationMessage:
         return CoordinationMessage(

@@ -1,8 +1,8 @@
-"""What the messages on the coordination topic come to: the one fold of it, for instances and for commands. Pure.
+"""The state folded from the messages on the coordination topic: the only fold, for instances and commands. Pure.
 
-Nothing here is authority. A message is noted in the order of its offset; what is remembered has bounds, whoever writes.
-Times are ms by the store's clock, which instances stamp their messages with, but for those named `*_mono`, which are
-monotonic seconds of the process that reads.
+Nothing here is authority. Messages are noted in offset order; memory is bounded, whatever is written to the topic.
+Times are ms by the store's clock, which instances stamp their messages with; those named `*_mono` are monotonic seconds
+of the process that reads.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _HINTS = (CoordinationEvent.PAUSE, CoordinationEvent.RESUME, CoordinationEvent.C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastHeard:
-    """The last that was heard of an instance. `heartbeat` is its newest process's last PROGRESS, if there is one.
+    """The last state heard of an instance. `heartbeat` is the last PROGRESS of its newest process, if there is one.
 
-    `at` is the time in the message, or that at which the brokers had it, if that is earlier and they say it. `left`:
-    its last message was LEAVING. `twin_at`: when a process spoke under this name although another one had spoken after
-    it, that is, when two of them were seen to run at once.
+    `at` is the time in its last message, or the time at which the broker appended it, if that is known and earlier.
+    `left`: its last message was LEAVING. `twin_at`: when a process sent a message under this name although another
+    process had sent one after it, which shows that two processes run at once.
     """
 
     instance: str
@@ -42,9 +42,10 @@ class LastHeard:
 
 @dataclass(slots=True, kw_only=True)
 class _Process:
-    """One incarnation. `heard_mono`, and `heartbeat_mono` for its last heartbeat, are None if only old ones were read.
+    """One incarnation. `heard_mono` and `heartbeat_mono` are when its last message and its last heartbeat came.
 
-    `turn` is the number of the message with which it was the newest last.
+    Both are None if all its messages are older than the reading process. `turn` is the number of the last message that
+    made it the newest process.
     """
 
     incarnation: str
@@ -58,7 +59,7 @@ class _Process:
 
 @dataclass(slots=True, kw_only=True)
 class _Sender:
-    """All that is remembered of one name. Of its processes those that have left are forgotten first."""
+    """The state of one sender name. Beyond `INCARNATIONS` processes, those that have left are forgotten first."""
 
     processes: BoundedMap[str, _Process] = field(
         default_factory=lambda: BoundedMap(INCARNATIONS, gone=lambda process: process.left)
@@ -66,15 +67,15 @@ class _Sender:
     twin_at: int | None = None
 
     def newest(self, *, but: str | None = None) -> _Process | None:
-        """Return the process that spoke last, other than `but`.
+        """Return the process that sent a message last, other than `but`; None if there is none.
 
-        The last message of one whose successor was heard already does not make it the newest again.
+        A LEAVING of a process whose successor was already heard does not make it the newest again.
         """
         others = (process for process in self.processes if process.incarnation != but)
         return max(others, key=lambda process: process.turn, default=None)
 
     def twin_seen(self, incarnation: str, at: int) -> int | None:
-        """Return what `twin_at` is after a message of `incarnation` that is no LEAVING."""
+        """Return the new `twin_at` after a message of `incarnation` other than LEAVING, sent at `at`."""
         newest = self.newest()
         if newest is None or newest.incarnation == incarnation or self.processes.get(incarnation) is None:
             return self.twin_at
@@ -82,10 +83,10 @@ class _Sender:
 
 
 class PeerState:
-    """Folds the messages of one pair. `note` is called by one thread; the questions may come from others.
+    """Folds the messages of one pair. One thread calls `note`; any thread may call the other methods.
 
-    `incarnation` is that of the process which reads, if it is an instance: it is no twin of itself. An ACTIVATE that
-    `trust` does not let pass counts for nothing, and is handed to `refused`.
+    `incarnation` is that of the reading process, if it is an instance, so that it does not count as its own twin. An
+    ACTIVATE that `trust` rejects is ignored and passed to `refused`.
     """
 
     def __init__(
@@ -115,9 +116,9 @@ class PeerState:
     def note(
         self, message: CoordinationMessage, *, heard_mono: float | None = None, appended_at: int | None = None
     ) -> None:
-        """Note a message. `heard_mono` is None if it was written before this process began to read.
+        """Fold one message. `heard_mono` is None if it was written before this process began to read.
 
-        `appended_at` is when the brokers had it, None if they don't say.
+        `appended_at` is when the broker appended it (ms), None if its record has only the sender's timestamp.
         """
         if message.pair != self._pair or not self._counts(message):
             return
@@ -147,7 +148,7 @@ class PeerState:
             self._hear(message, said, at, heard_mono)
 
     def _counts(self, message: CoordinationMessage) -> bool:
-        """Whether a message counts; a request for a turn without a valid signature may not."""
+        """Whether a message counts: an ACTIVATE without a valid signature does not, if signatures are required."""
         try:
             if message.event is CoordinationEvent.ACTIVATE:
                 check_request(message, self._trust)
@@ -176,7 +177,7 @@ class PeerState:
                 process.heartbeat_mono = heard_mono
 
     def last_heard(self) -> dict[str, LastHeard]:
-        """Return what was heard so far, by instance; senders from outside the pair are among them."""
+        """Return the last state heard of each sender, by name; senders outside the pair are among them."""
         with self._lock:
             found = ((name, sender, sender.newest()) for name, sender in self._senders.as_dict().items())
             return {
@@ -193,7 +194,7 @@ class PeerState:
             }
 
     def as_if_said(self, instance: str, heartbeat: Heartbeat, at: int) -> LastHeard:
-        """Return what would be heard of the instance that reads if it sent this heartbeat now."""
+        """Return the `LastHeard` that others would have of the reading instance if it sent this heartbeat at `at`."""
         assert self._incarnation is not None
         with self._lock:
             sender = self._senders.get(instance) or _Sender()
@@ -206,7 +207,7 @@ class PeerState:
             )
 
     def peer(self, instance: str) -> Peer:
-        """Return what decisions depend on of another instance."""
+        """Return the state of another instance that decisions depend on."""
         with self._lock:
             sender = self._senders.get(instance) or _Sender()
             heard = [process.heard_mono for process in sender.processes if process.heard_mono is not None]
@@ -218,9 +219,10 @@ class PeerState:
             )
 
     def said_now(self, instance: str) -> Heartbeat | None:
-        """Return the last heartbeat of an instance's newest process, if it came while this one ran, and that stays.
+        """Return the last heartbeat of an instance's newest process; None if it has left, or sent none in this run.
 
-        What an earlier process said is no news, nor what one said that has left: somebody may correct it meanwhile.
+        Heartbeats of earlier processes, or of one that has left, are not current: the fault that they report may have
+        been corrected since.
         """
         with self._lock:
             newest = (self._senders.get(instance) or _Sender()).newest()
@@ -228,7 +230,7 @@ class PeerState:
             return newest.heartbeat if newest is not None and stays else None
 
     def twin(self, instance: str) -> Twin:
-        """Return what is known of other processes than the one that reads, under its name: the liveliest of them."""
+        """Return the state of the other processes that run under the reading instance's name."""
         with self._lock:
             sender = self._senders.get(instance) or _Sender()
             newest = sender.newest(but=self._incarnation)
@@ -244,27 +246,30 @@ class PeerState:
             )
 
     def activations(self) -> tuple[Activation, ...]:
-        """Return the last ACTIVATE of each sender that is remembered, as decisions depend on it."""
+        """Return the last ACTIVATE of each remembered sender, in the form that decisions need."""
         with self._lock:
             return tuple(request for request, _ in self._requests)
 
     def requests(self) -> tuple[CoordinationMessage, ...]:
-        """Return the same for people: `at` is the brokers' time, if that is earlier and they say it."""
+        """Return the same requests as messages; `at` is the broker's append time, if that is known and earlier."""
         with self._lock:
             return tuple(message for _, message in self._requests)
 
     def hints(self, *events: CoordinationEvent) -> frozenset[str]:
-        """Return the request ids of the last PAUSE, RESUME or CHECKPOINT of each sender that is remembered."""
+        """Return the request ids of the last message of each of `events` of each remembered sender.
+
+        Remembered are PAUSE, RESUME and CHECKPOINT.
+        """
         with self._lock:
             return frozenset(request_id for event in events for request_id in self._hints[event])
 
     def heads(self) -> tuple[Head, ...]:
-        """Return the last head of each generation that one of the pair has published."""
+        """Return the last head of each generation that an instance of the pair has published."""
         with self._lock:
             return tuple(self._heads)
 
     def roots(self, heads: Iterable[Head]) -> dict[int, str]:
-        """Return by generation the root under which each of `heads`, or what followed it, was published, if known."""
+        """Return, by generation, the root under which each of `heads` or a later head was published, if known."""
         with self._lock:
             found = ((head.generation, self._heads.root_with(head)) for head in heads)
             return {generation: root for generation, root in found if root is not None}

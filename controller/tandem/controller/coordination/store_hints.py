@@ -1,4 +1,4 @@
-"""Telling the instances that the store has news for them: they would see it anyway, a little later."""
+"""Hints to the instances that the store has changed: without a hint they notice the change a little later."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 
 SENDER: Final = "cli"
-"""Who sends, for commands."""
+"""The sender's name in messages of commands."""
 
 _SEND_S: Final = 5.0
 
 
 def tell(config: Config, make: Callable[[ClusterAdmin], CoordinationMessage]) -> TandemError | None:
-    """Send a message, made when the brokers are about to be asked; return why that could not be done."""
+    """Send the message that `make` returns once a client is open; return the error if it could not be sent."""
     if not config.kafka.root:
         return ConfigError("kafka.bootstrap.servers is not configured")
     props: dict[str, Value] = dict(config.kafka.reveal())

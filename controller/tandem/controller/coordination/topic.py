@@ -1,7 +1,7 @@
-"""The coordination topic: requests and hints between the two instances, written and read by a running instance.
+"""The coordination topic for a running instance: it publishes and reads requests and hints of the pair.
 
 Nothing here is authority. All of a pair's messages go to one partition, so every reader sees one order.
-`CoordinationTopic` holds the clients and a reading thread; what it reads comes to is `peer_state`'s.
+`CoordinationTopic` holds the clients and a reading thread; `peer_state` folds the messages that it reads.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from tandem.sink.rates import RatedLog, TokenBucket
 _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)
 _SHOWN = 200
-"""Characters of what a stranger wrote that go into a log line."""
+"""Characters of untrusted text that go into a log line."""
 _WAKES, _WAKE_EVERY_S = 10, 1.0
-"""Messages that have the instance look at once, and how often one more does. It looks every second anyway."""
-#: How the names of consumer groups begin that are never joined: librdkafka wants one.
+"""A token bucket: messages that wake the instance at once, and seconds until one more may. It ticks every second."""
+#: Prefix of the consumer group id that librdkafka requires; the group is never joined.
 GROUP_PREFIX: Final = "tandem-coordination-"
 _POLL_S = 0.2
 _ANSWER_S = 10.0
@@ -73,7 +73,7 @@ def partition_of(pair: str, partitions: int) -> int:
 
 
 def log_refused(message: CoordinationMessage, error: SignatureError) -> None:
-    """Log a request for a turn that counts for nothing, at a rate."""
+    """Log, at a limited rate, an ACTIVATE that is ignored because of its signature."""
     _RATED.warning(
         "a request for a turn counts for nothing",
         sender=message.instance[:_SHOWN],
@@ -86,8 +86,7 @@ def log_refused(message: CoordinationMessage, error: SignatureError) -> None:
 class CoordinationTopic:
     """Reads the pair's partition from the beginning, in a thread, into `peers`; publishes without waiting.
 
-    If somebody deletes the topic while it is in use, it is created again, as at the start. No backup depends on what
-    was in it.
+    If the topic is deleted while it is in use, it is created again, as at the start. No backup depends on its records.
     """
 
     def __init__(
@@ -120,7 +119,9 @@ class CoordinationTopic:
         self._gone = threading.Event()
 
     def start(self, wake: threading.Event) -> None:
-        """Create the topic if it is missing, check it, begin to read. `wake` is set when a message came.
+        """Create the topic if it is missing, check it, begin to read. New messages set `wake`, at a limited rate.
+
+        Heartbeats do not set it.
 
         Raises TransientError if the brokers do not answer, PermanentError if the topic can't be used.
         """
@@ -134,7 +135,7 @@ class CoordinationTopic:
                     "acks": "all",
                     "linger.ms": 0,
                     "message.timeout.ms": 30_000,
-                    # How long an unknown topic may be one that brokers have yet to hear of. It was there at the start.
+                    # How long a missing topic counts as not yet propagated. This one existed at the start.
                     "topic.metadata.propagation.max.ms": 5_000,
                     "logger": _LibrdkafkaLog(),
                 },
@@ -144,18 +145,18 @@ class CoordinationTopic:
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything that was written before this process began has been read."""
+        """Whether all records that were written before this process began have been read."""
         return self._caught_up.is_set()
 
     @property
     def failing(self) -> bool:
-        """Whether the last message could not be published, nothing can be read, or what was there before never was."""
+        """Whether the last publish failed, reading fails, or the records from before the start were never read."""
         return self._failing is not None or self._deaf or not self.caught_up
 
     def publish(self, event: CoordinationEvent, *, at: int, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
-        """Send a message; a failure is logged and forgotten: messages are hints.
+        """Send a message without waiting; a failure is only logged: messages are hints.
 
-        Its texts repeat what stores and brokers say, so secrets are masked in them.
+        Its texts repeat error messages of stores and brokers, so secrets are masked in them.
         """
         message = replace(
             self._identity, event=event, request_id=fields.pop("request_id", uuid.uuid4().hex), at=at, **fields
@@ -181,7 +182,7 @@ class CoordinationTopic:
         self._producer.poll(0)
 
     def close(self, timeout_s: float) -> None:
-        """Send what is queued and stop reading."""
+        """Send the queued messages, for at most `timeout_s`, and stop reading."""
         self._stopped.set()
         if self._producer is not None:
             self._producer.flush(timeout_s)
@@ -228,16 +229,16 @@ class CoordinationTopic:
                 told = True
                 self._stopped.wait(_CREATE_AGAIN_S)
             else:
-                with suppress(KafkaException):  # else the producer goes by the old one's partitions for minutes
+                with suppress(KafkaException):  # else the producer uses the old topic's metadata for minutes
                     self._producer.list_topics(self._topic, timeout=_ANSWER_S)
                 self._partition = partition_of(self._identity.pair, count)
                 self._gone.clear()
                 return
 
     def _read(self) -> None:
-        """Read until told to stop, or until the log is another one, whose offsets begin again.
+        """Read until `close`, or until the topic was created anew and its offsets begin again.
 
-        Which offsets are live in the old one says nothing of those in the new one, so that is read from its beginning.
+        The start offset of live messages in the old log means nothing in the new one, which is read from its beginning.
         """
         consumer = open_consumer(self._props)
         try:
@@ -256,10 +257,10 @@ class CoordinationTopic:
                 if message.error():
                     complained = self._complain(message.error()) or complained
                     continue
-                complained = False  # my own heartbeats come here, too
+                complained = False  # this instance's own heartbeats arrive here too, so reading works again
                 if message.offset() < next_offset:
                     _LOG.warning("the coordination topic has begun again, reading it anew", topic=self._topic)
-                    # Brokers may have created it unasked, with their own settings and number of partitions.
+                    # Auto-creation may have made the topic with the broker's default settings and partition count.
                     self._gone.set()
                     return
                 next_offset = message.offset() + 1
@@ -268,7 +269,7 @@ class CoordinationTopic:
             consumer.close()
 
     def _complain(self, error: KafkaError) -> bool:
-        """Tell of what keeps messages from being read; return whether it does."""
+        """Log an error that prevents reading; return whether it does prevent it."""
         if error.code() == ErrorCode.CLIENT_PARTITION_EOF or admin_errors.is_about_no_group(error):
             return False
         why = str(self._explain(error, "read"))
@@ -292,13 +293,13 @@ class CoordinationTopic:
 
 
 def appended_at(record: Message) -> int | None:
-    """Return when the brokers had a record, ms by their clock; None if its timestamp is what its sender wrote."""
+    """Return when the broker appended a record, ms by its clock; None if the timestamp is the producer's."""
     kind, at = record.timestamp()
     return at if kind == TIMESTAMP_LOG_APPEND_TIME and is_moment(at) else None
 
 
 def parse(message: Message) -> CoordinationMessage | None:
-    """Return the message behind a Kafka record; None, with a warning, if it is not one of ours."""
+    """Return the message in a Kafka record; log a warning and return None if it is no coordination message."""
     value, key = message.value(), message.key()
     if value is None or key is None:
         return None
@@ -315,7 +316,7 @@ def parse(message: Message) -> CoordinationMessage | None:
 
 
 def open_consumer(props: Mapping[str, client_config.Value]) -> Any:  # noqa: ANN401 (confluent-kafka has no types)
-    """Return a consumer that belongs to no group in effect: it commits nothing."""
+    """Return a consumer that never joins its group and commits no offsets."""
     return Consumer(
         client_config.for_confluent(
             props,
@@ -343,7 +344,7 @@ def ensure_topic(admin: ClusterAdmin, topic: str, replication_factor: int) -> in
                     "cleanup.policy": "compact",
                     "min.cleanable.dirty.ratio": "0.1",
                     "segment.ms": "3600000",
-                    # The brokers' own time: senders write what they like.
+                    # The broker's append time: a producer can set any timestamp.
                     "message.timestamp.type": "LogAppendTime",
                 },
             )
@@ -370,7 +371,7 @@ def ensure_topic(admin: ClusterAdmin, topic: str, replication_factor: int) -> in
 
 
 class _LibrdkafkaLog:
-    """Takes librdkafka's log lines, which are about connections, into ours at debug level."""
+    """Forwards librdkafka's log lines, which are about connections, to structlog at debug level."""
 
     def log(self, level: int, text: str, *args: object) -> None:
         """Log one line."""

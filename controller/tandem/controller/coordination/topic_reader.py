@@ -1,6 +1,6 @@
-"""The coordination topic as a command sees it: read from somewhere to its end and maybe on, or one message sent.
+"""The coordination topic for commands: read it from a time on to its end and beyond, or send one message.
 
-A command waits for answers, but never long, and shows what it can't read instead of passing it by.
+A command waits for answers, but never long, and shows undecodable records instead of skipping them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def open_topic_record(
     value: bytes | None,
     appended_at: int | None = None,
 ) -> TopicLetter:
-    """Return what a record says. Never raises on what the topic holds: it is open to whoever may write to it."""
+    """Return a decoded record. Raises nothing, whatever the record holds: any principal with Write may produce it."""
     shown = None if key is None else key.decode("utf-8", "backslashreplace")
     message, trouble = None, None
     try:
@@ -94,12 +94,12 @@ def open_topic_record(
 
 
 def _moment(at: int | None) -> int | None:
-    """Return a record's time, None if it is none: a producer writes any number."""
+    """Return a record's timestamp, None if it is no valid time: a producer can write any number."""
     return None if at is None or not is_moment(at) else at
 
 
 class TopicReader:
-    """Reads the coordination topic; use it in a `with`. Not for several threads.
+    """Reads the coordination topic; use it in a `with`. Not thread-safe.
 
     All methods raise errors of `sink.kafka.errors.cluster_errors` when the brokers do not answer or refuse.
     """
@@ -124,7 +124,7 @@ class TopicReader:
         self._consumer.close()
 
     def rewind(self, since: int | None, *, timeout_s: float) -> None:
-        """Begin at the first record written at or after `since` (ms), or at the beginning."""
+        """Seek to the first record written at or after `since` (ms), or to the log's beginning if that is None."""
         offsets = [ConfluentPartition(self._topic, number, OFFSET_BEGINNING) for number in self._partitions]
         if since is not None:
             asked = [ConfluentPartition(self._topic, number, since) for number in self._partitions]
@@ -145,11 +145,11 @@ class TopicReader:
 
     @property
     def at_end(self) -> bool:
-        """Whether all that was there has been read."""
+        """Whether all partitions have been read to their ends."""
         return not self._unread
 
     def poll(self, timeout_s: float = _POLL_S) -> TopicLetter | None:
-        """Return the next record; None if none came in time. Passing trouble with the brokers is waited out."""
+        """Return the next record; None if none came within `timeout_s`. Transient broker errors are waited out."""
         record = self._consumer.poll(timeout_s)
         if record is None:
             return None
@@ -163,7 +163,7 @@ class TopicReader:
         return None
 
     def read_to_end(self, *, timeout_s: float) -> Iterator[TopicLetter]:
-        """Yield all records up to the end. Raises ClusterUnreachableError if that is not reached in time."""
+        """Yield all records up to the end. Raises ClusterUnreachableError if the end is not reached in `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while not self.at_end:
             if time.monotonic() >= deadline:
@@ -216,9 +216,10 @@ def send(
     partitions: int,
     timeout_s: float,
 ) -> tuple[int, int]:
-    """Send a message and wait until the brokers have it; return its partition and offset.
+    """Send a message and wait until the brokers acknowledge it; return its partition and offset.
 
-    Raises errors of `sink.kafka.errors.cluster_errors`. After one of them it is unknown whether the message is there.
+    Raises errors of `sink.kafka.errors.cluster_errors`. After such an error it is unknown whether the message was
+    appended.
     """
     servers = client_config.servers_of(props)
     outcome: list[TandemError | tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Asking the peer to take its turn: since when, and how often."""
+"""Requests to the peer to build the next generation: since when they are sent, and how often."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ _NOBODY_CLAIMS = frozenset({Reason.PAUSED, Reason.WAITING_FOR_BROKERS, Reason.WA
 
 
 class Asking:
-    """What was asked of the peer, by the number of the generation that it shall build. Times are monotonic seconds."""
+    """The requests to the peer, by the number of the generation to build. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
         self._last: dict[int, float] = {}
 
     def since(self) -> dict[int, float]:
-        """Return when each number was asked for first, of late."""
+        """Return when each number was first requested, but for requests that `decided` has forgotten."""
         return dict(self._since)
 
     def decided(self, reason: Reason) -> None:
-        """Forget what was asked while nobody may claim, or the peer's time would be over when it may again."""
+        """Forget all requests while `reason` forbids claims; else the peer's time to react would run out meanwhile."""
         if reason in _NOBODY_CLAIMS:
             self._since.clear()
 
     def due(self, number: int, now: float) -> bool:
-        """Note that `number` is to be asked for, and return whether to say so now: messages get lost."""
+        """Record that `number` is requested; return whether to send it now (again after 10 s: messages get lost)."""
         self._since.setdefault(number, now)
         if now - self._last.get(number, -_AGAIN_S) < _AGAIN_S:
             return False

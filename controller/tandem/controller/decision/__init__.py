@@ -1,5 +1,5 @@
-"""What an instance does next, decided from plain values: no clock, no network, no thread.
+"""The decision on an instance's next role and actions, from plain values: no clock, no network, no thread.
 
-`observation` is what one tick sees, `decide` turns it into a role, actions and a reason, `role_machine` has the only
-transitions between roles, `spoilt_builds` how long the next build waits. `controller.instance` carries it out.
+`observation` is the input of one tick, `decide` returns a role, actions and a reason, `role_machine` has the only
+transitions between roles, `spoilt_builds` the wait before the next build. `controller.instance` carries decisions out.
 """

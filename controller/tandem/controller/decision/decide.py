@@ -1,6 +1,6 @@
-"""Deciding what to do next: a pure function of the role, one observation and the policy (design, sections 5 and 7).
+"""The decision of one tick: a pure function of the role, one observation and the policy (design, sections 5 and 7).
 
-S3 is the authority: what the instance must do follows from the chains. Messages make it quicker, or ask for a turn.
+S3 is the authority: an instance's actions follow from the chains. Messages only make it quicker, or request a turn.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tandem.controller.decision import pair_rules
 from tandem.controller.decision.observation import Activation, Observation, PipelineState, Policy, Role
 
 _TURNS_AT_ONCE = 3
-"""So many requested turns within one rotation interval begin at once."""
+"""The number of requested turns within one rotation interval that begin without a wait."""
 _A_DAY_S = 86_400.0
 _MANY = 32
-"""More requested turns don't make the rest longer."""
+"""The number of requested turns from which on the wait grows no longer."""
 _LOST_HEARTBEATS = 3
-"""A peer whose chain goes on growing so many heartbeats after the last one that was heard lives without being heard."""
+"""A peer whose chain grows for so many heartbeat intervals after its last heartbeat counts as alive but unheard."""
 
 
 class Reason(StrEnum):
-    """Why something is done, logged and shown."""
+    """The reason for an action or for inaction, as logged and shown."""
 
     NOTHING_EXISTS = "no generation exists yet"
     ASKED = "asked to take the next turn"
@@ -59,7 +59,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeOver:
-    """Append TAKEOVER to a generation that an earlier incarnation of mine held."""
+    """Append TAKEOVER to a generation that an earlier incarnation of this instance held."""
 
     generation: int
     reason: Reason
@@ -76,7 +76,7 @@ class ClaimNext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPipeline:
-    """Read and commit for a generation that I hold."""
+    """Read and commit for a generation that this incarnation holds."""
 
     generation: int
     reason: Reason
@@ -85,7 +85,7 @@ class StartPipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """Stop fetching for a generation, commit what was read."""
+    """Stop fetching for a generation, and commit the records that were read."""
 
     generation: int
     reason: Reason
@@ -93,7 +93,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complete:
-    """Confirm the stored objects and append COMPLETE. `maybe_cut`: what the brokers have to be asked about before."""
+    """Confirm the stored objects and append COMPLETE. `maybe_cut`: shortfalls that the brokers must explain first."""
 
     generation: int
     reason: Reason
@@ -120,7 +120,7 @@ class Clear:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskPeer:
-    """Publish ACTIVATE: the peer shall build `generation`."""
+    """Publish ACTIVATE: a request to the peer to build `generation`."""
 
     generation: int
     reason: Reason
@@ -138,7 +138,7 @@ Action = TakeOver | ClaimNext | StartPipeline | Drain | Complete | Seal | Clear 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The role to be in, what to do, and why nothing more is done."""
+    """The role to be in, the actions to start, and the reason why no other action is due."""
 
     role: Role
     actions: tuple[Action, ...]
@@ -147,12 +147,15 @@ class Decision:
 
     @property
     def why(self) -> str:
-        """The reason, and what there is to say of it."""
+        """The reason, with its detail if there is one."""
         return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
 
 
 def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
-    """Return what to do now. Until an action took effect the next tick repeats it: all actions must be idempotent."""
+    """Return the role, the actions and the reason for this tick.
+
+    Each tick repeats an action until its effect is seen, so all actions must be idempotent.
+    """
     mine = [g for g in seen.generations if g.instance == seen.me and g.seq > 0]
     if role is Role.HALTED or _fenced(mine, seen):
         return Decision(role=Role.HALTED, actions=(Halt(reason=Reason.FENCED),), reason=Reason.FENCED)
@@ -177,10 +180,10 @@ def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
 
 
 def _fenced(mine: list[Generation], seen: Observation) -> bool:
-    """Whether another process of my name took over what this one reads.
+    """Return whether another process with this instance's name took over a chain that this process reads for.
 
-    A process that was stopped for a while may see the chain before its pipeline meets the other's entry. To take it
-    back then would fence the one that is at work, which would take it back in turn, until both had halted.
+    A process that was stopped for a while may see the chain before its pipeline meets the other process's entry. A
+    takeover back would fence the process at work, which would take the chain over in turn, until both had halted.
     """
     reads = {number for number, pipeline in seen.pipelines.items() if pipeline.drained_mono is None}
     taken = any(g.number in reads for g in mine if g.holder != seen.incarnation)
@@ -192,7 +195,7 @@ def _has_duty(generation: Generation, seen: Observation) -> bool:
         return False
     if generation.cleared is None or generation.clearing is not None:
         return True
-    return _may_go(generation, seen) is not None  # what it kept was released, or is covered since
+    return _may_go(generation, seen) is not None  # the partitions it kept have been released or covered since
 
 
 def _may_go(generation: Generation, seen: Observation) -> Clearing | None:
@@ -206,12 +209,12 @@ def _not_under_way(actions: tuple[Action, ...], seen: Observation) -> tuple[Acti
 
 
 def _twin_first(foreign: list[Generation], held: list[Generation], seen: Observation, policy: Policy) -> bool:
-    """Whether another process with my name goes before me in taking over what an earlier one left.
+    """Return whether a twin, another process with this instance's name, goes first in taking over `foreign` chains.
 
-    One that holds a chain is at work. If each of us holds one, the one with the newest goes on, and fences the other by
-    taking over: two that wait for each other would wait for ever. Of those that only wait, like me, one must begin: who
-    holds anything already, else the one whose incarnation sorts lowest, once a process at work has had the time to be
-    heard.
+    A twin that holds a chain is at work. If both processes hold one, the process with the newest goes on and fences the
+    other by a takeover: two processes that wait for each other would wait for ever. Of processes that hold no foreign
+    chain and wait like this one, one must begin: a process that holds any chain, else the one whose incarnation sorts
+    lowest, after the time (three heartbeats) in which a process at work is heard.
     """
     twin = seen.twin
     grace = 3 * policy.heartbeat_s
@@ -243,7 +246,7 @@ def _wanted(generation: Generation, seen: Observation, policy: Policy) -> bool:
     return pair_rules.is_wanted(generation, seen.generations, now=seen.at, policy=policy)
 
 
-# --- duties: what a generation of mine asks for -----------------------------------------------------------------------
+# --- duties: the actions that an own generation needs -----------------------------------------------------------------
 
 
 def _duty(generation: Generation, held: list[Generation], seen: Observation, policy: Policy) -> list[Action]:
@@ -267,7 +270,7 @@ def _duty_of_open(generation: Generation, held: list[Generation], seen: Observat
         goes = Clearing(goes=tuple(sorted(generation.positions)), stays={})
         return [Clear(generation=number, clearing=goes, reason=reason)]
     if any(g.number > number and _wanted(g, seen, policy) for g in held):
-        # One build per instance takes memory at a time. What this one has stays until the newer one is COMPLETE.
+        # One build per instance uses memory at a time. The objects of this one stay until the newer one is COMPLETE.
         running = pipeline is not None and pipeline.drained_mono is None and not pipeline.draining
         return [Drain(generation=number, reason=Reason.ONE_AT_A_TIME)] if running else []
     start = _keep_running(number, pipeline, seen, policy)
@@ -275,7 +278,7 @@ def _duty_of_open(generation: Generation, held: list[Generation], seen: Observat
         return []
     if start or seen.guarded is None:
         return start
-    # Whether a log was cut is asked of the brokers before COMPLETE, because the chains can't tell.
+    # The brokers are asked before COMPLETE whether a log was truncated, because the chains can't tell.
     maybe_cut = tuple(coverage.shortfalls(generation, seen.generations, seen.guarded))
     if coverage.obstacles(generation, seen.generations, seen.guarded, maybe_cut):
         return []
@@ -283,7 +286,7 @@ def _duty_of_open(generation: Generation, held: list[Generation], seen: Observat
 
 
 def _takes_memory(generation: Generation, seen: Observation) -> bool:
-    """Whether a build still reads, or commits what it has read."""
+    """Return whether a build still reads, or commits the records that it has read."""
     pipeline = seen.pipelines.get(generation.number)
     ended = pipeline is None or pipeline.drained_mono is not None or pipeline.failed_mono is not None
     return not generation.complete and not ended
@@ -295,7 +298,7 @@ def _keep_running(number: int, pipeline: PipelineState | None, seen: Observation
     if pipeline.failed_mono is not None:
         rested = seen.now_mono - pipeline.failed_mono >= policy.restart_delay_s
         return [StartPipeline(generation=number, reason=Reason.RESTARTED)] if rested else []
-    if pipeline.drained_mono is not None:  # what it was drained for is gone: the successor was tainted, or is cleared
+    if pipeline.drained_mono is not None:  # the successor that it was drained for was tainted or cleared
         return [StartPipeline(generation=number, reason=Reason.NO_SUCCESSOR)]
     return []
 
@@ -304,7 +307,7 @@ def _duty_of_active(generation: Generation, seen: Observation, policy: Policy) -
     number = generation.number
     sealing = (Seal.__name__, number)
     if sealing in seen.tasks and sealing not in seen.resting:
-        return []  # SEALED says that all up to it is covered, so nothing is read on while it is on its way
+        return []  # SEALED states that all records up to it are covered, so reading rests while SEALED is appended
     pipeline = seen.pipelines.get(number)
     successor = coverage.successor(generation, seen.generations)
     if successor is None or seen.guarded is None:
@@ -315,8 +318,8 @@ def _duty_of_active(generation: Generation, seen: Observation, policy: Policy) -
     if stopped and covered:
         since = seen.started_mono if pipeline is None or pipeline.drained_mono is None else pipeline.drained_mono
         if sealing in seen.resting and seen.now_mono - since >= policy.handover_timeout_s:
-            # What covers it has lost objects, or may not be listed, or nobody can prove a cut: that may last for days,
-            # and the successor's owner may be dead. It is drained and tried again after another such time.
+            # The successor has lost objects, or can't be listed, or a truncation can't be proven: that may last for
+            # days, and the successor's owner may be dead. After another handover timeout this one is drained again.
             return [StartPipeline(generation=number, reason=Reason.NOT_SEALED_IN_TIME, resumed=True)]
         return [Seal(generation=number, successor=successor.number, reason=Reason.COVERED)]
     if pipeline is None:
@@ -346,7 +349,7 @@ def _duty_of_sealed(generation: Generation, seen: Observation, policy: Policy) -
     return [Clear(generation=generation.number, clearing=goes, reason=Reason.COVERED)]
 
 
-# --- turns: who builds the next generation ----------------------------------------------------------------------------
+# --- turns: which instance builds the next generation -----------------------------------------------------------------
 
 
 def _turn(held: list[Generation], seen: Observation, policy: Policy) -> tuple[list[Action], Reason]:
@@ -357,16 +360,17 @@ def _turn(held: list[Generation], seen: Observation, policy: Policy) -> tuple[li
     if asked is not None and _may_be_granted(seen, policy):
         claim = ClaimNext(generation=asked.generation, reason=Reason.ASKED, detail=asked.reason)
         return [claim], Reason.ASKED
-    # A request that has to wait keeps nobody from what he does by himself.
+    # A request that has to wait does not keep the instance from its own turn.
     claims, reason = _own_turn(held, seen, policy, building=building)
     return claims, Reason.ASKED_TOO_OFTEN if asked is not None and reason is Reason.STEADY else reason
 
 
 def _request(seen: Observation, policy: Policy, *, building: bool) -> Activation | None:
-    """Return the first request for the next generation that counts for me.
+    """Return the first valid request that this instance builds the next generation; None if there is none.
 
-    Instances ask when nobody builds; a person may know that a build never ends. A request counts for its number alone,
-    so it is granted once, and the build that it passes over is given up when the new one is COMPLETE.
+    Requests of instances count only while no generation is being built; a person may know that a build never ends. A
+    request counts for its number alone, so it is granted once. A build that it overtakes is given up when the new
+    generation is COMPLETE.
     """
     pause = in_force(seen.pause, seen.at)
     rests = seen.spoilt.rests(seen.at)
@@ -402,25 +406,27 @@ def _own_turn(
 
 
 def _insists(activation: Activation, pause: Pause, seen: Observation, policy: Policy) -> bool:
-    """Whether a person asked for this turn although the pair was paused already, and so in spite of it.
+    """Return whether a person requested this turn after the pause began, and so in spite of it.
 
-    A time far in the future is a wrong or a forged one: with it one message would overrule every later pause.
+    A request dated more than `liveness.timeout` ahead is wrong or forged and does not count: it would overrule every
+    later pause.
     """
     latest = seen.at + policy.liveness_timeout_s * 1000
     return activation.by_person and pause.at <= activation.at <= latest
 
 
 def was_requested(claim: Claim) -> bool:
-    """Whether a generation was claimed because a message asked for it."""
+    """Return whether a generation was claimed on the request of a message."""
     return claim.reason.startswith(Reason.ASKED.value)
 
 
 def _may_be_granted(seen: Observation, policy: Policy) -> bool:
-    """Whether a requested turn may begin now: whoever can write to the topic can ask as often as he likes.
+    """Return whether a requested turn may begin now. A rate limit: a writer on the topic can send any number of them.
 
-    The first three within a rotation interval, a day at most, begin at once. Each further one waits twice as long after
-    the last as the one before, from `liveness.timeout` up to a day. Those since the newest COMPLETE generation count
-    however old they are, so that a build which is passed over by the next one gets more and more time.
+    The first three requested turns within a rotation interval (at most a day) begin at once. Each further one waits
+    after the last, twice as long as the one before, from `liveness.timeout` up to a day. Those since the newest
+    COMPLETE generation count whatever their age, so that a build which is overtaken by the next one gets more and more
+    time.
     """
     complete = max((g.number for g in seen.generations if g.complete), default=0)
     window_ms = min(policy.rotation_interval_s, _A_DAY_S) * 1000
@@ -432,9 +438,10 @@ def _may_be_granted(seen: Observation, policy: Policy) -> bool:
 
 
 def _first_turn(number: int, seen: Observation, policy: Policy) -> tuple[list[Action], Reason]:
-    """Say who begins where nothing can be gone on with: who is first, unless he is not heard, or does not begin.
+    """Return a claim of the first turn of a pair without an Active, or the reason to wait for the other instance.
 
-    He may send heartbeats and yet find no topics, or reach no brokers.
+    The configured first instance claims. The other one claims if the first is not heard for `liveness.timeout`, or its
+    chain stands still for the progress timeout: it may send heartbeats and yet find no topics, or reach no brokers.
     """
     alone = _unheard(seen, policy) and seen.now_mono - seen.started_mono >= policy.liveness_timeout_s
     if seen.me == policy.first or alone or _stands_still(seen, policy):
@@ -456,39 +463,40 @@ def _next_turn(active: Generation, number: int, seen: Observation, policy: Polic
 
 
 def _building(generation: Generation, seen: Observation, policy: Policy) -> bool:
-    """Whether somebody who is alive builds it, and it can still become COMPLETE and is wanted."""
+    """Return whether its owner is alive, it can still become COMPLETE, and no newer generation made it needless."""
     return _wanted(generation, seen, policy) and _owner_alive(generation, seen, policy)
 
 
 def _owner_alive(generation: Generation, seen: Observation, policy: Policy) -> bool:
     if generation.instance == seen.me:
-        # Only the incarnation that claimed it can open it: if that one died before OPEN, nobody builds it.
+        # Only the incarnation that claimed it can open it: if that died before OPEN, it is never built.
         return (generation.holder if generation.seq else generation.claim.incarnation) == seen.incarnation
     return _may_live(generation.instance, seen, policy)
 
 
 def _may_live(instance: str, seen: Observation, policy: Policy) -> bool:
-    """Whether another instance may be at work: not one of a name that nobody of the pair has any more."""
+    """Return whether another instance may be alive; an instance name that the pair no longer has never is."""
     return instance == seen.peer.instance and not _silent(seen, policy)
 
 
 def _unheard(seen: Observation, policy: Policy) -> bool:
-    """Whether the peer sends no heartbeats (or said goodbye)."""
+    """Return whether no message of the peer came for `liveness.timeout`, measured at most from this process's start."""
     since = seen.peer.heard_mono if seen.peer.heard_mono is not None else seen.started_mono
     return seen.now_mono - since >= policy.liveness_timeout_s
 
 
 def _silent(seen: Observation, policy: Policy) -> bool:
-    """Whether the peer counts as dead: neither heartbeat nor chain entry; or heartbeats, but its chain stands still.
+    """Return whether the peer counts as dead: neither heartbeat nor chain entry, or heartbeats but no chain entry.
 
-    A chain without anything new grows rarely. So where a peer went on without being heard, or nobody can be heard, it
-    has as long as that takes: else each would replace the other, again and again, as long as messages are lost.
+    A chain gets few entries when the topics get no records. So if the peer's chain once grew although it was not heard,
+    or this instance can't read the topic, the peer counts as dead only after `quiet_s` without an entry: otherwise each
+    instance would replace the other again and again, as long as messages are lost.
     """
     heard = seen.peer.heard_mono or seen.started_mono
     progressed = seen.peer.progressed_mono or seen.started_mono
     if seen.now_mono - max(heard, progressed) < policy.liveness_timeout_s:
         return _stands_still(seen, policy)
-    # Twice: the last entry of one who died may be seen late, and another one may have been on its way.
+    # Two growths after the last heartbeat: a dead peer's last entry may be seen late, with one more in flight.
     before = seen.peer.progressed_before_mono or seen.started_mono
     went_on_unheard = before - heard >= max(_LOST_HEARTBEATS * policy.heartbeat_s, policy.liveness_timeout_s / 2)
     return not (seen.deaf or went_on_unheard) or seen.now_mono - progressed >= policy.quiet_s

@@ -1,4 +1,4 @@
-"""What one tick sees, as plain values: the input of `decide`. All times named `*_mono` are monotonic seconds."""
+"""The observation of one tick as plain values: the input of `decide`. Times named `*_mono` are monotonic seconds."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class Policy:
     retain_generations: int = 0
     retain_age_s: float = 0.0
     progress_timeout_s: float = 2700.0
-    """An Active whose chain stands still this long counts as silent; three times the longest CONFIRM interval."""
+    """An Active without a new chain entry for so long counts as silent; three times the longest CONFIRM interval."""
     quiet_s: float = 1080.0
-    """A chain may be without a new entry for so long; where heartbeats can't be heard that tells who lives."""
+    """A live instance's chain may be without a new entry for so long; used to judge it if heartbeats can't be heard."""
     restart_delay_s: float = 5.0
-    """How long a failed pipeline rests before it is started again."""
+    """The wait before a failed pipeline is started again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """What is known of the other instance. `heard_mono` counts messages that came while this process ran.
+    """The state of the other instance. `heard_mono` counts only messages that came while this process ran.
 
-    `left` is whether its last word was LEAVING. `progressed_mono` is when one of its chains was last seen to grow,
-    `progressed_before_mono` when at an earlier look.
+    `left` is whether its last message was LEAVING. `progressed_mono` is when one of its chains was last seen to grow,
+    `progressed_before_mono` when the growth before that one was seen.
     """
 
     instance: str
@@ -60,9 +60,9 @@ class Peer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Twin:
-    """Other incarnations under my own instance name: `heard_mono` as for the peer; `left` if all said goodbye.
+    """Other incarnations under this instance's name: `heard_mono` as for the peer; `left` if all sent LEAVING.
 
-    `incarnations` are those that were heard and have not left, with the moment.
+    `incarnations` maps those that were heard and have not left to the time of their last message.
     """
 
     known: bool = False
@@ -73,7 +73,7 @@ class Twin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activation:
-    """An ACTIVATE message: somebody asks `target` to build generation `generation`; `by_person`: not an instance.
+    """An ACTIVATE message: a request to `target` to build `generation`; `by_person`: not sent by an instance.
 
     `at` is when it was sent, in ms by the store's clock.
     """
@@ -88,7 +88,7 @@ class Activation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineState:
-    """What `decide` needs to know of a pipeline of mine. `fenced`: another incarnation took its chain."""
+    """The state of one of this instance's pipelines. `fenced`: another incarnation has taken its chain over."""
 
     started_mono: float
     drained_mono: float | None = None
@@ -123,19 +123,19 @@ class Observation:
     tasks: frozenset[tuple[str, int]] = frozenset()
     """Work under way, as (name of the action, generation)."""
     resting: frozenset[tuple[str, int]] = frozenset()
-    """Those of `tasks` that failed, have left nothing undecided, and wait to be tried again."""
+    """Those of `tasks` that failed, whose effect on the chains has been read since, and that wait for the next try."""
     asked_mono: Mapping[int, float] = field(default_factory=dict)
-    """When I first asked the peer to build a generation, by number."""
+    """When this instance first asked the peer to build a generation, by number."""
     topicless: bool = False
     releases: tuple[Release, ...] = ()
-    """What persons let go of."""
+    """The stored partitions that a person released."""
     pause: Pause | None = None
-    """The newest pause that a person asked for, whether it still holds or not."""
+    """The newest pause that a person asked for, in force or not."""
     damaged: frozenset[int] = frozenset()
     """Generations whose chains can't be read, and which are therefore not among `generations`."""
     deaf: bool = False
-    """Whether I can't read or write on the coordination topic: that nobody is heard says nothing."""
+    """Whether this instance can't read or write the coordination topic: a peer that is not heard may be alive."""
     spoilt: SpoiltBuilds = NONE_SPOILT
-    """What became of the newest builds, cleared ones too."""
+    """The newest builds in a row that were spoilt, cleared ones too."""
     held: frozenset[int] = frozenset()
-    """Generations that a checkpoint keeps from being cleared, as far as was seen; the task looks once more."""
+    """Generations that a checkpoint keeps from being cleared, by the last look; the Clear task checks again."""

@@ -1,7 +1,7 @@
 """The facts of a pair that decisions, `status`, `check`, metrics and the page all rest on, each by one rule. Pure.
 
-Times are ms by the store's clock, ages seconds. That clock can be set back: what is dated further ahead than
-`liveness.timeout` is no news, as what is that old.
+Times are ms by the store's clock, ages seconds. That clock can be set back: an event dated further ahead than
+`liveness.timeout` is not recent, just as one of that age.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ def active_of(generations: Iterable[Generation]) -> Generation | None:
 
 
 def is_recent(at: int, *, now: int, policy: Policy) -> bool:
-    """Whether `at` is within liveness.timeout of `now`, before or after."""
+    """Return whether `at` is within liveness.timeout of `now`, before or after."""
     return abs(now - at) < policy.liveness_timeout_s * 1000
 
 
 def is_heard(silent_s: float, *, left: bool, policy: Policy) -> bool:
-    """Whether an instance counts as alive that was heard so long ago; `left`: its last message was LEAVING."""
+    """Return whether an instance counts as alive `silent_s` after its last message; `left`: that was LEAVING."""
     return not left and abs(silent_s) < policy.liveness_timeout_s
 
 
 def is_wanted(generation: Generation, generations: Collection[Generation], *, now: int, policy: Policy) -> bool:
-    """Whether a generation can still become COMPLETE, and no newer one of `generations` made it needless.
+    """Return whether a generation can still become COMPLETE and no newer one of `generations` made it needless.
 
-    A claim that was not opened in time never is: only the process that made it can open it, so that one has died.
+    A claim that was not opened in time can't: only the process that made it can open it, and that process has died.
     """
     over = generation.complete or generation.clearing is not None or generation.gone or coverage.spoilt(generation)
     if over or (generation.seq == 0 and not is_recent(generation.claim.at, now=now, policy=policy)):

@@ -20,7 +20,7 @@ TABLE: tuple[tuple[str, Role, Role], ...] = (
 
 
 class RoleMachine:
-    """Holds the role. `move_to` fires the one trigger that leads there; no change but those of TABLE exists."""
+    """Holds the role. `move_to` fires the one trigger that leads to a role; TABLE holds all transitions."""
 
     __slots__ = ("_machine",)
 

@@ -1,6 +1,6 @@
-"""How long the next build waits after builds that ended spoilt; pure.
+"""The wait before the next build after builds that ended spoilt. Pure.
 
-A claim and the entries of its chain are never deleted. Where every build is spoilt at once (a broker that answers
+A claim and the entries of its chain are never deleted. If every build is spoilt at once (a broker that answers
 wrongly, a topic that deletes faster than it is read), claims would follow one another every few seconds for good.
 """
 
@@ -29,17 +29,17 @@ class SpoiltBuilds:
 
     @property
     def rest_s(self) -> float:
-        """How many seconds have to pass between the newest claim and the next: none after one, then twice as long."""
+        """Return the seconds between the newest claim and the next: 0 after one spoilt build, then doubling."""
         if self.count < 2:
             return 0.0
         return min(_FIRST_REST_S * 2.0 ** min(self.count - 2, 16), _LONGEST_REST_S)
 
     def rests(self, at: int) -> bool:
-        """Whether the next build still waits at `at`, ms by the store's clock; a clock that was set back ends it."""
+        """Return whether the next build waits at `at`, ms by the store's clock; a clock set back ends the wait."""
         return 0 <= at - self.claimed_at < self.rest_s * 1000
 
     def __str__(self) -> str:
-        """Say how many there were, and why the last of them ended so."""
+        """Return their number, and why the last one was spoilt."""
         if not self.count:
             return ""
         last = f"; the last one because {self.why}" if self.why else ""
@@ -50,7 +50,7 @@ NONE_SPOILT: Final = SpoiltBuilds()
 
 
 def spoilt_builds(history: Sequence[Generation]) -> SpoiltBuilds:
-    """Return what became of the newest of these generations, which are all that there were, ascending."""
+    """Return the spoilt builds at the end of `history`, which holds all generations ever claimed, ascending."""
     count = 0
     for generation in reversed(history):
         if generation.complete and not generation.taints:

@@ -1,1 +1,1 @@
-"""`tandem demo`: a real topic backed up, handed over and restored on the sandbox, told with its figures."""
+"""`tandem demo`: backs up, hands over and restores a real topic on the sandbox, and reports figures of each step."""

@@ -14,7 +14,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AirportChange:
-    """One record to be written: a null value closes the airport."""
+    """One record to be written. A null value is a tombstone: the airport is closed."""
 
     key: bytes
     value: bytes | None
@@ -22,7 +22,7 @@ class AirportChange:
 
 
 def load() -> dict[str, dict[str, object]]:
-    """Return the table: ICAO code to its row. Raises PermanentError if the package that ships it is not there."""
+    """Return ICAO code -> row of the airport. Raises PermanentError if the package with the data is not installed."""
     try:
         import airportsdata  # noqa: PLC0415 (an extra: only the demo needs it)
     except ModuleNotFoundError as error:
@@ -34,13 +34,16 @@ def load() -> dict[str, dict[str, object]]:
 
 
 def first_load(table: dict[str, dict[str, object]]) -> Iterator[AirportChange]:
-    """Yield every airport once."""
+    """Yield one record for every airport."""
     for code, row in table.items():
         yield AirportChange(key=code.encode(), value=_encode(row), headers=_headers(code, "load"))
 
 
 def changes(table: dict[str, dict[str, object]], *, seed: int) -> Iterator[AirportChange]:
-    """Yield changes without end: two thirds updates, the rest closures (tombstones), empty values and reopenings."""
+    """Yield an infinite sequence of changes; `seed` makes it repeatable.
+
+    Two thirds are updates, the rest closures (tombstones), empty values and reopenings.
+    """
     chance = random.Random(seed)  # noqa: S311 (repeatable, not secret)
     codes = sorted(table)
     for number in range(1, 1 << 62):
@@ -62,5 +65,5 @@ def _encode(row: dict[str, object]) -> bytes:
 
 
 def _headers(code: str, cause: str) -> Headers:
-    """Give every third airport headers, one of them with a null value."""
+    """Return headers for every third airport, one of them with a null value; else none."""
     return (("cause", cause.encode()), ("checked-by", None)) if sum(code.encode()) % 3 == 0 else ()

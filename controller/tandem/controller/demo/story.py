@@ -1,4 +1,4 @@
-"""The demo's story: each chapter does one thing, with the commands that a person would type, and says what came."""
+"""The demo's story: each chapter runs the commands that a person would type for one task, and prints the result."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Figures:
 
 
 class Story:
-    """Tells it on `say`; every process that it starts is gone when `close` returns."""
+    """Runs the demo and prints each chapter with `say`. After `close`, every process that it started has ended."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Story:
         self.figures = Figures()
 
     def tell(self) -> Figures:
-        """Tell all of it. Raises PermanentError or TimedOutError where it can't go on, naming the logs."""
+        """Run all chapters. Raises PermanentError or TimedOutError that names the logs, if a chapter fails."""
         for title, chapter in (
             ("A compacted topic gets its first load", self._load),
             ("Two instances come up; one reads everything and becomes Active", self._first_backup),
@@ -181,7 +181,7 @@ class Story:
         restored = latest(self._restored)
         figures.records_written, figures.tombstones_written = len(self._ledger), self._ledger.tombstones()
         figures.keys, figures.keys_restored = len(expected), len(restored)
-        # A tombstone that compaction took together with its key leaves nothing behind, on both sides.
+        # A tombstone that compaction has removed with its key is missing on both sides.
         gone = {slot for slot, record in expected.items() if record.value is None and slot not in restored}
         figures.missing = len(expected.keys() - restored.keys() - gone)
         figures.extra = len(restored.keys() - expected.keys())
@@ -242,7 +242,7 @@ class Story:
 
     def _tandem(self, *words: str, quiet: bool = False) -> str:
         self._tell(f"$ tandem {shlex.join(words)}")
-        # Without a terminal the commands log lines on stderr; they belong to the story's log, not to the story.
+        # Without a terminal the commands write log lines to stderr; those go to the demo's log, not to its output.
         with (self._folder / "commands.log").open("ab") as log:
             done = subprocess.run(  # noqa: S603 (our own command)
                 [*_TANDEM, *words], stdout=subprocess.PIPE, stderr=log, env=self._environment(), check=False, text=True
@@ -304,7 +304,7 @@ class Story:
         return total
 
     def _check_source(self) -> None:
-        """Hold the writer's own account against the live topic, so that the comparison rests on the broker's word."""
+        """Compare the writer's ledger with the live topic, so that the later comparison rests on the broker's data."""
         live = latest(read_topic(self._endpoints.bootstrap_servers, TOPIC))
         account = self._ledger.latest()
         wrong = sum(slot not in account or _fields(account[slot]) != _fields(record) for slot, record in live.items())
@@ -332,7 +332,7 @@ _TANDEM = (sys.executable, "-c", "import sys; from tandem.controller.cli.main im
 
 @contextmanager
 def telling(folder: Path, endpoints: Endpoints, store: ObjectStore, say: Callable[[str], None]) -> Iterator[Story]:
-    """Open a story and close it whatever happens."""
+    """Yield a Story and close it when the block ends, also by an exception."""
     story = Story(folder=folder, endpoints=endpoints, store=store, say=say)
     try:
         yield story

@@ -1,4 +1,4 @@
-"""Reading a topic from start to end with confluent-kafka, independently of everything that backs up and restores."""
+"""Read a topic from start to end with confluent-kafka, independently of the code that backs up and restores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _QUIET_S = 20.0
 
 
 def read_topic(bootstrap_servers: str, topic: str, *, ends: dict[int, int] | None = None) -> list[Written]:
-    """Return all records of a topic up to `ends` (default: what are its ends now). Raises TimedOutError."""
+    """Return all records of a topic below `ends` (default: the present log ends). Raises TimedOutError."""
     consumer: Any = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -60,7 +60,7 @@ def _written(message: Any) -> Written:  # noqa: ANN401 (confluent-kafka has no t
 
 
 def latest(records: list[Written]) -> dict[tuple[int, bytes], Written]:
-    """Return the last record of each key."""
+    """Return the record with the highest offset of each key in each partition."""
     found: dict[tuple[int, bytes], Written] = {}
     for record in records:
         slot = (record.partition, record.key)

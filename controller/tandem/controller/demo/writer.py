@@ -1,4 +1,4 @@
-"""The demo's writer: keeps writing to the topic, and remembers what it wrote and under which offset."""
+"""The demo's writer: produces to the topic, and keeps a ledger of the records with their offsets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tandem.controller.demo.airports import AirportChange, Headers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """One record as the broker confirmed it. `timestamp` in ms."""
+    """One record with the offset that the broker acknowledged. `timestamp` in ms."""
 
     partition: int
     offset: int
@@ -27,7 +27,7 @@ class Written:
 
 
 class Ledger:
-    """All that was written, in offset order within each partition."""
+    """All acknowledged records, in offset order within each partition."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class Ledger:
         self.failed: str | None = None
 
     def note(self, change: AirportChange, error: KafkaError | None, message: Message) -> None:
-        """Take a delivery report."""
+        """Record a delivery report."""
         partition, offset = message.partition(), message.offset()
         if error is not None or partition is None or offset is None:
             self.failed = str(error)
@@ -55,7 +55,7 @@ class Ledger:
         return len(self._written)
 
     def first(self, count: int) -> list[Written]:
-        """Return the first `count` records that were confirmed."""
+        """Return the first `count` records that the broker acknowledged."""
         with self._lock:
             return self._written[:count]
 
@@ -65,7 +65,7 @@ class Ledger:
             return sum(record.value is None for record in self._written)
 
     def latest(self, ends: dict[int, int] | None = None) -> dict[tuple[int, bytes], Written]:
-        """Return the last record of each key, of those below the given end of their partition."""
+        """Return the last record of each key in each partition, below the given end of the partition."""
         found: dict[tuple[int, bytes], Written] = {}
         with self._lock:
             written = list(self._written)
@@ -79,7 +79,7 @@ class Ledger:
 
 
 class DemoWriter:
-    """Writes a first load at full speed, then changes at a steady pace from a thread, until stopped."""
+    """Writes a first load at full speed, then changes at a constant rate in a thread, until stopped."""
 
     def __init__(self, bootstrap_servers: str, topic: str, ledger: Ledger) -> None:
         self._topic = topic
@@ -90,14 +90,14 @@ class DemoWriter:
                 "compression.type": "lz4",
                 "linger.ms": 20,
                 "acks": "all",
-                "log_level": 0,  # librdkafka would tell the terminal that the sandbox stops
+                "log_level": 0,  # else librdkafka writes to the terminal when the sandbox stops
             }
         )
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def write(self, changes: Iterable[AirportChange]) -> None:
-        """Write all of them and wait until the broker has them. Raises PermanentError if it refused one."""
+        """Write all changes and wait for the acknowledgements. Raises PermanentError if the broker refused a record."""
         for change in changes:
             self._send(change)
         self._producer.flush(60)
@@ -105,12 +105,12 @@ class DemoWriter:
             raise PermanentError(f"the broker refused a record of the demo: {self._ledger.failed}")
 
     def keep_writing(self, changes: Iterator[AirportChange], *, per_second: int) -> None:
-        """Go on in a thread."""
+        """Write changes in a thread, `per_second` records a second, until `stop`."""
         self._thread = threading.Thread(target=self._run, args=(changes, per_second), name="writer", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread and wait until the broker has everything."""
+        """Stop the thread and wait until the broker has acknowledged all records."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(30)

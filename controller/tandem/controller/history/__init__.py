@@ -1,1 +1,1 @@
-"""What happened to a pair's generations, what a handover is doing, and what may be released."""
+"""Past events of a pair's generations, the progress of a handover, and the rules for a release."""

@@ -1,4 +1,4 @@
-"""What an instance reads of its pair's past for whoever looks at it: a little at a time, beside its work."""
+"""Read the history of a pair in an instance for its status page: a little at a time, beside its work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tandem.controller.instance.store_watch import StoreView
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 
-#: Cleared generations that the time line shows, and generations that the history goes back to.
+#: Cleared generations on the time line (TURNS), and generations in the history (GENERATIONS).
 TURNS: Final = 6
 GENERATIONS: Final = 12
 _ENTRIES = 32
@@ -23,9 +23,9 @@ _BUDGET_S = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundHistoryView:
-    """What was read so far. `turns` are those of generations that are wholly cleared, ascending.
+    """The history read so far. `turns` are those of wholly cleared generations, ascending.
 
-    `unread` are the generations whose history is not read to its end: how many entries are left, None if not known.
+    `unread` has the generations whose chain is not read to its end, with the number of entries left; None if unknown.
     """
 
     turns: tuple[Turn, ...] = ()
@@ -34,7 +34,7 @@ class BackgroundHistoryView:
 
 
 class BackgroundHistory:
-    """At each step one chain is read: one that ended, from its last SNAPSHOT on, for its turn; or a history, on."""
+    """Reads a little at each step: the turn of one cleared generation from its last SNAPSHOT on, else past events."""
 
     def __init__(self, store: ObjectStore, pair: str, view: Callable[[], StoreView | None]) -> None:
         self._reader = ChainReader(store, pair, ended=True)
@@ -43,7 +43,7 @@ class BackgroundHistory:
         self._past_events = GradualAnnals(store, pair, generations=GENERATIONS)
 
     def step(self) -> BackgroundHistoryView:
-        """Read on a little; return all that was read. Raises the store's errors."""
+        """Read a little more; return all that was read so far. Raises the store's errors."""
         view = self._view()
         if view is not None and not self._read_a_turn(view):
             heads = {g.number: g.seq for g in view.generations}
@@ -67,7 +67,7 @@ class BackgroundHistory:
 
 
 def past_turn(reader: ChainReader, number: int) -> Turn | None:
-    """Return the turn of a generation that is over; None if it was never opened or can't be read."""
+    """Return the turn of a cleared generation; None if it was never opened or can't be read."""
     try:
         generation = reader.load(number)
     except (DamagedError, ConfigError):

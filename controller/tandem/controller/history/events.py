@@ -1,6 +1,6 @@
-"""What happened to a pair's generations, read from claims and chains: one event a claim or entry. Pure.
+"""Make the past events of a pair's generations from claims and chains: one event per claim or entry. Pure.
 
-Commits and confirmations are told only if asked for: there is one a minute.
+Commits and confirmations are included only on request: there is one a minute.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class HistoryEvent:
 
 
 class HistoryRecorder:
-    """Notes what the chain of one generation tells, entry by entry. `routine`: commits and confirmations too."""
+    """Records the events of one generation's chain, entry by entry. `routine`: commits and confirmations too."""
 
     def __init__(self, claim: Claim, *, routine: bool) -> None:
         self._claim = claim
@@ -63,11 +63,11 @@ class HistoryRecorder:
 
     @property
     def happenings(self) -> list[HistoryEvent]:
-        """What was noted so far, in the chain's order."""
+        """The events recorded so far, in the chain's order."""
         return self._found
 
     def take(self, entry: Entry) -> None:
-        """Note the next entry."""
+        """Record the next entry."""
         self._names.update((topic.topic_id, topic.name) for topic in entry.topics)
         if entry.kind is EntryKind.TAKEOVER:
             self._owners.add(entry.incarnation)
@@ -91,7 +91,7 @@ class HistoryRecorder:
         )
 
     def damaged(self, why: str) -> None:
-        """Note that the chain can't be read any further."""
+        """Record that the chain can't be read any further."""
         self._found.append(
             HistoryEvent(
                 at=None,
@@ -127,9 +127,9 @@ class HistoryRecorder:
 
 
 def in_order(chronicles: Iterable[list[HistoryEvent]]) -> Iterator[HistoryEvent]:
-    """Yield the events of several chains by time; the order of one chain is kept even if the store's clock went back.
+    """Yield the events of several chains by time; each chain keeps its order even if the store's clock went back.
 
-    Events without a time stand where their chain has them.
+    An event without a time keeps its place in its chain.
     """
     return (happening for _, happening in heapq.merge(*map(_timed, chronicles), key=lambda pair: pair[0]))
 

@@ -1,7 +1,7 @@
-"""A handover that a person asks for: whether it may be, what it costs, and how far it has come. Pure.
+"""A handover on a person's request: whether it is allowed, its cost, and its progress. Pure.
 
-Asking never endangers anything: the Active goes on until the new generation covers it, and S3 decides when that is so.
-What is refused here would be of no effect, or would leave the pair with half a generation and nobody to finish it.
+A request endangers no backup: the Active goes on until the new generation covers it by the chains in S3. Requests are
+refused that would have no effect, or would leave the pair with an unfinished generation and no instance to build it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tandem.controller.status.pair_view import PairView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoverPlan:
-    """What is going to be asked. `generation` is the number that `target` shall build beside `former`.
+    """A handover to request. `generation` is the number that `target` shall build beside `former`.
 
-    `records` and `bytes` are what the former generation holds now: about what is read again, and stored twice for a
-    while. `scan_s` is what the newest complete generation took from its claim to COMPLETE.
+    `records` and `bytes` are the present contents of the former generation: about so much is read again, and stored
+    twice for a while. `scan_s` is the time from claim to COMPLETE of the newest complete generation.
     """
 
     pair: str
@@ -42,7 +42,7 @@ class HandoverPlan:
     retained_s: float
     warnings: tuple[str, ...]
     paused_at: int | None = None
-    """Since when the pair is paused, if it is."""
+    """When the pair was paused (ms); None if it is not."""
 
     @property
     def beside_itself(self) -> bool:
@@ -51,7 +51,7 @@ class HandoverPlan:
 
 
 def plan(seen: PairView, *, to: str | None, force: bool) -> HandoverPlan:
-    """Return what may be asked. Raises RefusedError if it may not, ConfigError for a name that is no instance."""
+    """Return the handover to request. Raises RefusedError if it is not allowed, ConfigError for an unknown instance."""
     if to is not None and to not in seen.instances:
         raise ConfigError(
             f"--to {to}: the pair {seen.pair} has no such instance", remedy=f"choose {' or '.join(seen.instances)}"
@@ -194,7 +194,7 @@ class HandoverStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoverStanding:
-    """Where a handover stands by the chains. `builder` is who claimed the number, whoever was asked."""
+    """The progress of a handover by the chains. `builder` is the instance that claimed the number, asked or not."""
 
     stage: Stage
     builder: str | None
@@ -246,9 +246,9 @@ def standing(
     *,
     held: Collection[int] = (),
 ) -> HandoverStanding:
-    """Return where a handover stands. `states` are all generations, cleared ones too, by number.
+    """Return the progress of a handover. `states` are all generations, cleared ones too, by number.
 
-    `held` are those that a checkpoint keeps: for them a handover is over when they are sealed.
+    `held` are those that a checkpoint keeps: a handover from one of these is done when it is sealed.
     """
     new = states.get(asked.generation)
     old = None if asked.former is None else states.get(asked.former)
@@ -291,7 +291,7 @@ def _stage(
             return Stage.DONE
         goes = coverage.clearing(old, list(states.values()), guarded)
         if goes is not None and not goes.goes:
-            return Stage.DONE  # All of it is kept: nothing is left to be waited for.
+            return Stage.DONE  # All of it is kept: no clearing is to be waited for.
     return Stage.SEALED
 
 

@@ -1,8 +1,8 @@
-"""What `tandem release` would let go of, and whether it may: pure, over one look at the pair.
+"""Find the partitions that `tandem release` may release, from one `PairView`. Pure.
 
-Only what no newer generation can ever cover may be released: a topic that the cluster no longer has in this life or
-that is no longer guarded, and records that a truncation took from a log. Everything else goes by itself when it is
-covered, and until then it is the backup.
+Only partitions that no newer generation can ever cover may be released: those of a topic id that the cluster no longer
+has, or of a topic that is no longer guarded, and records that a truncation cut off a log. All others are cleared
+without a release when they are covered, and until then they are the backup.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Parting:
 def parting(
     seen: PairView, topic: str, *, topic_id: str | None, partitions: Collection[int], generation: int | None
 ) -> Parting:
-    """Return what may be released. Raises RefusedError if it may not be, ConfigError if there is nothing like it."""
+    """Return the release of a topic. Raises RefusedError if it is not allowed, ConfigError if none of it is stored."""
     _check_cluster(seen)
     through = seen.newest if generation is None else generation
     if through > seen.newest:
@@ -102,7 +102,7 @@ def parting(
 
 
 def _check_cluster(seen: PairView) -> None:
-    """On another cluster nothing of what is stored would seem to exist any more."""
+    """Raise RefusedError for another cluster's brokers: none of the stored topics would seem to exist any more."""
     for generation in seen.generations:
         here, there = seen.guarded_of(generation).cluster_id, generation.claim.cluster_id
         if here != there:
@@ -134,7 +134,7 @@ def _generation(seen: PairView, number: int) -> Generation:
 
 
 def _lost(seen: PairView, number: int, key: PartitionKey) -> bool:
-    """Whether no newer generation can cover the partition, whatever comes."""
+    """Return whether no newer generation can ever cover the partition."""
     mine = _generation(seen, number)
     if not seen.guarded_of(mine).has(key):
         return True
@@ -144,7 +144,7 @@ def _lost(seen: PairView, number: int, key: PartitionKey) -> bool:
 
 
 def _one_life(seen: PairView, topic: str, lost: dict[int, list[PartitionKey]]) -> str | None:
-    """Return the one topic id of which something is lost, None if nothing is. ConfigError if there are several."""
+    """Return the one topic id among the `lost` partitions, None if there are none. ConfigError if there are several."""
     lives: dict[str, list[int]] = {}
     for number, keys in lost.items():
         for topic_id in sorted({key.topic_id for key in keys}):

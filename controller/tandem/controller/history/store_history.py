@@ -1,6 +1,6 @@
-"""Reading from the store what happened to a pair, cleared generations too. A damaged chain costs no other.
+"""Read the past events of a pair from the store, cleared generations too. A damaged chain affects no other.
 
-A command reads all at once. An instance, which has other things to do, reads a few entries at a time.
+A command reads all chains at once. An instance, which has other work, reads a few entries at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tandem.sink.store.object_store import ObjectMissingError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annals:
-    """What happened, oldest first; `damaged` says by generation why its chain could not be read to its end."""
+    """Past events, oldest first; `damaged` has, by generation, why its chain could not be read to its end."""
 
     happenings: tuple[HistoryEvent, ...]
     damaged: dict[int, str]
@@ -73,7 +73,7 @@ def read_past_events(store: ObjectStore, pair: str, *, only: int | None, routine
 
 
 class _Annalist(ChainReader):
-    """A reader that notes what passes by on the way to the heads."""
+    """A chain reader that records the events of all entries that it reads."""
 
     def __init__(self, store: ObjectStore, pair: str, *, routine: bool) -> None:
         super().__init__(store, pair, ended=True, whole=True)
@@ -81,20 +81,20 @@ class _Annalist(ChainReader):
         self.chroniclers: dict[int, HistoryRecorder] = {}
 
     def entries(self, number: int, first: int, last: int) -> Iterator[tuple[Entry, str]]:
-        """Yield what the reader's own method does."""
+        """Yield the same entries as the base class, and record their events."""
         key = layout.claim_key(self.pair, number)
         chronicler = HistoryRecorder(decode_claim(self.store.get(key), key), routine=self._routine)
         self.chroniclers[number] = chronicler
         for entry, sha256 in super().entries(number, first, last):
             yield entry, sha256
-            chronicler.take(entry)  # After it was checked: what breaks a rule of the chain never happened.
+            chronicler.take(entry)  # After the reader's check: an entry that breaks a rule of the chain is no event.
 
 
 class GradualAnnals:
-    """What happened to the newest generations, read a few entries at a time, the newest chain first. One thread.
+    """Past events of the newest generations, read a few entries at a time, the newest chain first. Not thread-safe.
 
-    Commits and confirmations are left out. Only links are checked, not the rules of chains: the state of a generation
-    is not made anew for that.
+    Commits and confirmations are left out. Only the hash links are checked, not the rules of chains, which would need
+    the folded state of each generation.
     """
 
     def __init__(self, store: ObjectStore, pair: str, *, generations: int) -> None:
@@ -106,9 +106,9 @@ class GradualAnnals:
         self._damaged: dict[int, str] = {}
 
     def read_on(self, heads: Mapping[int, int], numbers: Sequence[int], *, entries: int) -> bool:
-        """Read up to so many entries of one chain; return whether there were any to read. Raises the store's errors.
+        """Read at most `entries` entries of one chain; return whether there were any. Raises the store's errors.
 
-        `heads` are the last entries of the generations that are still appended to; `numbers` are all, ascending.
+        `heads` are the last entry numbers of the generations not wholly cleared; `numbers` are all, ascending.
         """
         wanted = numbers[-self._most :]
         for number in [number for number in self._chains if number not in wanted]:
@@ -120,7 +120,7 @@ class GradualAnnals:
 
     @property
     def past_events(self) -> Annals:
-        """What was read so far of the newest generations."""
+        """The past events of the newest generations that were read so far."""
         chains = [chain for _, chain in sorted(self._chains.items())]
         return Annals(
             happenings=tuple(in_order([chain.chronicler.happenings for chain in chains])),
@@ -129,7 +129,7 @@ class GradualAnnals:
 
     @property
     def unread(self) -> Mapping[int, int | None]:
-        """By generation, how many entries are not read yet, None if not even that is known; 0 is left out."""
+        """By generation, the number of entries not read yet, None if it is unknown; generations with 0 are left out."""
         return {number: left for number, left in self._unread.items() if left != 0}
 
     def _head(self, number: int, heads: Mapping[int, int]) -> int:

@@ -1,4 +1,4 @@
-"""The turns of a pair for its time line: when each generation was claimed, complete, sealed and cleared. Pure."""
+"""The turns of a pair for its time line: when each generation was claimed, completed, sealed and cleared. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tandem.controller.status.overview import GenerationState, moment, state_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One generation's life. `ended_at` is when it was cleared, all but what is kept; `state` None: all of it is gone.
+    """The life of one generation. `ended_at` is when it was cleared, but for partitions that are kept.
 
-    What has not happened, or never will, is None.
+    `state` None: it is wholly cleared. The time of an event that has not happened, or never will, is None.
     """
 
     generation: int

@@ -23,7 +23,7 @@ _ALIVE_WITHIN_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """A picture of the instance. `ticked_s` is the time since the last tick."""
+    """The health of the instance at one moment. `ticked_s` is the time since the last tick, in seconds."""
 
     role: Role
     ticked_s: float
@@ -32,12 +32,12 @@ class Health:
 
     @property
     def alive(self) -> bool:
-        """Whether the loop still turns."""
+        """Whether the instance's loop still ticks."""
         return self.ticked_s < self.alive_within_s
 
 
 def health_of(known: InstanceView) -> Health:
-    """Return the picture of an instance for probes."""
+    """Return the health of an instance for probes."""
     return Health(
         role=known.role,
         ticked_s=known.now_mono - known.ticked_mono,
@@ -47,19 +47,19 @@ def health_of(known: InstanceView) -> Health:
 
 
 def starting(pair: str, instance: str, incarnation: str) -> Health:
-    """Return the picture of a process that still waits for its store or its brokers: alive, not ready."""
+    """Return the health of a process that still waits for its store or its brokers: alive, not ready."""
     state = InstanceState(pair=pair, instance=instance, incarnation=incarnation, reason="starting")
     return Health(role=Role.PASSIVE, ticked_s=0.0, alive_within_s=1.0, state=state)
 
 
 class HealthSource:
-    """Where the server looks; `look` may be replaced while it serves."""
+    """The source of the server's health answers; `look` may be replaced while the server runs."""
 
     def __init__(self, look: Callable[[], Health]) -> None:
         self.look = look
 
     def __call__(self) -> Health:
-        """Look."""
+        """Return the present health."""
         return self.look()
 
 
@@ -78,12 +78,12 @@ def serve(
     metrics: Callable[[str], tuple[bytes, str]] | None = None,
     hosts: Collection[str] = (),
 ) -> HttpServer:
-    """Serve from a thread until `shutdown`. ConfigError if the address can't be had.
+    """Serve from a thread until `shutdown`. Raises ConfigError if the address can't be bound.
 
     `metrics` takes an Accept header and returns a page with its content type.
 
-    `pages` are what else is there, by path. They are called from many threads, and must not wait for long. `hosts` are
-    names of the server beside those that it knows by itself.
+    `pages` are further answers by path. They are called from many threads, and must not block for long. `hosts` are
+    names of the server beside those that it finds by itself.
     """
     more = dict(pages or {})
     own = HostNames((address[0], *hosts))
@@ -94,7 +94,7 @@ def serve(
 
         def find(self, path: str) -> HttpAnswer:
             answer = self._found(path)
-            # Troubles repeat what stores and brokers say.
+            # The text may repeat error messages of stores and brokers, so secrets are masked.
             return replace(answer, body=redact(answer.body)) if isinstance(answer.body, str) else answer
 
         def _found(self, path: str) -> HttpAnswer:

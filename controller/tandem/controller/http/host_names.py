@@ -1,8 +1,9 @@
-"""Under which names the HTTP server answers: the `Host` header of a request, judged.
+"""The host names under which the HTTP server answers: a check of each request's `Host` header.
 
-A page of a stranger may give its own name the address of this server (DNS rebinding) and then read, in the browser of
-whoever opened it, what only their network may reach. Such a request has the stranger's name as its `Host`. No stranger
-can have a name without a dot, an IP address, or one that ends as names inside of a cluster or a company do.
+An attacker's web page may resolve its own name to the address of this server (DNS rebinding) and then read, in the
+browser of a person who opened it, pages that only that person's network may reach. Such a request has the attacker's
+name in its `Host`. No attacker can own a name without a dot, an IP address, or a name with an ending that is used only
+inside of a cluster or a company.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::[0-9]{0,5})?
 
 
 class HostNames:
-    """The names of this server, for any thread. `more` are those that somebody configured.
+    """The names of this server, for any thread. `more` are the configured ones.
 
-    The resolver is asked once for the machine's fully qualified name, and not before a request has a name that is not
-    known otherwise: where name servers are away nothing waits for them but that request.
+    The resolver is asked once for the machine's fully qualified name, and only when a request has a name that is not
+    known otherwise: if the name servers are away, only that request waits for them.
     """
 
     def __init__(self, more: Collection[str] = ()) -> None:
@@ -31,7 +32,7 @@ class HostNames:
         self._own: frozenset[str] | None = None
 
     def has(self, host: str) -> bool:
-        """Whether a request with this `Host` header, with or without a port, may be answered."""
+        """Return whether a request with this `Host` header, with or without a port, may be answered."""
         found = _HOST.fullmatch(host)
         if found is None:
             return False

@@ -1,9 +1,9 @@
-"""An HTTP server that no client can hold up or fill: read-only, bounded in bytes, seconds and connections.
+"""An HTTP server that no client can block or exhaust: read-only, bounded in bytes, seconds and connections.
 
-Probes of an orchestrator come here, so whoever asks slowly must not keep them waiting: a request is read within
-`READ_S` in all and `REQUEST_BYTES`, and an answer is taken within `WRITE_S`. When all connections are open, the one
-that has been sending its request for longest makes room, else the one that has been taking its answer for longest. Of
-answers that take work `CONNECTIONS` are made at a time, and `SPARE` connections are left for probes.
+It answers an orchestrator's probes, which a slow client must not delay: a request is read within `READ_S` seconds in
+all and `REQUEST_BYTES`, and an answer is sent within `WRITE_S` seconds. When all connections are open, the one that has
+been sending its request for longest is closed, else the one that has been taking its answer for longest. At most
+`CONNECTIONS` expensive answers are made at a time, and `SPARE` connections are left for probes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SECURE: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAnswer:
-    """What is sent. `headers` win over those that every answer has: no caching, no framing, no sniffing, no sources."""
+    """One response. `headers` override those of every answer, which forbid caching, framing, sniffing and sources."""
 
     body: str | bytes
     kind: str = "text/plain"
@@ -62,7 +62,7 @@ class _TooLargeError(Exception):
 
 
 class _Bounded(io.RawIOBase):
-    """What a client sends, up to a number of bytes and a moment."""
+    """The bytes that a client sends, up to a number of bytes and a deadline."""
 
     def __init__(self, connection: socket.socket, *, limit: int, deadline_mono: float) -> None:
         self._connection = connection
@@ -87,9 +87,9 @@ class _Bounded(io.RawIOBase):
 
 
 class HttpHandler(BaseHTTPRequestHandler):
-    """One request of one connection. Subclasses say in `find` what is there, `probes` are paths answered at once.
+    """One request of one connection. Subclasses answer paths in `find`; `probes` are paths that are answered at once.
 
-    Probes are answered under any name, all else only under one of `names`.
+    Probes are answered under any host name, all other paths only under one of `names`.
     """
 
     server: HttpServer
@@ -97,7 +97,7 @@ class HttpHandler(BaseHTTPRequestHandler):
     names: HostNames = HostNames()
     server_version = "tandem"
     sys_version = ""
-    # For answers to what can't even be read as a request.
+    # For answers to bytes that can't be parsed as a request.
     request_version = "HTTP/1.0"
     requestline = ""
     command = "GET"
@@ -107,14 +107,14 @@ class HttpHandler(BaseHTTPRequestHandler):
         raise NotImplementedError
 
     def setup(self) -> None:
-        """Put a bound on what is read."""
+        """Limit the bytes and the time of the request."""
         super().setup()
         self.rfile.close()
         deadline_mono = time.monotonic() + READ_S
         self.rfile = io.BufferedReader(_Bounded(self.connection, limit=REQUEST_BYTES, deadline_mono=deadline_mono))
 
     def handle(self) -> None:
-        """Answer once."""
+        """Read and answer one request; the connection is not kept alive."""
         try:
             self.handle_one_request()
         except ConnectionAbortedError:
@@ -123,7 +123,7 @@ class HttpHandler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def parse_request(self) -> bool:
-        """Refuse what is not read-only; from here on nothing is read."""
+        """Refuse methods that are not read-only, and unknown host names. Nothing is read after this."""
         if not super().parse_request():
             return False
         probed = self.path.partition("?")[0] in self.probes
@@ -142,7 +142,7 @@ class HttpHandler(BaseHTTPRequestHandler):
         return False
 
     def do_GET(self) -> None:
-        """Send what is there."""
+        """Send the answer for the path."""
         try:
             answer = self.find(self.path.partition("?")[0])
         except Exception as error:  # noqa: BLE001 (a page that fails must not look like a process that is gone)
@@ -155,7 +155,7 @@ class HttpHandler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 (as in the base class)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """Send a status and what it is called; nothing of what the client sent."""
+        """Send a status and its phrase, without any text of the request."""
         status = HTTPStatus(code)
         self._send(HttpAnswer(body=f"{status.phrase}\n", status=status))
 
@@ -175,7 +175,7 @@ class HttpHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:  # noqa: ANN401 (probes are not worth a line each)
-        """Say nothing."""
+        """Log nothing."""
 
 
 class HttpServer(ThreadingHTTPServer):
@@ -195,13 +195,13 @@ class HttpServer(ThreadingHTTPServer):
         self._taking: dict[socket.socket, None] = {}  # in the order their answers were begun
 
     def server_bind(self) -> None:
-        """Take the address; `::` for IPv4 as well. Asks no name server, as the base class would, for an unused name."""
+        """Bind the address; `::` for IPv4 too. Unlike the base class it asks no name server for the (unused) name."""
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 (as in the base class)
-        """Begin to answer; if too many are asking or taking answers, the one that takes longest is told to go."""
+        """Start to answer a connection; if all are in use, close the slowest client's, else this one."""
         with self._lock:
             full = len(self._open) >= CONNECTIONS + SPARE
             slowest = next(chain(self._asking, self._taking), None) if full else None
@@ -218,7 +218,7 @@ class HttpServer(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 (as in the base class)
-        """Forget a connection, and close it."""
+        """Forget a connection and close it."""
         with self._lock:
             self._forget(request)
         super().shutdown_request(request)
@@ -230,9 +230,9 @@ class HttpServer(ThreadingHTTPServer):
         self._taking.pop(request, None)
 
     def has_asked(self, request: socket.socket, *, works: bool) -> bool:
-        """Note that a connection's request was read, so that what keeps it open is our answer.
+        """Record that a connection's request was read, so that it now waits for the answer of this server.
 
-        Returns whether that may be made: of those that take work (`works`) only `CONNECTIONS` are at a time.
+        Return whether that answer may be made: at most `CONNECTIONS` expensive ones (`works`) are made at a time.
         """
         with self._lock:
             self._asking.pop(request, None)
@@ -243,7 +243,7 @@ class HttpServer(ThreadingHTTPServer):
             return True
 
     def has_answered(self, request: socket.socket) -> None:
-        """Note that an answer was made, so that what keeps its connection open is who takes it."""
+        """Record that an answer was made, so that the connection now waits for its client to take it."""
         with self._lock:
             self._asking.pop(request, None)
             self._working.discard(request)
@@ -251,12 +251,12 @@ class HttpServer(ThreadingHTTPServer):
                 self._taking[request] = None
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 (as in the base class)
-        """Say next to nothing: clients go away while they are answered."""
+        """Log at debug level only: clients go away while they are answered."""
         _LOG.debug("a client went away", error=str(sys.exception()))
 
 
 def _place(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """Return where to listen, and the family of that; IPv4 for a name that has both. Raises OSError."""
+    """Return the address family and the address to bind; IPv4 for a name that has both families. Raises OSError."""
     if not host:
         family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
         return family, ("::" if family == socket.AF_INET6 else "0.0.0.0", port)  # noqa: S104 (that is what was asked for)
@@ -267,5 +267,5 @@ def _place(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]
 def _hang_up(connection: socket.socket) -> None:
     try:
         connection.shutdown(socket.SHUT_RDWR)
-    except OSError:  # it went by itself
+    except OSError:  # the client has already closed it
         _LOG.debug("a slow client was gone already")

@@ -1,7 +1,7 @@
-"""Carrying decisions out: the slow work of an instance, one function per action, run in a small pool.
+"""The slow work of an instance: one function per action, run in a small thread pool.
 
-Every action may be repeated: what it wants may already be so, which then is the outcome. `TaskBoard` keeps an action
-marked as under way until the chains have been read again after it ended, so that no tick decides on an old view.
+Every action is idempotent: if its effect is already there, it succeeds. `TaskBoard` keeps an action marked as under way
+until the chains have been read again after it ended, so that no tick decides on an old view.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ _LOG = structlog.get_logger()
 _SLOT = tuple[str, int]
 _LONGEST_REST_S = 60.0
 _LITTLE = 256 << 20
-"""Bytes that may be read back while commits wait: a few seconds."""
+"""Bytes that may be read back while commits wait, which takes a few seconds."""
 _COUNTED = 10
-"""More failures don't make the rest longer: a pin that nobody can read may stand in the way for years."""
+"""The number of failures from which on the wait grows no longer: an unreadable pin may block a task for years."""
 _TROUBLE = 3
-"""Failures in a row that people are told of: what passes is in the log."""
+"""Failures in a row from which on `failing` names a task; fewer are only logged."""
 _WANTED_WITHIN_S = 10.0
-"""What is still wanted is begun again within this after its rest."""
+"""A task that is still wanted is started again within so long after its rest."""
 
 
 class InUseError(TandemError):
-    """A generation has pins: whoever reads it is waited for."""
+    """A generation has pins: it is not cleared until its readers have released them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class _Running:
 
 
 class TaskBoard:
-    """Runs tasks, one at a time for each (action, generation). `failures` counts by slot, for backing off."""
+    """Runs tasks in a thread pool, one at a time for each slot (action, generation). Failed slots back off."""
 
     def __init__(self, workers: int = 3) -> None:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="task")
@@ -100,12 +100,12 @@ class TaskBoard:
         return frozenset(self._running.keys() | self.resting())
 
     def resting(self) -> frozenset[_SLOT]:
-        """Return what failed and waits to be tried again, if the chains were read again since it ended."""
+        """Return the failed tasks that wait for the next try and after whose end the chains were read again."""
         now = time.monotonic()
         return frozenset(slot for slot, until in self._rest_until.items() if now < until and slot not in self._running)
 
     def failing(self) -> tuple[str, ...]:
-        """Return what fails again and again and is still wanted, with the last error, for people; for any thread."""
+        """Return the tasks that fail repeatedly and are still wanted, each with its last error; for any thread."""
         now = time.monotonic()
         return tuple(
             f"{action} of generation {number} fails: {error}"
@@ -134,7 +134,7 @@ class TaskBoard:
             _LOG.error("failed, trying again", action=action, generation=generation, error=str(error), wait_s=rest)
 
     def close(self) -> None:
-        """Let running tasks end; start no more."""
+        """Start no more tasks, and return without waiting for the running ones."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -142,7 +142,7 @@ Publish = Callable[..., None]
 
 
 class InstanceTasks:
-    """The actions. `writers` are those of the generations that this incarnation holds."""
+    """The slow actions of an instance. `writers` are those of the generations that this incarnation holds."""
 
     def __init__(
         self,
@@ -174,18 +174,21 @@ class InstanceTasks:
 
     @property
     def uncovered(self) -> dict[int, CoverLostError]:
-        """The generations of mine that are not let go of because what covers them has lost objects; for any thread."""
+        """The own generations that are kept because a generation that covers them has lost objects; for any thread."""
         return dict(self._uncovered)
 
     def _generations(self) -> list[Generation]:
-        """Return all generations as they are now. Reads on from the last time: chains grow by an entry a minute."""
+        """Return all generations as they are now. Reads only the new entries: chains grow by an entry a minute."""
         with self._chains_lock:
             live = [state.frozen_copy() for state in self._chains.refresh(tolerant=True)]
             self._chains.forget_ended()
             return live
 
     def _guarded(self, generations: Iterable[Generation]) -> GuardedPartitions:
-        """Return what the cluster has now of what is guarded, of these generations' topics all that they have read."""
+        """Ask the brokers for the guarded partitions; return them with all that `generations` have read of the topics.
+
+        Raises errors of the brokers.
+        """
         known = list(generations)
         return as_guarded(self._identity.cluster_id, self._cluster.guarded(), known).with_all_of(known)
 
@@ -202,13 +205,13 @@ class InstanceTasks:
             reason=reason,
             stop=self._stop,
         )
-        # The chains are watched: if the store's answer was late, the generation is being read already.
+        # If the store's answer was late, the watch has seen the claim already, and the generation is being read.
         self.writers.setdefault(number, writer)
         _LOG.info("claimed", generation=number, reason=reason)
         self._publish(CoordinationEvent.CATCHING_UP, generation=number, reason=reason)
 
     def take_over(self, number: int) -> None:
-        """Take over the chain of a generation that an earlier incarnation of mine left."""
+        """Append TAKEOVER to the chain of a generation that an earlier incarnation of this instance left."""
         writer = self._load(number)
         if writer.state.holder != self._identity.incarnation:
             writer.append(takeover_entry("restart"))
@@ -224,9 +227,9 @@ class InstanceTasks:
         return writer
 
     def _writer(self, number: int, generations: list[Generation]) -> ChainWriter:
-        """Return the writer of a generation that nobody reads any more, on the state that was read just now.
+        """Return the writer of a generation without a pipeline, on a state at least as new as in `generations`.
 
-        What is decided on an older one is wrong: another writer of this process may have appended since.
+        A decision on an older state would be wrong: another writer of this process may have appended since.
         """
         writer = self.writers.get(number)
         read = next((g.seq for g in generations if g.number == number), 0)
@@ -236,10 +239,11 @@ class InstanceTasks:
         return ChainWriter(self._store, self._reader().load(number), self._identity.incarnation, stop=self._stop)
 
     def prove_cuts(self, number: int) -> frozenset[Shortfall]:
-        """Return where generation `number` stands below another one and yet has all that the log has of it.
+        """Return the shortfalls of generation `number` against another one that truncated logs explain.
 
-        So the brokers say, because the log was cut, and it stays true: a log does not get back what an election took.
-        Raises NotProvenError, and errors of the brokers, if it is not so, or can't be said now.
+        The brokers prove that `number` has all that the log has. The proof stays valid: a log does not get back the
+        records that an election cut off. Raises NotProvenError if a shortfall is none of that kind or can't be proven
+        now, and errors of the brokers.
         """
         generations = self._generations()
         mine = next((g for g in generations if g.number == number), None)
@@ -253,10 +257,10 @@ class InstanceTasks:
         return frozenset(found)
 
     def _refuse_another_history(self, generations: Iterable[Generation], found: Iterable[Shortfall]) -> None:
-        """Raise NotProvenError if one that stands higher read other records: its holder is about to mark where.
+        """Raise NotProvenError if a generation with a higher position read other records and is not yet tainted.
 
-        A sealed one takes no mark any more. A restore joins it to nothing without a record that both hold, so what it
-        has stays beside this one.
+        Its holder is about to append that taint. A sealed generation takes no more taints and is not compared: a
+        restore joins two generations only at a record that both hold, so the sealed one's records stay apart.
         """
         states = {state.number: state for state in generations}
         found = [short for short in found if not states[short.generation].sealed]
@@ -271,17 +275,18 @@ class InstanceTasks:
                 )
 
     def read_on(self) -> None:
-        """Read on to the heads of all chains. A week may have passed since they were needed last.
+        """Read all chains up to their heads. The last read may be a week old.
 
-        So what `complete` has to read, while commits wait, is what came in the meantime. Raises errors of the store.
+        `complete`, which keeps commits waiting, then reads only the entries that came since. Raises errors of the
+        store.
         """
         self._generations()
 
     def read_back(self, number: int) -> None:
-        """Read back what generation `number` has stored, until so little is left that commits may wait for it.
+        """Read back the objects of generation `number`, until at most 256 MiB are left, for which commits may wait.
 
-        Does nothing for a store that checks checksums itself. What is wrong is found, and said, by `complete`. Raises
-        the store's errors; what was read until then is not read again.
+        Does nothing for a store that checks checksums itself. `complete` reports objects with wrong bytes. Raises the
+        store's errors; objects that were read until then are not read again.
         """
         if not self._read_back:
             return
@@ -291,7 +296,7 @@ class InstanceTasks:
             mine = next((g for g in self._generations() if g.number == number), None)
             items = [] if mine is None else done.left(mine)
             size = sum(item.bytes for item in items)
-            # What is stored meanwhile is less each time, unless the store is slower than the log, or bytes are wrong.
+            # Less is stored during each pass, unless the store is slower than the log, or stored bytes are wrong.
             if size <= _LITTLE or (before is not None and size > before / 2):
                 return
             _LOG.info("reading back what was stored", generation=number, objects=len(items), bytes=size)
@@ -299,18 +304,19 @@ class InstanceTasks:
             before = size
 
     def complete(self, writer: ChainWriter, cut: frozenset[Shortfall] = frozenset()) -> None:
-        """Append COMPLETE if nothing stands in the way any more, with topics listed and all chains read just now.
+        """Append COMPLETE if no obstacle is left, after topics were listed and all chains read once more.
 
-        Runs between commits, so that the chain does not move underneath. `cut` is what `prove_cuts` returned.
+        Runs between two commits, so that the chain does not grow meanwhile. `cut` is the result of `prove_cuts`. If an
+        object is lost, the generation is tainted instead.
         """
         mine = writer.state
         if mine.complete:
             return
-        # The others are read after my last commit, so it must reach what they had committed by now. That is more than
-        # is needed (their positions from before my commit would do, since nothing is sealed or cleared for COMPLETE
-        # alone) and costs little: a commit names what was read seconds before it was written, theirs like mine. And it
-        # misses no generation that became COMPLETE meanwhile. What it must not do is take long, because no commit of
-        # mine gets through meanwhile; so only what is new in the chains is read.
+        # The other chains are read after the last commit of this generation, so its positions must reach theirs as of
+        # now. That is more than is needed (their positions from before that commit would do, since nothing is sealed
+        # or cleared for COMPLETE alone) and costs little: a commit of either names records that were read seconds
+        # before. And no generation that became COMPLETE meanwhile is missed. It must not take long, because this
+        # generation can't commit meanwhile; so only the new entries of the chains are read.
         others = [g for g in self._generations() if g.number != mine.number]
         guarded = self._guarded([mine, *others])
         found = coverage.obstacles(mine, others, guarded, cut)
@@ -322,7 +328,7 @@ class InstanceTasks:
                 self._store, mine, read_back=self._read_back, done=self._done_reading.get(mine.number)
             )
         except ObjectLostError as error:
-            # It would be the same at every try, and nobody else builds as long as this one may become complete.
+            # Every try would fail, and no other generation is built as long as this one may become COMPLETE.
             _LOG.error("can't become complete, another generation is needed", generation=mine.number, error=str(error))
             writer.append(tainted_entry(_taints(mine, ((part, str(error.args[0])) for part in error.item.parts))))
             return
@@ -340,12 +346,12 @@ class InstanceTasks:
             )
 
     def lost_taints(self, number: int, found: Iterable[ObjectLoss] = ()) -> tuple[Taint, ...]:
-        """Return the taints of a COMPLETE generation of mine for what a restore would miss of it in the store.
+        """Return the taints of a COMPLETE own generation for the objects that a restore needs and the store lacks.
 
-        `found` is what was lost as of some time before, and counts as far as the chain still names it.
+        `found` are losses that were found earlier; they count if the chain still names their objects.
 
-        Nothing brings it back, so another generation is needed. What was scanned is right as of its end only, so none
-        of a base is sound without a part of it.
+        A lost object does not come back, so another generation is needed. A scan is consistent as of its end only, so
+        a partition that lost a part of its base has lost the whole base.
         """
         state = self._read(number)
         still = [loss for loss in found if loss.item.key in state.objects]
@@ -354,7 +360,7 @@ class InstanceTasks:
         return _taints(state, (one for one in parts if needed_part(state, one[0])))
 
     def taint(self, writer: ChainWriter, taints: tuple[Taint, ...]) -> None:
-        """Append what `lost_taints` found, unless it no longer matters: a tainted generation is being replaced."""
+        """Append the taints of `lost_taints`, unless the generation is sealed, or tainted and so being replaced."""
         if writer.state.taints or writer.state.sealed:
             return
         writer.append(tainted_entry(taints))
@@ -369,7 +375,7 @@ class InstanceTasks:
     def _read(self, number: int) -> Generation:
         """Return a generation as it is now.
 
-        TransientError if it can't be read, or nothing is left of it: what was decided is to be decided again.
+        Raises TransientError if it can't be read, or is wholly cleared: the caller's decision has to be made again.
         """
         found = next((g for g in self._generations() if g.number == number), None)
         if found is None:
@@ -377,10 +383,10 @@ class InstanceTasks:
         return found
 
     def _confirm(self, number: int, covering: Iterable[Generation]) -> None:
-        """Raise CoverLostError unless all objects of what covers a generation are in the store.
+        """Raise CoverLostError unless all objects of the `covering` generations are in the store.
 
-        A chain only says what was stored once: whoever may delete the data of one instance must not be able to have the
-        other one let go of its own.
+        A chain proves only that an object was stored once. A principal that can delete one instance's data must not be
+        able to make the other instance delete its own.
         """
         for state in covering:
             lost = lost_objects(self._store, state, partial(self._read, state.number))
@@ -391,10 +397,10 @@ class InstanceTasks:
         self._uncovered.pop(number, None)
 
     def seal(self, number: int, successor: int) -> None:
-        """Append SEALED, unless the successor does not cover it (checked once more on fresh chains, and with brokers).
+        """Append SEALED if the successor covers the generation, checked once more on fresh chains and with the brokers.
 
-        Raises NotProvenError, and errors of the brokers, if it can't be proven now that both have read the same logs;
-        CoverLostError if the successor has lost objects.
+        Does nothing if it does not. Raises NotProvenError, and errors of the brokers, if it can't be proven now that
+        both have read the same logs; CoverLostError if the successor has lost objects.
         """
         generations = self._generations()
         writer = self._writer(number, generations)
@@ -404,7 +410,7 @@ class InstanceTasks:
         newer = next((g for g in generations if g.number == successor), None)
         if newer is None or coverage.uncovered(newer, writer.state, guarded):
             return
-        # Before SEALED, because nothing can be said of what was cut off after it.
+        # Before SEALED, because a sealed generation takes no more taints.
         cut = self._prover.cut_off(writer.state, newer, coverage.doubtful(newer, writer.state, guarded))
         covered = coverage.covered(newer, writer.state, guarded)
         cut += self._prover.rewritten(writer.state, newer, set(covered).difference(taint.key for taint in cut))
@@ -418,11 +424,12 @@ class InstanceTasks:
         self._publish(CoordinationEvent.PASSIVATED, **head_fields(Head.of(writer.state)))
 
     def clear(self, number: int, wanted: Clearing, *, complete: bool = True) -> None:
-        """Clear what may go of a generation, decided once more on fresh chains.
+        """Clear the partitions of a generation that may go, decided once more on fresh chains.
 
-        `complete` is whether it was COMPLETE when that was decided. A build that was given up may have become COMPLETE
-        since, and be sealed even: how many of these are kept is to be decided first.
-        Raises CoverLostError if what covers it has lost objects, TransientError if that can't be read.
+        `complete` is whether it was COMPLETE at the decision. A build that was given up may have become COMPLETE since,
+        even sealed: then the decision how many sealed generations are kept comes first, and nothing is cleared.
+        Raises CoverLostError if a covering generation has lost objects, TransientError if its chain can't be read,
+        InUseError if the generation has pins.
         """
         generations = self._generations()
         unreadable = any(damaged > number for damaged in self._chains.damaged)
@@ -432,7 +439,7 @@ class InstanceTasks:
         if begun is None or unreadable:
             guarded = self._guarded(generations)
             let_go = released(ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True), writer.state)
-            # What the cluster does not have again waits for no chain.
+            # Released partitions that the cluster does not have now need no covering chain.
             given_up = frozenset(key for key in let_go if not guarded.has(key))
         if begun is None:
             again = coverage.clearing(writer.state, generations, guarded, let_go)
@@ -457,13 +464,16 @@ class InstanceTasks:
             raise InUseError(f"generation {number} is in use by {owners}; it is cleared when they are done")
         if writer.state.gone:
             self.writers.pop(number, None)
-        if writer.state.clearing is None:  # else it was stopped half-way: the next process goes on
+        if writer.state.clearing is None:  # otherwise the process is stopping, and the next one continues the clearing
             self._publish(CoordinationEvent.CLEARED, **head_fields(Head.of(writer.state)))
 
     def _proven(
         self, mine: Generation, wanted: Clearing, generations: list[Generation], guarded: GuardedPartitions
     ) -> Clearing:
-        """Keep what turns out to be cut off of what was not guarded when `mine` was sealed, but is again."""
+        """Return `wanted` without the partitions of which a truncation cut records off that `mine` has read.
+
+        The brokers are asked about those that were not guarded when `mine` was sealed and are guarded again.
+        """
         doubtful = coverage.unproven(mine, wanted.goes, generations, guarded)
         cut = {
             taint.key
@@ -484,8 +494,9 @@ class InstanceTasks:
     ) -> None:
         """Raise NotProvenError if the log has other records now than those that the covering generation read.
 
-        SEALED proved that both had read one history. Volumes may have been put back to a snapshot since then, and the
-        covering generation is marked only when its holder has noticed. A mark without a place tells as little.
+        SEALED proved that both had read one history. A broker's volume may have been put back to a snapshot since then,
+        and the covering generation is tainted only when its holder has noticed. A taint that does not reach down to a
+        common offset proves as little.
         """
         states = {state.number: state for state in generations}
         for number, keys in coverage.covering(mine, goes, generations).items():
@@ -503,11 +514,11 @@ _KEPT = "generation {} is kept until another one covers it: generation {} covers
 
 
 def _taints(state: Generation, lost: Iterable[tuple[Part, str]]) -> tuple[Taint, ...]:
-    """Return a taint for each partition of which a part is lost and that has none yet, where the first loss begins."""
+    """Return a taint for each untainted partition that lost a part, at the offset where the first loss begins."""
     found: dict[PartitionKey, Taint] = {}
     for part, what in lost:
-        # Of what was scanned or swept, or read until the base was done, no part can be missed: below it nothing is a
-        # state of the log either.
+        # No part of the base (scanned or swept records, and those read until the scan was done) may be missing: the
+        # records below the loss are no consistent state of the log either.
         tail = part.first >= state.state_from(part.key) and state.read_through(part.key)
         offset = part.first if tail else min(part.first, state.positions[part.key].base.start)
         before = found.get(part.key)

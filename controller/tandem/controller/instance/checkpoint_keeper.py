@@ -1,11 +1,12 @@
-"""Minding the pair's checkpoints in an instance: completing those that a generation of mine holds, failing others.
+"""The checkpoint duties of an instance: complete those that an own generation reaches, fail those that none can.
 
-The store is asked now and then, at once after a CHECKPOINT message, and every second while one is open. What a request
-needs is judged on the chains as they were seen, and once more between two commits, before anything is appended.
+The store is read at intervals, at once after a CHECKPOINT message, and every second while a request is open. A request
+is judged on the chains as last read, and once more between two commits, before an entry is appended.
 
-A generation whose instance is cut off from the brokers may stand beyond the cut with records of another history: an
-election cut the log before the log ends were asked for, it grew again, and nobody has told it yet. So the leaders are
-asked first, once for each request, whether their logs have what it read.
+A generation whose instance is cut off from the brokers may have a position beyond the cut with records of another
+history: an election truncated the log before the log ends were read for the request, the log grew again, and the
+instance has not noticed yet. So the leaders are asked first, once for each request, whether their logs have the records
+that the generation has read.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _LOG = structlog.get_logger()
 _LOOK_S = 30.0
 _LOOK_WHILE_OPEN_S = 1.0
 _HINTS, _HINT_EVERY_S = 3, 10.0
-"""Messages for which all checkpoints are looked at at once, and how often for one more."""
+"""A token bucket: CHECKPOINT messages that cause a read at once, and seconds until one more may."""
 
 
 def failed(request: CheckpointRequest, *, at: int, by: str, reason: str) -> CheckpointOutcome:
@@ -53,10 +54,10 @@ def expired(request: CheckpointRequest, *, at: int, by: str, detail: str) -> Che
 
 
 class CheckpointKeeper:
-    """The checkpoints as this instance last saw them. `look`, `finish` and `give_up` are for task threads.
+    """The checkpoints as this instance last read them. `look`, `finish` and `give_up` run in task threads.
 
-    `held` are the generations that may not be cleared; None as long as nobody has looked. `same_logs` says whether the
-    logs have what a generation read of some partitions; it raises if the brokers can't tell.
+    `held` are the generations that may not be cleared; None before the first `look`. `same_logs` returns whether the
+    logs have the records that a generation read of some partitions; it raises if the brokers can't tell.
     """
 
     def __init__(
@@ -82,10 +83,10 @@ class CheckpointKeeper:
         self.held: dict[int, tuple[str, ...]] | None = None
 
     def due(self, now_mono: float, hints: frozenset[str]) -> bool:
-        """Whether it is time to look; `hints` are the ids of the CHECKPOINT messages that were heard."""
+        """Return whether `look` is due; `hints` are the ids of the CHECKPOINT messages that were heard."""
         interval_s = _LOOK_WHILE_OPEN_S if self.open else _LOOK_S
         rested = self._looked_mono is None or now_mono - self._looked_mono >= interval_s
-        # A hint that is left out now is seen again a second later.
+        # A hint that is dropped now comes again with the next tick, a second later.
         if not rested and (hints == self._hints or not self._hurries.take(now_mono)):
             return False
         self._hints = hints
@@ -93,7 +94,7 @@ class CheckpointKeeper:
         return True
 
     def look(self) -> None:
-        """Read all checkpoints, sweep, and fail those whose time has passed. Raises errors of the store."""
+        """Read all checkpoints, clean up, and fail requests past their deadline. Raises errors of the store."""
         with self._looking:
             found = checkpoints.survey_checkpoints(
                 self._store, self._pair, now_ms(self._store), remembered=self._remembered
@@ -107,14 +108,14 @@ class CheckpointKeeper:
                 detail = self._details.get(request.nonce, "no Active has looked at it")
                 self._settle(request, expired(request, at=at, by=self._me, detail=detail))
         nonces = {request.nonce for request in still_open}
-        known = dict(self._details)  # The thread that ticks adds to it meanwhile.
+        known = dict(self._details)  # The ticking thread adds to it meanwhile.
         self._details = {nonce: text for nonce, text in known.items() if nonce in nonces}
         self._proven = {(nonce, number) for nonce, number in self._proven.copy() if nonce in nonces}
         self.open, self.held = tuple(still_open), found.held
         self._looked_mono = time.monotonic()
 
     def ripe(self, mine: Iterable[Generation], guarded: GuardedPartitions | None) -> Iterator[int]:
-        """Yield the numbers of those of my generations between whose commits something is to be said."""
+        """Yield the numbers of the own generations that can complete or must fail an open request (see `finish`)."""
         final = {CutStanding.REACHED, CutStanding.LOST}
         for state in mine:
             if takes_part(state) and any(judge_cut(r, state, guarded).standing in final for r in self.open):
@@ -123,13 +124,14 @@ class CheckpointKeeper:
     def hopeless(
         self, generations: Iterable[Generation], guarded: GuardedPartitions | None
     ) -> list[tuple[CheckpointRequest, CutJudgement]]:
-        """Return the requests that no generation will ever reach, and note of the others how they stand."""
+        """Return the requests that no generation will ever reach; note the state of each for its expiry message."""
         states = list(generations)
         found = []
         for request in self.open:
             judgement = judge_all(request, states, guarded)
             self._details[request.nonce] = judgement.detail
-            # What is gone from the cluster may be in an entry that is not seen yet: its owner judges between commits.
+            # A partition that is gone from the cluster may be read up to the cut in an entry that was not read here
+            # yet: the generation's owner judges between commits.
             gone = any(judge_cut(request, g, guarded).standing is CutStanding.LOST for g in states if takes_part(g))
             if judgement.standing is CutStanding.LOST and not gone:
                 found.append((request, judgement))
@@ -142,9 +144,10 @@ class CheckpointKeeper:
             self._settle(request, failed(request, at=at, by=self._me, reason=judgement.detail))
 
     def finish(self, writer: ChainWriter, guarded: GuardedPartitions | None) -> None:
-        """Complete or fail what the chain of `writer` decides, between two commits. Raises what ends its writer's work.
+        """Complete or fail the requests that the chain of `writer` decides; runs between two commits.
 
-        Other trouble is told of, and whoever looks next tries again: no checkpoint stops a backup.
+        Raises HolderLostError, StoppedError and ChainError, which end the writer. Other errors are logged and tried
+        again at the next look: no checkpoint stops a backup.
         """
         for request in self.open:
             try:
@@ -155,7 +158,7 @@ class CheckpointKeeper:
                 _LOG.warning("cannot finish a checkpoint, trying again", checkpoint=request.id, error=str(error))
 
     def last_chance(self, writer: ChainWriter, guarded: GuardedPartitions | None) -> None:
-        """Look once more and complete what can be before the generation takes no more records."""
+        """Read the requests once more and complete those that are reached, before the generation is sealed."""
         try:
             self.look()
         except TandemError as error:
@@ -164,9 +167,10 @@ class CheckpointKeeper:
         self.finish(writer, guarded)
 
     def prove(self, state: Generation, guarded: GuardedPartitions | None) -> None:
-        """Ask the brokers whether `state` has read the cuts that it reached, and not what was there before an election.
+        """Ask the brokers whether `state` has read, up to the cuts that it reached, the records that the logs hold.
 
-        What it has read below a cut does not change, so once is enough. If they can't tell, they are asked again.
+        It may have read records that an election truncated. Its records below a cut do not change, so one proof is
+        enough. If the brokers can't tell, they are asked again later.
         """
         for request in self.open:
             mine = (request.nonce, state.number)
@@ -175,7 +179,7 @@ class CheckpointKeeper:
             if judge_cut(request, state, guarded).standing is not CutStanding.REACHED:
                 continue
             if _unprovable(request, state, guarded):
-                continue  # `finish` says so
+                continue  # `finish` fails the request
             try:
                 same = self._same_logs(state, [key for key, offset in request.cut.items() if offset > 0])
             except TandemError as error:
@@ -195,7 +199,7 @@ class CheckpointKeeper:
             return
         now = checkpoints.find_checkpoint(self._store, self._pair, request.id)
         if now is None or now.request.nonce != request.nonce or now.outcome is not None:
-            return  # deleted, or decided by somebody else
+            return  # deleted, or settled by the other instance
         at = now_ms(self._store)
         if at >= request.deadline:
             return
@@ -234,7 +238,7 @@ class CheckpointKeeper:
 
 
 def _unprovable(request: CheckpointRequest, state: Generation, guarded: GuardedPartitions | None) -> list[PartitionKey]:
-    """Return the partitions of a cut of which nobody can say any more whether an election cut off what was read."""
+    """Return the partitions of a cut that the cluster no longer has, so that no broker can prove their records."""
     if guarded is None:
         return []
     return sorted(

@@ -1,7 +1,7 @@
-"""Carrying out what was decided: each action is a task in a thread, or a word to a pipeline; each may be repeated.
+"""Start the decided actions: each is a task in a thread, or a command to a pipeline; each is idempotent.
 
-What an instance owes beside decisions is begun here as well: named checkpoints, and looking for objects of its own
-generations that somebody misses.
+The duties of an instance beside decisions start here as well: named checkpoints, and the check of own objects that
+either instance reports as lost.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ from tandem.sink.write.confirm import ObjectLoss
 
 _LOG = structlog.get_logger()
 _LOOK_AGAIN_S = 60.0
-"""So often at most it is looked whether objects of a generation of mine are lost: that lists all of them."""
+"""Least seconds between two checks of an own generation for lost objects: each lists all its objects."""
 _WORKERS = 5
-"""COMPLETE and a checkpoint may each wait for the commit under way in a pipeline; others must not wait for them."""
+"""Task threads. COMPLETE and a checkpoint may each wait for a pipeline's commit; other tasks must not wait for them."""
 
 
 class Executor:
-    """The tasks and pipelines of one instance. `give_back` is called when much memory is free: see `Instance`."""
+    """Runs the tasks and pipelines of one instance. `give_back` is called after memory was freed: see `Instance`."""
 
     def __init__(
         self, config: Config, parts: InstanceParts, *, watch: StoreWatch, meters: Meters, give_back: Callable[[], None]
@@ -108,8 +108,8 @@ class Executor:
             policy=pipeline_policy_of(config),
             abort=self._abort,
             workers=self._workers,
-            # Seen right after a commit of its own, a generation that is built covers the Active, which goes on too.
-            # Whoever looks at fixed intervals may always come when the Active has just committed.
+            # A read right after an own commit sees the generation that is built cover the Active, which commits too. A
+            # read at fixed intervals might always come just after a commit of the Active.
             committed=watch.hurry,
             copies=self._copies,
             meters=meters,
@@ -120,7 +120,7 @@ class Executor:
         return () if view is None else view.generations
 
     def carry_out(self, decision: Decision, seen: Observation) -> None:
-        """Begin what was decided on what was seen, and what is owed beside it."""
+        """Start the actions of a decision, and the duties beside it (checkpoints, lost objects)."""
         self.asking.decided(decision.reason)
         for action in decision.actions:
             self._execute(action)
@@ -163,7 +163,7 @@ class Executor:
         self.context.submit((type(action).__name__, action.generation), done)
 
     def _start(self, number: int, *, resumed: bool) -> None:
-        # After a failure, or a drain, only the chain in S3 says where to go on.
+        # After a failure, or a drain, only the chain in S3 has the position to resume at.
         writer = self.tasks.reload(number) if self.runs.has(number) else self.tasks.writers.get(number)
         self.runs.start(writer or self.tasks.reload(number), resumed=resumed)
         _LOG.info("reading", generation=number)
@@ -184,12 +184,12 @@ class Executor:
         def complete(writer: ChainWriter) -> None:
             try:
                 self.tasks.complete(writer, cut)
-            except TransientError as error:  # no reason to stop reading; the next tick asks again
+            except TransientError as error:  # no reason to stop reading; the next tick tries again
                 _LOG.warning("cannot look whether all is covered, trying again", generation=number, error=str(error))
 
         self.runs.between_commits(number, complete)
         writer = self.tasks.writers.get(number)
-        if writer is not None and writer.state.complete:  # else it is tried again, every second maybe
+        if writer is not None and writer.state.complete:  # otherwise the task is repeated, maybe every second
             self._give_back()
 
     def _mind_checkpoints(self, seen: Observation) -> None:
@@ -214,9 +214,9 @@ class Executor:
             self._watch.hurry()
 
     def _mind_lost_objects(self, seen: Observation) -> None:
-        """Look for myself when one of the two misses objects of a generation of mine, and taint it if they are lost.
+        """Check the objects of an own generation that either instance reports as lost; taint it if they are.
 
-        Merging reads what others only list: what it met that holds other bytes is lost as well.
+        Merging reads objects that other tasks only list: one that it found with wrong bytes is lost as well.
         """
         met = self.runs.lost()
         said = self._parts.peers.said_now(self._peer) or Heartbeat()
@@ -246,7 +246,7 @@ class Executor:
             self._parts.publish(CoordinationEvent.ACTIVATE, target=self._peer, generation=number, reason=reason)
 
     def leave(self, deadline_mono: float) -> bool:
-        """Commit what was read, then end all work; return whether all was committed before the deadline."""
+        """Drain all pipelines, then stop all tasks; return whether all was committed before `deadline_mono`."""
         clean = self.runs.drain_all(deadline_mono)
         if self._workers is not None:
             self._workers.close()

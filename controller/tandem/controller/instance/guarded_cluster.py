@@ -1,4 +1,4 @@
-"""The cluster as a pipeline and the controller see it: guarded topics, topic ids, consumer groups."""
+"""The cluster for pipelines and the controller: guarded topics, topic ids, offsets of consumer groups."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tandem.sink.store.chain.restore_targets import ANY
 _LOG = structlog.get_logger()
 _TIERED = "remote.storage.enable"
 _NAMED = 10
-#: Ids of topics that restores created, by name.
+#: Returns the ids of topics that restores created, by name.
 Restored = Callable[[], Mapping[str, Collection[str]]]
 
 
 class GuardedCluster:
-    """Implements `sink.kafka.cluster.guarded_topics.Cluster` for one configuration.
+    """Implements `sink.kafka.cluster.guarded_topics.ClusterView` for one configuration.
 
-    Names each missing and each denied topic once.
+    Logs each missing and each denied topic once.
     """
 
     def __init__(self, admin: ClusterAdmin, config: Config, restored: Restored = dict) -> None:
-        """`restored` tells which topics restores created; it is asked when a topic comes that a pattern matches."""
+        """Take `restored`, which returns topics that restores created; called when a pattern matches a new topic."""
         self._admin = admin
         self._config = config
         self._restored = restored
@@ -73,7 +73,7 @@ class GuardedCluster:
         )
 
     def _without_restored(self, found: Sequence[TopicInfo]) -> list[TopicInfo]:
-        """Leave out what restores created. Of each topic that is asked once; a topic that is guarded stays so."""
+        """Return `found` without topics that restores created. Each is judged once; a guarded topic stays guarded."""
         new = [info for info in found if (info.name, info.topic_id) not in self._judged]
         if any(info.name not in self._config.topics.include for info in new):
             known = self._restored()
@@ -115,7 +115,7 @@ class GuardedCluster:
     def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
         """Return the committed offsets of the guarded groups on these topics, None for those that can't be read.
 
-        Of groups for which there is no room there are none: what was known of them would take room as well.
+        Groups that exceed the offset budget get an empty tuple, which drops their former offsets: these take room too.
         """
         ids = {topic.name: topic.topic_id for topic in topics}
         answer = self._admin.group_offsets(ids, guards=self._config.groups.guards)
@@ -156,15 +156,18 @@ class GuardedCluster:
 
 
 def is_restored(config: Config, info: TopicInfo, known: Mapping[str, Collection[str]]) -> bool:
-    """Whether a restore created the topic, and no one has named it. `known`: see `restore_targets.created`."""
+    """Return whether a restore created the topic and `topics.include` does not name it.
+
+    `known`: see `restore_targets.created_topics`.
+    """
     return info.name not in config.topics.include and not {info.topic_id, ANY}.isdisjoint(known.get(info.name, ()))
 
 
 def _tiered(name: str) -> ClusterDeniedError:
-    """Say why a topic is left out whose older segments are in remote storage (KIP-405).
+    """Return the error for a topic whose older segments are in remote storage (KIP-405); such a topic is left out.
 
-    Where these are slow, or have a quota, brokers answer a fetch with nothing and no error, as if nothing were there.
-    Kafka allows that for topics that only delete.
+    If the remote storage is slow, or has a quota, brokers answer a fetch with no records and no error, as at the log's
+    end. Kafka allows tiered storage only for topics with `cleanup.policy=delete`.
     """
     return ClusterDeniedError(
         f"topic {name} is in tiered storage ({_TIERED}), where what can't be fetched in time looks like nothing",
@@ -183,7 +186,7 @@ def _topic(info: TopicInfo, config: dict[str, str]) -> Topic:
 
 
 def as_guarded(cluster_id: str, found: GuardedTopics, generations: Iterable[Generation]) -> GuardedPartitions:
-    """Return what the rules need to know of the guarded topics, of those that are denied what `generations` know."""
+    """Return the guarded partitions in the form that the rules need; denied topics are filled in from `generations`."""
     described = [*found.topics, *(one.topic for one in found.denied if one.topic is not None)]
     guarded = GuardedPartitions(
         cluster_id=cluster_id,

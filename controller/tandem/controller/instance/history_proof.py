@@ -1,12 +1,12 @@
-"""Proof that a newer generation has read what an older one did, and not what came in its place.
+"""Proof that a newer generation has read the same records as an older one, not others at the same offsets.
 
-Offsets and epochs alone can't tell: an unclean election cuts a log, it grows again, and a generation that was built
-later stands above the older one's position without the records that were cut off. The brokers can (KIP-320): a leader
-knows where the epoch of a position ends in its log. If that is not below the position, the log is the one that was
-read. Asked for both generations, the newer one last read from its chain, it shows that both have read one log.
+Offsets and epochs alone can't tell: an unclean election truncates a log, it grows again, and a generation that was
+built later has a position above the older one's, without the records that were cut off. The brokers can (KIP-320): a
+leader knows the end offset of a position's epoch in its log. If that is not below the position, the log is the one that
+was read. Asked for both generations, the newer one last read from its chain, it proves that both have read one log.
 
-Epochs can be used again like offsets, where the volumes of brokers are put back to a snapshot. So records that either
-generation has read are compared with what the log holds at their offsets, in the same epoch as well.
+Epochs can be used again like offsets, if the volumes of brokers are put back to a snapshot. So records that either
+generation has read are compared with the log's records at their offsets, in the same epoch as well.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _LOG = structlog.get_logger()
 
 
 class NotProvenError(TandemError):
-    """The newer generation can't stand for the older one now; another one may, or the same one later."""
+    """The newer generation can't replace the older one now; another one may, or the same one later."""
 
 
 class HistoryProver:
-    """Asks the brokers, over a connection of its own for each question. `record_keys` compares hashes of records."""
+    """Proves positions with the brokers, over a new connection for each proof. `record_keys` hashes records."""
 
     def __init__(
         self, cluster: ClusterView, open_source: Callable[[], FetchSource], record_keys: RecordKeys = PLAIN
@@ -43,10 +43,11 @@ class HistoryProver:
         self._open_source = open_source
 
     def cut_off(self, older: Generation, newer: Generation, keys: Collection[PartitionKey]) -> tuple[Taint, ...]:
-        """Return where the log was cut below what `older` read; of the other `keys` it is proven that `newer` has it.
+        """Return a taint for each of `keys` whose log was truncated below the position of `older`.
 
-        Raises NotProvenError if it is `newer` that has not read the log as it is, or not far enough; TransientError
-        and errors of `sink.kafka.errors.cluster_errors` if the brokers can't say.
+        For the other `keys` it is then proven that `newer` has all records that `older` has read. Raises NotProvenError
+        if `newer` has read another log than the present one, or not far enough; TransientError and errors of
+        `sink.kafka.errors.cluster_errors` if the brokers can't tell.
         """
         if not keys:
             return ()
@@ -77,9 +78,9 @@ class HistoryProver:
         return tuple(found)
 
     def rewritten(self, older: Generation, newer: Generation, keys: Collection[PartitionKey]) -> tuple[Taint, ...]:
-        """Return where the log has other records now than those that `older` read of `keys`.
+        """Return a taint for each of `keys` whose log has other records now than those that `older` read.
 
-        Raises NotProvenError if it is `newer` that has read other ones; otherwise as `cut_off`.
+        Raises NotProvenError if `newer` has read other records than the log's; otherwise as `cut_off`.
         """
         found = []
         for state in (newer, older):
@@ -112,7 +113,7 @@ class HistoryProver:
         return {key: rewritten for key, tp in names.items() if (rewritten := found[tp]) is not None}
 
     def has_read_this(self, state: Generation, keys: Collection[PartitionKey]) -> bool:
-        """Whether the logs still have all that `state` has read of `keys`. Raises as `cut_off` if brokers can't say."""
+        """Return whether the logs still have all records that `state` has read of `keys`. Raises as `cut_off`."""
         if self.compare(state, keys):
             return False
         asked = sorted(key for key in keys if state.positions[key].epoch >= 0)
@@ -126,7 +127,7 @@ class HistoryProver:
     def _ask(
         self, names: Mapping[PartitionKey, TopicPartition], *states: Generation
     ) -> Sequence[Mapping[TopicPartition, tuple[int, int]]]:
-        """Return, for each of `states`, what the leaders say about the epochs of its positions."""
+        """Return, for each of `states`, the leaders' (epoch, end offset) for the epochs of its positions."""
         source = self._open_source()
         try:
             found = [
@@ -134,7 +135,7 @@ class HistoryProver:
             ]
         finally:
             source.close()
-        # Asked for last: the answers above went by name.
+        # Topic ids are asked for last: the requests above go by topic name.
         present = self._cluster.topic_ids(sorted({tp.topic for tp in names.values()}))
         for key, tp in names.items():
             if present.get(tp.topic) != key.topic_id or any(tp not in ends for ends in found):

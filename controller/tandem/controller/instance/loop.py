@@ -1,4 +1,4 @@
-"""The process of one instance: observe, decide, act, once a tick. Everything slow happens elsewhere."""
+"""The tick of one instance: observe, decide, act. Everything slow runs in other threads."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _LEAVE_S = 3.0
 
 
 def new_incarnation() -> str:
-    """Return the id of a process life."""
+    """Return a new id for the life of one process."""
     return str(uuid.uuid4())
 
 
 class Instance:
-    """One incarnation at work. `run` ends when `stop` is set, or when it must not go on.
+    """One running incarnation. `run` returns when `stop` is set, and raises when the instance must not go on.
 
-    `give_back` is called twice a turn: when a generation is built, and when a former one is cleared. What a scan, the
-    reading back of objects and the pipeline of a former Active needed is free by then.
+    `give_back` is called twice a turn: when a generation is COMPLETE, and when a former one is cleared. The memory of
+    the scan, of reading objects back and of the former Active's pipeline is free by then.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Instance:
         self._last: Decision | None = None
 
     def run(self) -> ExitCode:
-        """Tick until told to stop, then leave in order. Raises RefusedError and DamagedError on what must not go on."""
+        """Tick until `stop` is set, then commit and leave. Raises RefusedError or DamagedError if it must not go on."""
         self._observer.start()
         _LOG.info("running", first=self._config.first, peer=self._config.peer_instance)
         tick_s = min(1.0, self._policy.heartbeat_s)
@@ -99,17 +99,17 @@ class Instance:
         return ExitCode.OK
 
     def look(self) -> InstanceView:
-        """Return what is known now. Asks nobody; for any thread."""
+        """Return the present view of the instance. Sends no request; for any thread."""
         return self._observer.view(self._machine.role, self._last, ticked_mono=self._ticked_mono)
 
     def readings(self) -> Mapping[int, Sequence[PartitionReading]]:
-        """Return how far each generation is that is read, ascending; for any thread."""
+        """Return the reading progress of each generation that is read, by number, ascending; for any thread."""
         return self._executor.runs.readings()
 
     def _tick(self) -> None:
         self._ticked_mono = time.monotonic()
         view = self._observer.look()
-        # Before it takes a chain over, it knows whether that is still the one that was published.
+        # Published heads are checked first, so that no chain is taken over before it is known whether it lost entries.
         known = view is not None and self._knows_heads(view)
         if view is not None:
             self._messages.mind_terms(view)
@@ -123,17 +123,18 @@ class Instance:
             self._parts.publish(CoordinationEvent.PROGRESS, **message_fields(heartbeat_of(self.look())))
 
     def _knows_heads(self, view: StoreView) -> bool:
-        """Whether it is known of what was published if it is lost, or was looked for as long as for any silent peer.
+        """Check published heads; return whether each is found or lost, or `liveness.timeout` was waited for that.
 
-        Nothing is decided by it, and whoever writes to the topic can name heads that never were, one after the other.
+        No decision depends on the result, and a writer on the topic can publish heads that never existed, one after
+        the other, so the wait is bounded.
         """
         waited_s = time.monotonic() - self._observer.started_mono
         return self._messages.mind_heads(view) or self._last is not None or waited_s >= self._policy.liveness_timeout_s
 
     def _may_decide(self) -> bool:
-        """Whether what was said on the coordination topic is known, or was waited for as long as for any silent peer.
+        """Return whether the coordination topic has been read to its end, or `liveness.timeout` was waited for that.
 
-        Nothing on it is needed to be right: an instance that can't read it goes by the chains, and the store fences.
+        No message is needed for a correct decision: without them the chains decide, and the store fences.
         """
         if self._last is not None or self._parts.coordination.caught_up:
             return True

@@ -1,6 +1,6 @@
-"""What messages say, held against what the store has: hints, published heads, and the terms of both instances.
+"""Compare messages with the store: hints, published heads, and the terms of both instances.
 
-Nothing is decided by it. What differs is logged, and shown by heartbeats, health and metrics.
+No decision depends on it. Differences are logged, and shown by heartbeats, health and metrics.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tandem.sink.rates import TokenBucket
 
 _LOG = structlog.get_logger()
 _HURRIES = 3
-"""Looks at the store that hints may ask for at once; one more a heartbeat, as it is looked at anyway."""
+"""Reads of the store that hints may cause at once; after that one per heartbeat interval."""
 
 
 class MessageWatch:
-    """What was found so far. `published_under` says of lost heads, by generation, under which other root they were.
+    """The differences found so far. `published_under`: by generation, the other root under which a lost head was.
 
-    `dispute` is in what the terms of the two instances differ, None if they do not, or nobody knows.
+    `dispute` is the difference between the two instances' terms; None if there is none, or the peer's are unknown.
     """
 
     def __init__(self, config: Config, parts: InstanceParts, watch: StoreWatch) -> None:
@@ -42,25 +42,25 @@ class MessageWatch:
 
     @property
     def lost_heads(self) -> tuple[Head, ...]:
-        """The heads that were published and are not in the store."""
+        """The published heads that the store has lost."""
         return self._heads.lost
 
     def mind_hints(self) -> None:
-        """Look at the store at once when somebody says that there is a pause, or no longer."""
+        """Have the store read at once after a new PAUSE or RESUME message."""
         hints = self._parts.peers.hints(CoordinationEvent.PAUSE, CoordinationEvent.RESUME)
         if hints - self._hints:
             self._hurry_for_a_hint()
         self._hints = hints
 
     def _hurry_for_a_hint(self) -> None:
-        """Look at the store at once, unless strangers have had it looked at too often: it is looked at anyway."""
+        """Have the store read at once, at a limited rate: any writer on the topic can send hints."""
         if self._hurries.take(time.monotonic()):
             self._watch.hurry()
 
     def mind_heads(self, view: StoreView) -> bool:
-        """Tell of heads that one of the two has published and a later look at the store does not find.
+        """Log published heads that a later read of the store does not find.
 
-        Returns whether that is known by now.
+        Return whether every published head is either found or lost by now.
         """
         known, now = self._parts.peers.heads(), time.monotonic()
         for head in self._heads.look(known, view.generations, numbers=view.numbers, began=view.began_mono, now=now):
@@ -87,7 +87,7 @@ class MessageWatch:
         return self._heads.settled
 
     def mind_terms(self, view: StoreView) -> None:
-        """Tell when the two instances store in two places, or guard different topics, and when they no longer do."""
+        """Log when the two instances begin or cease to differ in their store or their guarded topics."""
         me, peer = self._parts.identity.instance, self._config.peer_instance
         theirs = self._peer_terms()
         found = None if theirs is None else agreement.dispute(me, self.terms(view), peer, theirs)
@@ -99,7 +99,7 @@ class MessageWatch:
         elif self._disputed is None or self._disputed[0] != found:
             self._disputed = (found, now)
         elif self._disputed[1] < view.began_mono and self.dispute != found:
-            # What the peer has claimed meanwhile was looked for since.
+            # The store was read after the difference was first seen, so a first claim of the peer would be known.
             self.dispute = found
             _LOG.error("the instances do not agree", peer=peer, what=found, remedy=agreement.REMEDY)
 
@@ -108,7 +108,7 @@ class MessageWatch:
         return None if said is None else said.terms
 
     def terms(self, view: StoreView) -> agreement.PairTerms:
-        """Return what this instance goes by."""
+        """Return the terms of this instance."""
         topics = self._config.topics
         return agreement.PairTerms(
             root=self._parts.store.url,

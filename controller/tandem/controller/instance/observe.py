@@ -1,4 +1,4 @@
-"""What an instance sees: an `Observation` for decisions, an `InstanceView` for whatever tells people and the peer."""
+"""Build an `Observation` for decisions, and an `InstanceView` for status, metrics and heartbeats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tandem.sink.store.chain.chain_writer import now_ms
 
 
 class Observer:
-    """Puts together what the watches, the tasks and the pipelines of an instance know. Asks nobody, so never waits."""
+    """Collects the state of an instance's watches, tasks and pipelines. Sends no request, so never waits."""
 
     def __init__(
         self,
@@ -49,22 +49,22 @@ class Observer:
         self.started_mono = time.monotonic()
 
     def start(self) -> None:
-        """Begin to look at the store and at the brokers."""
+        """Start to watch the store and the brokers."""
         self._watch.start()
         self._surveyor.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._watch.stop()
         self._surveyor.stop()
 
     @property
     def damage(self) -> DamagedError | None:
-        """What in the store only a person can mend, None if nothing is known."""
+        """Damage of the store that only a person can repair; None if none was found."""
         return self._watch.damage
 
     def look(self) -> StoreView | None:
-        """Take what the watches have found since; return the newest view of the store, None before the first."""
+        """Collect the watches' new results; return the newest view of the store, None before the first read."""
         survey = self._surveyor.take()
         if survey is not None:
             self._topics = survey.found
@@ -72,7 +72,7 @@ class Observer:
         return self._watch.view
 
     def observe(self, view: StoreView) -> Observation:
-        """Return what to decide on."""
+        """Return the observation of this tick."""
         peer = self._parts.peers.peer(self._config.peer_instance)
         identity, runs, held = self._parts.identity, self._executor.runs, self._executor.keeper.held
         known = [generation.number for generation in view.generations]
@@ -104,7 +104,7 @@ class Observer:
             spoilt=view.spoilt,
             damaged=frozenset(view.damaged),
             deaf=self._parts.coordination.failing,
-            # As long as nobody has looked, anything may be held.
+            # Before the first read of the checkpoints any generation may be held.
             held=frozenset(known if held is None else held),
         )
 
@@ -114,7 +114,7 @@ class Observer:
         return as_guarded(self._parts.identity.cluster_id, self._topics, view.generations)
 
     def view(self, role: Role, decision: Decision | None, *, ticked_mono: float) -> InstanceView:
-        """Return what is known now, for any thread; `decision` is the last one."""
+        """Return the present view of the instance, for any thread; `decision` is the last one."""
         parts, messages, store = self._parts, self._messages, self._watch.view
         return InstanceView(
             config=self._config,

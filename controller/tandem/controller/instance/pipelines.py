@@ -1,4 +1,4 @@
-"""The pipelines of an instance, and what `decide` needs to know of them."""
+"""The pipelines of an instance, and their states for `decide`."""
 
 from __future__ import annotations
 
@@ -88,17 +88,17 @@ class PipelineRuns:
 
     @property
     def transcoder(self) -> str:
-        """The name of what makes blocks of batches."""
+        """The name of the transcoder, which turns Kafka batches into Avro blocks."""
         return self._transcoder.name
 
     def has(self, generation: int) -> bool:
-        """Whether a pipeline was started for the generation and not forgotten."""
+        """Return whether a pipeline was started for the generation and not forgotten."""
         return generation in self._runs
 
     def between_commits(self, generation: int, task: Task) -> None:
-        """Have a pipeline do something between two commits, and wait until that is done, or the pipeline ends first.
+        """Run a task in a pipeline between two commits; wait until it is done, or the pipeline ends first.
 
-        Nothing is done if the generation was sealed, and is not read any more.
+        Does nothing for a generation without a pipeline, such as one that is sealed.
         """
         done = threading.Event()
 
@@ -113,35 +113,35 @@ class PipelineRuns:
             asked_between_commits(run.pipeline, work, done=done, abort=self._abort)
 
     def drain(self, generation: int) -> None:
-        """Tell a pipeline to commit what it has and end."""
+        """Have a pipeline commit the records that it has and end."""
         run = self._runs[generation]
         run.draining = True
         run.pipeline.drain()
 
     def forget(self, generation: int) -> None:
-        """Drop a pipeline that ended and whose generation needs none any more."""
+        """Drop the pipeline, which has ended, of a generation that needs none any more."""
         self._runs.pop(generation, None)
 
     def forget_drained(self, generations: Iterable[int]) -> None:
-        """Drop the pipelines of these generations that have committed all and ended: sealed ones are read no more."""
+        """Drop the drained pipelines of these (sealed) generations, which are not read any more."""
         for number in generations:
             if number in self._runs and self._runs[number].pipeline.drained:
                 del self._runs[number]
 
     def states(self) -> dict[int, PipelineState]:
-        """Return what decisions depend on."""
+        """Return the state of each pipeline by generation, as decisions need it."""
         return {number: self._state(run) for number, run in list(self._runs.items())}
 
     def reports(self) -> list[PipelineReport]:
-        """Return all reports, ascending by generation."""
+        """Return the reports of all pipelines, ascending by generation."""
         return [run.pipeline.report() for _, run in sorted(self._runs.items())]
 
     def lost(self) -> dict[int, tuple[ObjectLoss, ...]]:
-        """Return what merging found to be lost, of the generations of which anything is."""
+        """Return the objects that merging found to be lost, by generation; only generations that lost one."""
         return {number: lost for number, run in list(self._runs.items()) if (lost := run.pipeline.lost)}
 
     def readings(self) -> dict[int, list[PartitionReading]]:
-        """Return how far each generation is that is read, ascending; for any thread."""
+        """Return the reading progress of each generation that is read, by number, ascending; for any thread."""
         running = (item for item in sorted(self._runs.items()) if not item[1].pipeline.drained)
         return {number: run.pipeline.readings() for number, run in running}
 
@@ -169,9 +169,9 @@ class PipelineRuns:
 
 
 def asked_between_commits(pipeline: Pipeline, task: Task, *, done: threading.Event, abort: threading.Event) -> None:
-    """Have a pipeline do something between two commits, and wait until `done` is set.
+    """Run a task in a pipeline between two commits, and wait until `done` is set.
 
-    Return without it when the pipeline ends first: whoever came after its last commit is never answered.
+    Return without it if the pipeline ends first: a task that comes after its last commit never runs.
     """
     pipeline.request(task)
     while not done.wait(_ANSWER_POLL_S) and not abort.is_set():

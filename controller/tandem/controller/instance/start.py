@@ -1,7 +1,7 @@
-"""Bringing up the parts of an instance: store, brokers, coordination topic; each waited for if it may come back.
+"""Open the parts of an instance: store, brokers, coordination topic; each is waited for if it may come back.
 
-What only a person can mend (a wrong password, a missing bucket, a store that ignores `If-None-Match`, another cluster's
-backups under the same root) ends the process with its message and exit code instead.
+A fault that only a person can repair (a wrong password, a missing bucket, a store that ignores `If-None-Match`, another
+cluster's backups under the same root) ends the process with its message and exit code instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceParts:
-    """What an instance works with, all of it checked."""
+    """The opened and checked parts of an instance."""
 
     identity: Identity
     props: dict[str, Value] = field(repr=False)
@@ -49,12 +49,12 @@ class InstanceParts:
     coordination: CoordinationTopic
 
     def publish(self, event: CoordinationEvent, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
-        """Send a message, dated by the store's clock. A failure is logged and forgotten: messages are hints."""
+        """Send a message, dated by the store's clock. A failure is only logged: messages are hints."""
         self.coordination.publish(event, at=now_ms(self.store), **fields)
 
 
 class StoppedEarlyError(Exception):
-    """Told to stop before everything was up; not an error."""
+    """The process was told to stop before all parts were up; not an error."""
 
 
 def set_up(
@@ -65,9 +65,9 @@ def set_up(
     stop: threading.Event,
     wake: threading.Event,
 ) -> InstanceParts:
-    """Return the parts. Raises StoppedEarlyError, and PermanentError on what waiting does not mend.
+    """Return the parts. Raises StoppedEarlyError, and PermanentError on a fault that does not pass by waiting.
 
-    The store is opened here: some of those who give credentials for it are asked then, and may be away.
+    `open_store` is called here, again after a failure: some credential providers are asked then, and may be away.
     """
     me = config.require_instance()
     store = _persist(stop, "store", open_store)
@@ -79,7 +79,7 @@ def set_up(
         _LOG.info("new objects are encrypted", key=keys.current())
     props: dict[str, Value] = dict(config.kafka.reveal())
     admin = ClusterAdmin(props)
-    # With less patience than later on, so that a wrong address is told soon.
+    # A shorter timeout than later on, so that a wrong address is reported soon.
     with ClusterAdmin(props, timeout_s=_FIRST_CONTACT_S) as first:
         cluster_id = _persist(stop, "brokers", first.cluster_id)
     reader = ChainReader(store, config.pair)
@@ -122,9 +122,10 @@ def set_up(
 
 
 def _persist(stop: threading.Event, what: str, call: Callable[[], _T]) -> _T:
-    """Call until it succeeds; transient errors are logged when they begin and when they end.
+    """Repeat `call` until it succeeds; transient errors are logged when they begin and when they end.
 
-    `what` is what is waited for, in messages. Raises StoppedEarlyError once `stop` is set, and what is not transient.
+    `what` names the awaited part in messages. Raises StoppedEarlyError once `stop` is set, and errors of `call` that
+    are not transient.
     """
     failed = False
     while not stop.is_set():

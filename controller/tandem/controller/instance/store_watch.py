@@ -1,4 +1,4 @@
-"""Watching the chains in S3 from a thread of its own, so that a slow store never holds up a heartbeat."""
+"""Read the chains in S3 from a thread of its own, so that a slow store never delays a heartbeat."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _RETRY_S = 2.0
 class StoreView:
     """All chains as of a read that began at `began_mono`: those that are readable and not wholly cleared, ascending.
 
-    `grew_mono` is when an instance was last seen to have added to its chains, `grew_before_mono` the look before that.
-    `numbers` are those of all generations of which there is anything, ascending.
-    `releases` are read as long as there is a sealed generation, which they might be about; `damaged` says by number
-    why a generation is left out. `handover_ms` is how long the last handover took, as far as this process has seen it.
-    `pause` is the newest one. `spoilt` is what became of the newest builds. `origin` is what `ChainReader.origin` says.
-    `requested` is when the generations were claimed that a message had asked for, by number, cleared ones too as far as
-    this process has seen them.
+    `grew_mono` is when new entries of an instance were last seen, `grew_before_mono` when the ones before those.
+    `numbers` are those of all generations that have a claim or a chain, ascending.
+    `releases` are read only while there is a sealed generation, to which they may apply; `damaged` has, by number, why
+    a generation is left out. `handover_ms` is the duration of the last handover, as far as this process has seen it.
+    `pause` is the newest one. `spoilt` are the newest builds in a row that were spoilt. `origin`: `ChainReader.origin`.
+    `requested` has, by number, when generations were claimed on a message's request, cleared ones too as far as this
+    process has seen them.
     """
 
     began_mono: float
@@ -74,7 +74,7 @@ def last_handover_ms(history: Iterable[Generation]) -> int | None:
 
 
 class StoreWatch:
-    """Reads on every `interval_s`, or at once after `hurry`. `trouble` says why the last read failed."""
+    """Reads new entries every `interval_s`, or at once after `hurry`. `trouble` is why the last read failed."""
 
     def __init__(self, reader: ChainReader, *, interval_s: float, wake: threading.Event) -> None:
         self._reader = reader
@@ -98,12 +98,12 @@ class StoreWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the read under way."""
+        """Have the thread end after the read under way."""
         self._stopped.set()
         self._wake.set()
 
     def hurry(self) -> None:
-        """Read again now."""
+        """Have the chains read again at once."""
         self._wake.set()
 
     @property
@@ -136,12 +136,12 @@ class StoreWatch:
         began = time.monotonic()
         first = self._view is None
         generations, grown = [], set()
-        # Before the chains: who sees a claim that was made after a pause has seen the pause as well.
+        # Before the chains, so that a view with a claim that was made after a pause has the pause as well.
         pause = self._pauses.refresh()
         for state in self._reader.refresh(tolerant=True):
             known = self._snapshots.get(state.number)
             if known is None or known.seq != state.seq:
-                # A janitor's entries say nothing of the instance.
+                # Entries of a janitor do not show that the instance is alive.
                 said = known is None or known.said_seq != state.said_seq
                 known = self._snapshots[state.number] = state.frozen_copy()
                 if said and not first:
@@ -165,7 +165,7 @@ class StoreWatch:
             damaged={number: str(error) for number, error in self._reader.damaged.items()},
             handover_ms=last_handover_ms(self._reader.history()),
             pause=pause,
-            # Of a bucket that was emptied and is written anew the first claim is gone, and is not looked for again.
+            # In a bucket that was emptied and is written anew the first claim is gone, and is not looked for again.
             origin=self._reader.origin() if self._reader.newest else None,
             requested={g.number: g.claim.at for g in self._reader.history() if was_requested(g.claim)},
             spoilt=spoilt_builds(self._reader.history()),

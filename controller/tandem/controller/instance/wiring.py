@@ -1,4 +1,4 @@
-"""From the configuration to the parts: store, cluster, policies. The one place that knows both sides."""
+"""Build the parts from the configuration: store, cluster, policies. The only module that knows both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tandem.sink.write.merge_plan import MergeRules
 _Value = TypeVar("_Value", bound=Value | None)
 _SURVEY_S = 10.0
 _FLUSHES = 3
-"""Within so many intervals what is due is stored."""
+"""Flush intervals within which due records are stored."""
 
 
 def store_of(config: Config) -> ObjectStore:
@@ -37,7 +37,7 @@ def store_of(config: Config) -> ObjectStore:
 
 
 def store_settings(config: Config) -> StoreAccess:
-    """Return the store's settings, secrets in the clear inside, and where keys of data objects are."""
+    """Return the store's settings with secrets in plain text, and where the keys of data objects are."""
     store = config.store
 
     def reveal(name: str) -> str | None:
@@ -67,7 +67,7 @@ def store_settings(config: Config) -> StoreAccess:
 
 
 def trusted_keys(config: Config) -> tuple[str, ...]:
-    """Return the public keys that are trusted. ConfigError names the file and line of one that is none."""
+    """Return the trusted public keys. Raises ConfigError with the file and line of a text that is no key."""
     place = config.signing.trusted_file
     if place is None:
         return config.signing.trusted
@@ -91,12 +91,12 @@ def trusted_keys(config: Config) -> tuple[str, ...]:
 
 
 def trust_of(config: Config) -> Trust:
-    """Return whose signatures count. ConfigError as for `trusted_keys`."""
+    """Return the keys whose signatures are accepted. Raises ConfigError as `trusted_keys`."""
     return Trust.of(trusted_keys(config), require=config.signing.require)
 
 
 def policy_of(config: Config) -> Policy:
-    """Return what decisions depend on."""
+    """Return the settings that decisions depend on."""
     return Policy(
         first=check_name(config.first, "first"),
         rotation_interval_s=config.rotation.interval.total_seconds(),
@@ -112,7 +112,7 @@ def policy_of(config: Config) -> Policy:
 
 
 def pipeline_policy_of(config: Config) -> PipelinePolicy:
-    """Return how pipelines read and commit."""
+    """Return the settings by which pipelines read and commit."""
     flush_s = config.flush.interval.total_seconds()
     return PipelinePolicy(
         flush_interval_s=flush_s,
@@ -134,7 +134,7 @@ def pipeline_policy_of(config: Config) -> PipelinePolicy:
 
 
 def workers_of(config: Config, props: Mapping[str, Value]) -> WorkerSettings:
-    """Return what worker processes of an instance need, secrets in the clear inside: their pipe is this process's."""
+    """Return the settings of worker processes with secrets in plain text: only a pipe of this process carries them."""
     settings = store_settings(config)
     return WorkerSettings(
         props={name: _plain(value) for name, value in props.items()},
@@ -157,7 +157,7 @@ def workers_of(config: Config, props: Mapping[str, Value]) -> WorkerSettings:
 
 
 def _plain(value: _Value) -> _Value | str:
-    """Return a secret as a mere text, which is pickled as it is."""
+    """Return a secret as a plain `str`, which pickle keeps as it is; other values unchanged."""
     return str(value) if isinstance(value, str) else value
 
 
@@ -169,5 +169,5 @@ def _prepare_worker(lines: Mapping[str, object], *, level: str, fmt: log.Format,
 
 
 def opening_of(config: Config, sync: bytes) -> Opening:
-    """Return what a new generation fixes for its life."""
+    """Return the settings that a new generation fixes for its life."""
     return Opening(isolation_level=config.isolation_level, codec=config.object.codec, sync=sync.hex())

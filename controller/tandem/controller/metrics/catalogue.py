@@ -1,7 +1,7 @@
-"""Every metric by name: its type, its labels, and what it means. `docs/metrics.md` is made from this list.
+"""Every metric by name: its type, its labels and its meaning. `docs/metrics.md` is made from this list.
 
-Times of day are seconds since the epoch by the store's clock, unless it says otherwise. What is not known is left out.
-All carry the labels `pair` and `instance_name` besides.
+Times of day are seconds since the epoch by the store's clock, unless a metric says otherwise. Unknown values are left
+out. All metrics have the labels `pair` and `instance_name` besides.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ COMMON: Final = ("pair", "instance_name")
 
 
 class MetricKind(StrEnum):
-    """The types of Prometheus that are used."""
+    """The Prometheus metric types in use."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -33,7 +33,7 @@ class Metric:
 
     @property
     def sample_names(self) -> tuple[str, ...]:
-        """The names that expressions use."""
+        """The sample names that PromQL expressions use."""
         if self.kind is MetricKind.HISTOGRAM:
             return (f"{self.name}_bucket", f"{self.name}_sum", f"{self.name}_count")
         return (self.name,)
@@ -79,7 +79,7 @@ _READING: Final = (
     ("tombstone_margin_ratio", "The same as a share of 0.8 * delete.retention.ms, at most 1."),
 )
 READING: Final = tuple(name for name, _ in _READING)
-"""What a tail, a topic and a partition are described by, in this order."""
+"""The fields that describe a tail, a topic and a partition, in this order."""
 
 SECTIONS: Final = (
     MetricSection(

@@ -1,4 +1,4 @@
-"""From a picture to the page that Prometheus reads. One scrape at a time: many at once cost no more than one."""
+"""Make the page that Prometheus scrapes from a `Picture`. Scrapes run one at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Sample = tuple[str, tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricDetail:
-    """How much of the reading is shown: topics, if there are at most `max_topics`, and partitions."""
+    """The level of detail of the reading metrics: per topic, if there are at most `max_topics`, and per partition."""
 
     max_topics: int = 200
     partitions: bool = False
@@ -62,7 +62,7 @@ class MetricTally:
 
     @property
     def meters(self) -> Meters:
-        """Where pipelines tell what they did."""
+        """The meters that pipelines report to."""
         return Meters(
             uploaded=self._uploads.observe,
             committed=self._committed,
@@ -71,7 +71,7 @@ class MetricTally:
         )
 
     def retried(self, target: str) -> None:
-        """Note that something is asked again of the store, the brokers or the KMS."""
+        """Count a retry of a request to the store, the brokers or the KMS."""
         self._retries.labels(target).inc()
 
     def _committed(self, seconds: float, entry: Entry) -> None:
@@ -83,9 +83,9 @@ class MetricTally:
 
 
 class MetricsPage:
-    """The page of one process. `look` and `results` may be replaced while it serves.
+    """The metrics page of one process. `look` and `results` may be replaced while the server runs.
 
-    They must return at once, whatever store and brokers do.
+    Both must return at once, even if the store or the brokers hang.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class MetricsPage:
             return encode(self._outer), content_type
 
     def families(self) -> list[Metric]:
-        """Return what the page shows, parsed."""
+        """Return the metric families of the page."""
         with self._lock:
             return list(self._outer.collect())
 
@@ -133,7 +133,7 @@ class _Gauges(Collector):
         self._version = version("tandem-kafka-backup")
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing beforehand: what is there depends on what is known."""
+        """Return nothing: the families of a scrape depend on the known values."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -156,18 +156,18 @@ class _Gauges(Collector):
 
 
 class _Labelled(Collector):
-    """Adds labels to all that another registry has, and leaves out when each counter was made."""
+    """Adds labels to all samples of another registry, and leaves out the `_created` samples."""
 
     def __init__(self, inner: CollectorRegistry, labels: dict[str, str]) -> None:
         self._inner = inner
         self._labels = labels
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing beforehand, as above."""
+        """Return nothing, as `_Gauges.describe`."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the other one's metrics."""
+        """Yield the metrics of the inner registry with the labels added."""
         for metric in self._inner.collect():
             metric.samples = [
                 sample._replace(labels={**self._labels, **sample.labels})
@@ -178,7 +178,7 @@ class _Labelled(Collector):
 
 
 def samples(seen: Picture, *, detail: MetricDetail, now: float) -> Iterator[Sample]:
-    """Yield what a picture shows. `now` is seconds since the epoch."""
+    """Yield the samples of a picture. `now` is seconds since the epoch."""
     state = _STARTING if seen.role is None else seen.role.value
     for name in (_STARTING, *(role.value for role in Role)):
         yield "state", (name,), float(name == state)
@@ -284,7 +284,7 @@ def _backup_samples(backup: BackupPicture) -> Iterator[Sample]:
 
 
 def memory_samples() -> Iterator[Sample]:
-    """Yield what is in use of this process's memory: what grows there is kept, what the system counts may be free."""
+    """Yield the memory that is allocated in this process: unlike the resident size it counts no freed memory."""
     bytes_ = memory_allocator.allocated()
     if bytes_ is not None:
         yield "malloc_allocated_bytes", (), bytes_
@@ -292,7 +292,7 @@ def memory_samples() -> Iterator[Sample]:
 
 
 def results_samples(results: LastRuns) -> Iterator[Sample]:
-    """Yield what the last runs came to."""
+    """Yield the samples of the last runs."""
     if not results.known:
         return
     for kind in JobKind:

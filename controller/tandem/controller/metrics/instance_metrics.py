@@ -1,4 +1,4 @@
-"""What an instance knows at one moment, as far as metrics show it. Pure: made of values that are in memory anyway."""
+"""The state of an instance at one moment, as metrics show it. Pure: made from values that are already in memory."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class LastRuns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupPicture:
-    """What the chains say. Times are ms since the epoch by the store's clock, sizes bytes; None is not known, or none.
+    """The state by the chains. Times are ms since the epoch by the store's clock, sizes bytes; None: unknown, or none.
 
-    `generation` is the newest that this instance owns, `restore_generation` what a restore would rest on; 0: none.
+    `generation` is the newest that this instance owns, `restore_generation` the one a restore would read; 0: none.
     """
 
     newest: int
@@ -53,9 +53,10 @@ class BackupPicture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """One look at an instance. `role` is None before its parts are up. Seconds, but for what says otherwise.
+    """The state of an instance at one moment. `role` is None before its parts are up. Times are seconds, but for `_ms`.
 
-    `peer_heard_s` and `store_read_s` are times since; None: never. `handover_ms` is how long the last handover took.
+    `peer_heard_s` and `store_read_s` are seconds since that event; None: never. `handover_ms` is the duration of the
+    last handover.
     """
 
     role: Role | None = None
@@ -77,7 +78,7 @@ class Picture:
 
 
 def backup_picture(seen: PairView, instance: str) -> BackupPicture:
-    """Return what one look at the chains comes to, for the instance called `instance`."""
+    """Return the picture of the chains in one view, for the instance called `instance`."""
     base = chosen(seen)
     active = seen.active
     window = [at for at in map(moments.window_from, newest_state.restorable(seen.generations)) if at is not None]
@@ -114,9 +115,9 @@ def backup_picture(seen: PairView, instance: str) -> BackupPicture:
 
 
 class BackupPictures:
-    """Makes pictures of the chains, and the same one again as long as they have not grown: objects may be many.
+    """Makes pictures of the chains, and reuses the last one while no chain has grown: objects may be many.
 
-    For one thread at a time.
+    Not thread-safe.
     """
 
     def __init__(self, instance: str) -> None:
@@ -125,7 +126,7 @@ class BackupPictures:
         self._made: BackupPicture | None = None
 
     def of(self, seen: PairView) -> BackupPicture:
-        """Return the picture of what is seen."""
+        """Return the picture of the chains in a view."""
         key = (seen.newest, len(seen.damaged), *((g.number, g.seq, g.holder) for g in seen.generations))
         if self._made is None or key != self._seen:
             self._made, self._seen = backup_picture(seen, self._instance), key
@@ -135,7 +136,7 @@ class BackupPictures:
 def picture_of(
     known: InstanceView, backups: BackupPictures, readings: Mapping[int, Sequence[PartitionReading]]
 ) -> Picture:
-    """Return what metrics show of an instance; `readings` by generation. For one thread at a time."""
+    """Return the picture of an instance for metrics; `readings` by generation. Not thread-safe."""
     peer_name = known.config.peer_instance
     peer, said = known.peers.peer(peer_name), known.peers.said_now(peer_name)
     heard_s = None if peer.heard_mono is None else known.now_mono - peer.heard_mono

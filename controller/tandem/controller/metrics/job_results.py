@@ -1,4 +1,4 @@
-"""Reading what verifications, drills and sweeps came to, in a thread of its own: no job lives to be scraped."""
+"""Read the results of verifications, drills and sweeps in a thread: these jobs end before they can be scraped."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tandem.sink.store.object_store import ObjectStore
 
 _LOG = structlog.get_logger()
 _INTERVAL_S = 300.0
-"""One listing each time, so about nine thousand a month; jobs run once a day."""
+"""Seconds between two reads: one listing each, so about nine thousand a month; jobs run once a day."""
 
 
 class ResultsWatch:
-    """Looks at once and then every `interval_s`. What was read stays, however long the store is away afterwards."""
+    """Reads the results at once and then every `interval_s`. The last results stay while the store is away."""
 
     def __init__(self, store: ObjectStore, pair: str, *, interval_s: float = _INTERVAL_S) -> None:
         self._reader = OutcomeReader(store, pair)
@@ -31,11 +31,11 @@ class ResultsWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the read under way."""
+        """Have the thread end after the read under way."""
         self._stopped.set()
 
     def results(self) -> LastRuns:
-        """Return what was read last."""
+        """Return the results of the last successful read."""
         return self._results
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""From the configuration to the page of a process."""
+"""Build the metrics page of a process from the configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tandem.sink.transcode.implementation_choice import best_transcoder
 
 
 def page_of(config: Config) -> MetricsPage:
-    """Return the page of the instance that the configuration names, which shows nothing of it yet."""
+    """Return the metrics page of the configured instance, which shows no instance state yet."""
     return MetricsPage(
         pair=config.pair,
         instance=config.require_instance(),

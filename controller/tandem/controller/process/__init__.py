@@ -1,4 +1,4 @@
-"""What every process of an instance or a command shares: its secrets, memory, open files, bounded calls.
+"""The process of an instance or a command: its secrets, memory, open files and bounded calls.
 
 Logs are in `sink.process`, which Spark's workers share too.
 """

@@ -1,7 +1,7 @@
-"""Answers of something slow for many who ask: never asked more often than every so many seconds, never waited for long.
+"""Cache a slow call for many callers: it is made at most once per interval, and no caller waits for it for long.
 
-The last answer is kept, with its age, for as long as there is no newer one: a store that hangs costs freshness, not the
-page.
+The last answer is kept, with its age, until there is a newer one: a store that hangs makes the status page older, but
+does not stop it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedAnswer(Generic[_T]):
-    """What is known: the last answer and how old it is, both None before the first; why the last asking failed."""
+    """The last answer and its age, both None before the first answer; and why the last call failed."""
 
     value: _T | None
     age_s: float | None
@@ -28,9 +28,9 @@ class CachedAnswer(Generic[_T]):
 
 
 class CachedCall(Generic[_T]):
-    """Asks in a thread of its own when somebody wants the answer and the last asking began `interval_s` ago.
+    """Calls `ask` in a thread of its own when `get` is called at least `interval_s` after the last call began.
 
-    It goes on asking, `interval_s` after each answer, until nobody has wanted it for `linger_s`.
+    It calls again, `interval_s` after each answer, until there was no `get` for `linger_s`.
     """
 
     def __init__(self, ask: Callable[[], _T], *, interval_s: float, linger_s: float = 0.0) -> None:
@@ -47,7 +47,7 @@ class CachedCall(Generic[_T]):
         self._trouble: str | None = None
 
     def get(self, *, wait_s: float) -> CachedAnswer[_T]:
-        """Return what is known. Waits at most `wait_s`, and only if there is nothing yet or it is three times stale."""
+        """Return the last answer. Waits at most `wait_s`, and only if there is none or it is 3 * `interval_s` old."""
         with self._changed:
             now = self._wanted = time.monotonic()
             due = self._began is None or now - self._began >= self._interval_s
@@ -65,7 +65,7 @@ class CachedCall(Generic[_T]):
             )
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Start no more calls."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -84,7 +84,7 @@ class CachedCall(Generic[_T]):
     def _once(self) -> None:
         try:
             value = self._ask()
-        except Exception as error:  # noqa: BLE001 (whoever asks shall see why there is nothing new)
+        except Exception as error:  # noqa: BLE001 (callers of `get` see why there is no new answer)
             with self._changed:
                 self._trouble = str(error) or type(error).__name__
             _LOG.debug("asking in vain", error=str(error), kind=type(error).__name__)

@@ -1,4 +1,4 @@
-"""How many files and connections the process may have open."""
+"""The limit of files and connections that the process may have open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tandem.backup_avro.errors import ConfigError
 
 _LOG = structlog.get_logger()
 
-#: What an instance of one broker takes in a handover, and a little more; docs/resources.md has what was counted.
+#: Descriptors that an instance with one broker uses in a handover, and a few more; docs/resources.md has the counts.
 LEAST: Final = 96
 #: Enough for a few brokers and browsers.
 COMFORTABLE: Final = 256
@@ -19,10 +19,10 @@ _MOST: Final = 65_536
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of open files as far as the hard one allows, and return it; warn if that is little.
+    """Raise the soft limit of open files to the hard limit, and return it; log a warning if that is low.
 
-    Soft limits are low for programs that wait with select(), which nothing here does. Raises ConfigError if it is too
-    little: clients that can't open a socket fail in ways that name anything but the cause.
+    Soft limits are low for programs that use select(), which this one does not. Raises ConfigError if the limit is too
+    low: clients that can't open a socket fail with errors that do not name the cause.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)

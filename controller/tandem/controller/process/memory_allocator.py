@@ -1,6 +1,6 @@
-"""Keep what is freed usable: glibc gives many threads a heap each, and what one frees no other one gets.
+"""Keep freed memory usable: glibc gives threads heaps of their own, and memory that is freed in one serves no other.
 
-And give it back when a turn is over: Python keeps what lives in cycles, glibc what is free in the middle of a heap.
+And return memory to the system after a turn: Python keeps objects in reference cycles, glibc free pieces inside a heap.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _M_ARENA_MAX: Final = -8
 _M_MMAP_THRESHOLD: Final = -3
 _HEAPS: Final = 2
 _LARGE: Final = 256 * 1024
-"""Bytes."""
+"""Threshold of `map_large_blocks`, in bytes."""
 
 
 class _Mallinfo(ctypes.Structure):
-    """What glibc 2.33 and later say of all heaps together (https://man7.org/linux/man-pages/man3/mallinfo.3.html)."""
+    """The figures of glibc 2.33 and later on all heaps (https://man7.org/linux/man-pages/man3/mallinfo.3.html)."""
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)
@@ -33,9 +33,10 @@ class _Mallinfo(ctypes.Structure):
 
 
 def allocated() -> int | None:
-    """Return the bytes that the C library has handed out and not got back; None where it does not tell.
+    """Return the bytes that the C library has handed out and not got back; None if it has no such function.
 
-    Python's own blocks are not among them (`blocks`), nor what is free in pieces between: what grows here is kept.
+    They do not include Python's own blocks (`blocks`) and free pieces between used ones: if the figure grows, memory is
+    kept in use.
     """
     try:
         ask = ctypes.CDLL(None).mallinfo2
@@ -47,32 +48,33 @@ def allocated() -> int | None:
 
 
 def blocks() -> int:
-    """Return how many blocks Python has handed out of its own arenas; an object takes one or a few."""
+    """Return the number of blocks that Python has handed out of its own arenas; an object takes one or a few."""
     return sys.getallocatedblocks()
 
 
 def set_up() -> None:
-    """Set both of what follows, before any thread is started."""
+    """Call `share_heaps` and `map_large_blocks`. Call it before any thread is started."""
     share_heaps()
     map_large_blocks()
 
 
 def share_heaps() -> bool:
-    """Have all threads share two heaps; before any thread is started. Return whether the C library did so.
+    """Have all threads share two heaps; call it before any thread is started. Return whether the C library did so.
 
-    Every turn brings new threads, which read, compress and upload, and which glibc spreads over eight heaps for each
-    core. Each of them keeps the size that it once needed: so a process grew by megabytes with every turn. Whoever has
-    set MALLOC_ARENA_MAX knows better. A C library that knows no such thing has no such heaps.
+    Every turn starts new threads, which read, compress and upload, and which glibc spreads over eight heaps for each
+    core. Each heap keeps the size that it once needed: so a process grew by megabytes with every turn. A value in
+    MALLOC_ARENA_MAX takes precedence. A C library without this parameter has no such heaps.
     """
     return _mallopt("MALLOC_ARENA_MAX", _M_ARENA_MAX, _HEAPS)
 
 
 def map_large_blocks() -> bool:
-    """Have each block of 256 KiB and more mapped by itself, for good. Return whether the C library does so.
+    """Have each block of 256 KiB and more mapped by itself, with a fixed threshold. Return whether that was set.
 
-    glibc begins so, at 128 KiB, but with each such block that is freed it takes all up to that size into its heaps, up
-    to 32 MiB. There, buffers of megabytes leave holes between what lives longer: free, but nowhere large enough for
-    the next one. What is mapped is gone as soon as it is freed. Whoever has set MALLOC_MMAP_THRESHOLD_ knows better.
+    glibc starts with a threshold of 128 KiB, but raises it to the size of each mapped block that is freed, up to
+    32 MiB, and takes smaller blocks from its heaps. There, buffers of megabytes leave holes between objects that live
+    longer: free, but nowhere large enough for the next buffer. Mapped memory returns to the system as soon as it is
+    freed. A value in MALLOC_MMAP_THRESHOLD_ takes precedence.
     """
     return _mallopt("MALLOC_MMAP_THRESHOLD_", _M_MMAP_THRESHOLD, _LARGE)
 
@@ -88,11 +90,11 @@ def _mallopt(variable: str, parameter: int, value: int) -> bool:
 
 
 def give_back() -> None:
-    """Free what lives in cycles alone, and give free memory back to the system. Another C library may not know how.
+    """Free unreachable reference cycles, and return free memory to the system if the C library can (`malloc_trim`).
 
-    A pipeline leaves ten megabytes and more behind, in pieces between what goes on living. Part of that is in cycles,
-    which Python looks for only when a quarter more objects have come: until then they keep what they once were alive
-    with. Takes a tenth of a second, and two seconds with a million objects in the chains.
+    A pipeline leaves ten megabytes and more behind, in pieces between objects that live on. Part of that is in cycles,
+    which Python looks for only after the number of objects has grown by a quarter: until then they keep all objects
+    that they refer to. Takes a tenth of a second, and two seconds with a million objects in the chains.
     """
     gc.collect()
     with suppress(AttributeError, OSError):

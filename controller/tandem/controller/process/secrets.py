@@ -1,4 +1,4 @@
-"""Every value that no output may show of a configuration, and of what its variables hold. Pure."""
+"""The secret values of a configuration and of its environment variables, which no output may show. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def hidden(config: Config, environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the secrets of a configuration, and what the variables hold that it names."""
+    """Yield the secrets of a configuration, and the values of the environment variables that it names."""
     yield from config.secrets()
     named = (config.signing.key_env, config.encryption.key_env, *config.encryption.decrypt_key_envs)
     for name in named:

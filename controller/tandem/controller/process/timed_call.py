@@ -1,4 +1,4 @@
-"""Calls that somebody waits for only so long: each in a thread of its own that does not keep the process alive."""
+"""Calls with a time limit for their result: each runs in a daemon thread, which does not keep the process alive."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _given_up: Final[list[threading.Thread]] = []
 
 
 class TimedCall(Generic[_T]):
-    """A call under way. Who gave up on it must end the process as `left_behind` says."""
+    """A call under way. A process whose call timed out must not end by the interpreter's exit: see `left_behind`."""
 
     def __init__(self, call: Callable[[], _T], *, name: str) -> None:
-        """Begin the call at once; `name` is that of the thread."""
+        """Start the call at once; `name` is that of the thread."""
         self._call = call
         self._results: list[_T] = []
         self._error: Exception | None = None
@@ -25,11 +25,11 @@ class TimedCall(Generic[_T]):
     def _run(self) -> None:
         try:
             self._results.append(self._call())
-        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+        except Exception as error:  # noqa: BLE001 - `result` raises it
             self._error = error
 
     def result(self, timeout_s: float | None = None) -> _T:
-        """Return what the call returns, or raise what it raises; TimeoutError after `timeout_s` seconds."""
+        """Return the call's result, or raise its error; TimeoutError after `timeout_s` seconds."""
         self._thread.join(None if timeout_s is None else max(0.0, timeout_s))
         if self._thread.is_alive():
             _given_up.append(self._thread)
@@ -40,5 +40,5 @@ class TimedCall(Generic[_T]):
 
 
 def left_behind() -> bool:
-    """Whether a call that was given up still goes on: its own threads would keep the interpreter from ending."""
+    """Return whether a call that timed out still runs: threads that it started would keep the interpreter alive."""
     return any(thread.is_alive() for thread in _given_up)

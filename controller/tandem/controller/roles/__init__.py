@@ -1,1 +1,1 @@
-"""Which rights each role needs on the store and on Kafka: `tandem policy` prints them, the tests try them. Pure."""
+"""The rights that each role needs on the store and on Kafka: `tandem policy` prints them, tests try them. Pure."""

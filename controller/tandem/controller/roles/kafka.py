@@ -1,7 +1,8 @@
 """The rights of each role on Kafka, as ACLs of its own authorizer (https://kafka.apache.org/documentation/#security_authz).
 
-Kafka knows names and prefixes, no regular expressions: of a pattern the part before its first wildcard counts, so a
-right may reach further than the pattern. Read, Write, Alter and Delete imply Describe, AlterConfigs DescribeConfigs.
+Kafka ACLs have literal names and prefixes, no regular expressions: a pattern becomes the prefix before its first
+wildcard, so a right may reach further than the pattern. Read, Write, Alter and Delete imply Describe, AlterConfigs
+implies DescribeConfigs.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class NameSet:
     prefixes: tuple[str, ...] = ()
 
     def acls(self, resource: AclResource, *operations: str) -> Iterator[Acl]:
-        """Yield an ACL for each."""
+        """Yield an ACL for each name and prefix."""
         for name in self.literal:
             yield Acl(resource=resource, name=name, operations=operations)
         for prefix in self.prefixes:
@@ -77,7 +78,7 @@ class NameSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairScope:
-    """What the roles of a pair work with.
+    """The topics and groups that the roles of a pair use.
 
     `targets` are the topics that restores write; `groups` None: offsets of groups are not backed up.
     """
@@ -98,8 +99,8 @@ def scope_of(
 ) -> PairScope:
     """Return the scope of a pair. `groups` are regular expressions, none for all groups, None if they are left out.
 
-    A target is a name, or with a `*` at its end a prefix; without any, restores write topics of the guarded names. For
-    drills targets are the topics that are drilled, by name.
+    A target is a name, or with a `*` at its end a prefix; without targets, restores write topics of the guarded names.
+    For drills the targets are the names of the topics to drill.
     """
     guarded = NameSet(literal=tuple(topics), prefixes=_prefixes(expressions))
     named = NameSet(
@@ -120,7 +121,7 @@ def _prefixes(expressions: Iterable[str]) -> tuple[str, ...]:
 
 
 def literal_prefix(expression: str) -> str:
-    r"""Return what every name that matches the whole expression begins with, as far as that is plain: `orders\..*`."""
+    r"""Return the literal prefix of all names that match the whole expression, such as `orders.` for `orders\..*`."""
     if "|" in expression:
         return ""
     prefix: list[str] = []
@@ -142,7 +143,7 @@ def literal_prefix(expression: str) -> str:
 
 
 def acls(scope: PairScope, role: CredentialRole) -> tuple[Acl, ...]:
-    """Return what the principal of a role needs; nothing for roles that ask no broker."""
+    """Return the ACLs that the principal of a role needs; none for roles that use no broker."""
     return tuple(_merged(_OF_ROLE[role](scope))) if role in _OF_ROLE else ()
 
 
@@ -160,10 +161,10 @@ def _topic(name: str, *operations: str) -> Acl:
 
 
 def _listening(scope: PairScope) -> Iterator[Acl]:
-    """Yield what reading the coordination topic takes.
+    """Yield the ACLs for reading the coordination topic.
 
-    The group is never joined. librdkafka looks for its coordinator all the same, and a broker that refuses logs that
-    once a second.
+    The group is never joined. librdkafka looks up its coordinator all the same, and a broker that refuses this logs
+    the refusal once a second.
     """
     yield _topic(scope.coordination, "Read")
     yield Acl(resource=AclResource.GROUP, name=GROUP_PREFIX, prefixed=True, operations=("Describe",))
@@ -216,8 +217,8 @@ def _restore_groups(scope: PairScope) -> Iterator[Acl]:
 def _drill(scope: PairScope) -> Iterator[Acl]:
     """Yield the rights on scratch topics.
 
-    Their names end in what makes them scratch, so a prefix takes the whole name of a topic: one for a pattern's prefix
-    would be the right to delete what the pattern guards.
+    A scratch topic's name is marked by a suffix to its topic's name, so each prefix holds a whole topic name: the
+    prefix of a pattern would include the right to delete the topics that the pattern guards.
     """
     scratch = NameSet(prefixes=tuple(f"{name}{DRILL_SUFFIX}" for name in scope.targets.literal))
     yield from _loading(scratch)

@@ -1,4 +1,4 @@
-"""The roles: who asks the store and the brokers for something, each with a credential of its own."""
+"""The roles: the kinds of processes that use the store and the brokers, each with a credential of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CredentialRole(StrEnum):
     VIEWER = "viewer"
 
 
-#: What runs under each role.
+#: The commands and jobs that run under each role.
 COMMANDS: Final[Mapping[CredentialRole, str]] = {
     CredentialRole.WRITER: "`tandem run`, one of the two instances",
     CredentialRole.CATCH_UP: "`tandem catch-up`",

@@ -1,10 +1,11 @@
 """The rights of each role on the store, as policies in the syntax of AWS IAM.
 
-A role's policy has Allow statements alone, and no condition key but `s3:prefix`, so that other servers understand it
-too. What only AWS can enforce is in the bucket's policy.
+A role's policy has only Allow statements, and no condition key but `s3:prefix`, so that other servers understand it
+too. Rules that only AWS can enforce are in the bucket's policy.
 
-A missing object must be told from a forbidden one: the head of a chain is found by asking for entries that may not be
-there. S3 answers 404 to those alone who may list the key's place, so whatever is got may be listed as well.
+A missing object must be distinguishable from a forbidden one: the head of a chain is found by requests for entries that
+may not exist. S3 answers 404 only to a principal that may list the key's prefix, so each role may list the keys that it
+may get.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _MEANS_MORE: Final = re.compile(r"[*?$]")
 
 
 def _all_below(prefix: Callable[[str], str]) -> str:
-    """Return the pattern of what lies in a folder of the layout, below the pair's own."""
+    """Return the key pattern of a folder of the layout, relative to the pair's folder."""
     return f"{prefix('').removeprefix('/')}*"
 
 
 _CHAINS: Final = _all_below(layout.claims_prefix)
 _PINS: Final = _all_below(layout.pins_prefix)
-# Pins of those who read for a while; others rely on those of checkpoints for years.
+# Pins of readers, held for a while; the pins of checkpoints are relied on for years.
 _READERS: Final = f"{_PINS.removesuffix('*')}{READING}*"
 _KEEPERS: Final = f"{_PINS.removesuffix('*')}{LASTING}*"
 _CHECKPOINTS: Final = _all_below(layout.checkpoints_prefix)
@@ -44,18 +45,18 @@ _RESTORE_TARGETS: Final = _all_below(layout.restore_targets_prefix)
 _RESULTS: Final = _all_below(layout.results_prefix)
 _PROBE: Final = f"{layout.PROBES}*"
 _ALL: Final = "*"
-# Stands for the data of the role's own instance, and of both.
+# Placeholders for the data of the role's own instance, and of both instances.
 _OWN: Final = "<own>"
 _DATA: Final = "<data>"
-# All that tells of a pair and holds no record.
+# The keys that describe a pair and hold no records.
 _TOLD: Final = (_CHAINS, _PINS, _CHECKPOINTS, _RELEASES, _PAUSES, _RESULTS, _RESTORE_TARGETS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rights:
-    """Patterns of keys below the pair's folder. What is got or put may be listed; what else may is in `lists`.
+    """Key patterns below the pair's folder. Keys in `get` and `put` may be listed, further ones are in `lists`.
 
-    `aborts`: ending unfinished uploads. `uploads`: listing them. `versioning`: asking whether the bucket has versions.
+    `aborts`: abort multipart uploads. `uploads`: list them. `versioning`: get the bucket's versioning state.
     """
 
     get: tuple[str, ...]
@@ -73,7 +74,7 @@ _RIGHTS: Final[Mapping[CredentialRole, _Rights]] = {
         get=(*_TOLD, _OWN, _PROBE),
         put=(_CHAINS, _OWN, _PINS, _OUTCOMES, _PROBE),
         delete=(_OWN, _PINS, _CHECKPOINTS, _PROBE),
-        # Before its own copy goes it looks whether the other one's objects are there.
+        # Before it clears its own generation it lists the other instance's objects.
         lists=(_DATA,),
         aborts=(_OWN, _PROBE),
         uploads=True,
@@ -102,7 +103,7 @@ _RIGHTS: Final[Mapping[CredentialRole, _Rights]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketPlace:
-    """Where a pair's backup is. `prefix` has no slashes at its ends and may be empty; `partition` is that of ARNs.
+    """The place of a pair's backup. `prefix` has no slashes at its ends and may be empty; `partition` is that of ARNs.
 
     `server_key` is the ARN of the key that the store encrypts with, `data_keys` are those of Tandem's own encryption.
     """
@@ -116,12 +117,12 @@ class BucketPlace:
     data_keys: tuple[str, ...] = ()
 
     def arn(self, pattern: str | None = None) -> str:
-        """Return the ARN of the bucket, or of what a pattern below the pair's folder matches."""
+        """Return the ARN of the bucket, or of the keys that a pattern below the pair's folder matches."""
         bucket = f"arn:{self.partition}:s3:::{self.bucket}"
         return bucket if pattern is None else f"{bucket}/{self.key(pattern)}"
 
     def key(self, pattern: str) -> str:
-        """Return a pattern below the pair's folder as one of whole keys."""
+        """Return a pattern relative to the pair's folder as a pattern of whole keys."""
         return "/".join(part for part in (self.prefix, self.pair, pattern) if part)
 
 
@@ -136,7 +137,7 @@ def place_of(
 ) -> BucketPlace:
     """Return the place below `root`, `s3://bucket/prefix`. Raises ConfigError for a root that is not S3's.
 
-    Likewise for what would mean more than itself in a policy: wildcards and the "$" of variables.
+    It also raises it for characters with a meaning in a policy: wildcards and the "$" of variables.
     A `server_key` that is no ARN (an id, an alias) can't stand in a policy and is left out.
     """
     scheme, _, rest = root.partition("://")
@@ -243,10 +244,10 @@ def _allow(sid: str, actions: list[str], resources: list[str]) -> Policy:
 
 
 def bucket_policy(place: BucketPlace) -> Policy:
-    """Return what the bucket itself refuses to everybody, whatever else they may.
+    """Return the bucket policy: requests that the bucket refuses to every principal, whatever its own policy allows.
 
-    Nothing below the pair's folder is put without If-None-Match, which parts of an upload can't carry, and no claim or
-    chain entry is deleted while the pair lives. The condition keys are those of AWS.
+    It refuses puts below the pair's folder without If-None-Match (which the parts of an upload can't carry), and
+    deletes of claims and chain entries while the pair lives. The condition keys are those of AWS.
     """
     return {
         "Version": _VERSION,

@@ -1,4 +1,4 @@
-"""What can go wrong with local servers; each message names the place, each remedy what to do next."""
+"""Errors of the local servers; each message names the place, each remedy the next step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tandem.backup_avro.errors import PermanentError, TransientError
 
 
 class JavaUnfitError(PermanentError):
-    """No Java, or one too old for the broker."""
+    """Java is not installed, or is too old for the broker."""
 
 
 class DownloadFailedError(TransientError):
@@ -14,24 +14,24 @@ class DownloadFailedError(TransientError):
 
 
 class PartMissingError(PermanentError):
-    """A program or folder that the sandbox needs is not there."""
+    """A program or folder that the sandbox needs does not exist or can't be used."""
 
 
 class PortTakenError(TransientError):
-    """Somebody else listens on a port that the server needs."""
+    """Another process listens on a port that the server needs."""
 
 
 class ServerFailedError(PermanentError):
-    """A server ended although it should run; the message quotes the end of its log."""
+    """A server process ended unexpectedly; the message quotes the end of its log."""
 
 
 class ServerSilentError(TransientError):
-    """A server runs but did not answer in time."""
+    """A server process runs but did not answer in time."""
 
 
 class StateDamagedError(PermanentError):
-    """`sandbox.json` is there but is not what `up` writes."""
+    """`sandbox.json` exists but does not have the content that `up` writes."""
 
 
 class StartCancelledError(TransientError):
-    """Whoever started the server no longer waits for it."""
+    """The start of the server was cancelled while it was waiting for an answer."""

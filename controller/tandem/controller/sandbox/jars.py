@@ -1,9 +1,9 @@
 """The broker's jars: fetched once with the Ivy that PySpark ships, then kept in the user's cache folder.
 
-Each is held against its SHA-256 in jars.sha256: what a mirror has put in its place, or added, is not run.
+Each jar is compared with its SHA-256 in jars.sha256: a jar that a mirror has replaced or added is never run.
 
-Safe against other processes that do the same at the same moment (a file lock), and against being cut off: jars are
-gathered in a folder beside the final one, which is renamed when it is complete.
+A file lock keeps concurrent processes apart. An interrupted download leaves no partial folder: jars are collected in a
+folder beside the final one, which is renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tandem.controller.sandbox.errors import DownloadFailedError, JavaUnfitError
 KAFKA_VERSION = "4.3.1"
 JARS_VARIABLE = "TANDEM_KAFKA_JARS"
 OLDEST_JAVA = 17
-# Holds the digest of the list of checksums that the jars were held against.
+# File in the jars' folder with the digest of the list of checksums that the jars were verified against.
 _COMPLETE = ".complete"
 _MEGABYTES = 45
 _FETCH_TIMEOUT_S = 900.0
@@ -40,7 +40,7 @@ _PAUSE_S = 2.0
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the java that Spark would take too: that of JAVA_HOME, else the first on PATH.
+    """Return the java executable that Spark would use as well: that of JAVA_HOME, else the first on PATH.
 
     Raises JavaUnfitError if there is none, it does not run, or it is older than Java 17.
     """
@@ -78,7 +78,7 @@ def parse_java_version(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaRelease:
-    """A release of Kafka: what Ivy is to bring (an ivy.xml), and the SHA-256 of each jar that this has to be."""
+    """A release of Kafka: the ivy.xml that lists what Ivy downloads, and the expected SHA-256 of each jar."""
 
     version: str
     ivy: Path
@@ -86,19 +86,19 @@ class KafkaRelease:
 
 
 def cache_folder(environment: Mapping[str, str] | None = None, version: str = KAFKA_VERSION) -> Path:
-    """Return the folder that keeps the jars. XDG_CACHE_HOME counts if absolute (XDG Base Directory Specification)."""
+    """Return the jars' cache folder. XDG_CACHE_HOME is used if it is absolute (XDG Base Directory Specification)."""
     environment = os.environ if environment is None else environment
     base = Path(environment.get("XDG_CACHE_HOME") or "")
     return (base if base.is_absolute() else Path.home() / ".cache") / "tandem" / f"kafka-{version}"
 
 
 def pinned_checksums() -> dict[str, str]:
-    """Return the SHA-256 of each jar, in hexadecimal digits, by file name."""
+    """Return file name -> SHA-256 (hexadecimal) of the jars in jars.sha256."""
     return checksums_in((resources.files(__package__) / "jars.sha256").read_text("ascii"))
 
 
 def checksums_in(text: str) -> dict[str, str]:
-    """Return what a file of `sha256sum` says, by file name."""
+    """Return file name -> SHA-256 (hexadecimal) from the output of `sha256sum`."""
     return {name: digest for digest, _, name in (line.partition("  ") for line in text.splitlines())}
 
 
@@ -108,10 +108,10 @@ def kafka_jars(
     environment: Mapping[str, str] | None = None,
     checksums: Mapping[str, str] | None = None,
 ) -> Path:
-    """Return a folder with the broker's jars, fetching them first if need be (about a minute, once).
+    """Return a folder with the broker's jars; download them first if they are not cached (about a minute, once).
 
-    `checksums` are the jars that there must be, by default those that this release was tested with. A folder that
-    TANDEM_KAFKA_JARS names is the user's to trust. Raises JavaUnfitError, DownloadFailedError, PartMissingError.
+    `checksums` lists the expected jars, by default those that this release was tested with. The jars of a folder that
+    TANDEM_KAFKA_JARS names are not verified. Raises JavaUnfitError, DownloadFailedError, PartMissingError.
     """
     environment = os.environ if environment is None else environment
     if given := environment.get(JARS_VARIABLE):
@@ -132,7 +132,7 @@ def kafka_jars(
 def jars_of(
     release: KafkaRelease, *, say: Callable[[str], None] = lambda _: None, environment: Mapping[str, str] | None = None
 ) -> Path:
-    """Return the cache's folder with the jars of a release, fetching them first if need be. Raises as `kafka_jars`."""
+    """Return the cache folder with a release's jars; download them first if needed. Raises as `kafka_jars` does."""
     environment = os.environ if environment is None else environment
     folder, checksums = cache_folder(environment, release.version), release.checksums
     if _is_held_against(folder, checksums):
@@ -141,11 +141,11 @@ def jars_of(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder.with_name(f"{folder.name}.lock"), say):
-            if _is_held_against(folder, checksums):  # another process may have done it while this one waited
+            if _is_held_against(folder, checksums):  # another process has downloaded them during the wait
                 return folder
             if (folder / _COMPLETE).exists() and not unlike(
                 folder, checksums
-            ):  # fetched by a release that checked nothing
+            ):  # downloaded by a release of Tandem without checksums
                 _mark(folder, checksums)
             else:
                 say(f"fetching the jars of Kafka {release.version}: {_MEGABYTES} MB, about a minute, only this once")
@@ -158,7 +158,7 @@ def jars_of(
 
 
 def unlike(folder: Path, checksums: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with the jars of a folder: those that are missing, other ones, or were not asked for."""
+    """Return one line for each jar of a folder that is missing, has another SHA-256, or is not in `checksums`."""
     found = {path.name: path for path in folder.glob("*.jar")}
     wrong = [f"{name} is missing" for name in checksums.keys() - found.keys()]
     wrong += [f"{name} is not on the list" for name in found.keys() - checksums.keys()]
@@ -172,7 +172,7 @@ def unlike(folder: Path, checksums: Mapping[str, str]) -> list[str]:
 def _is_held_against(folder: Path, checksums: Mapping[str, str]) -> bool:
     try:
         return (folder / _COMPLETE).read_text("ascii") == _digest(checksums)
-    except OSError:  # none there, or none that can be read: looked at more closely under the lock
+    except OSError:  # no mark, or an unreadable one: the caller checks again under the lock
         return False
 
 
@@ -197,9 +197,9 @@ def _locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def _fetch(java: Path, folder: Path, environment: Mapping[str, str], release: KafkaRelease) -> None:
-    """Fill `folder` with Ivy. Called under the lock."""
-    # What an attempt that failed half-way has downloaded stays here for the next one. Not the user's ~/.ivy2: Ivy does
-    # not guard it against a second process.
+    """Download the jars into `folder` with Ivy. The caller holds the lock."""
+    # Ivy's cache keeps the downloads of a failed attempt for the next one. It is not the user's ~/.ivy2, because Ivy
+    # does not lock that against a second process.
     ivy_cache = folder.with_name(f"{folder.name}.ivy")
     log = folder.with_name(f"{folder.name}.log")
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as work:
@@ -213,7 +213,7 @@ def _fetch(java: Path, folder: Path, environment: Mapping[str, str], release: Ka
         ]
         for attempt in range(_ATTEMPTS):
             if attempt:
-                time.sleep(_PAUSE_S)  # a registry that was busy; what has come so far need not come again
+                time.sleep(_PAUSE_S)  # for a busy registry; the files so far are in Ivy's cache
             if _run(command, log, environment) and (jars / f"kafka_2.13-{release.version}.jar").exists():
                 break
         else:
@@ -231,7 +231,7 @@ def _fetch(java: Path, folder: Path, environment: Mapping[str, str], release: Ka
                 f"{JARS_VARIABLE} to the libs folder of an unpacked Apache Kafka {release.version}",
             )
         _mark(jars, release.checksums)
-        if folder.exists():  # without its mark: not ours to trust
+        if folder.exists():  # it has no mark, so its jars are not verified
             shutil.rmtree(folder)
         jars.rename(folder)
     shutil.rmtree(ivy_cache, ignore_errors=True)
@@ -239,7 +239,7 @@ def _fetch(java: Path, folder: Path, environment: Mapping[str, str], release: Ka
 
 
 def _run(command: list[str], log: Path, environment: Mapping[str, str]) -> bool:
-    """Run Ivy, its output in `log`; whether it went well."""
+    """Run Ivy with its output in `log`; return whether it succeeded."""
     with log.open("wb") as output:
         try:
             ended = subprocess.run(  # noqa: S603 - a fixed command, no shell
@@ -258,7 +258,7 @@ def _run(command: list[str], log: Path, environment: Mapping[str, str]) -> bool:
 
 
 def _reason(log: Path) -> str:
-    """Return the line of Ivy's log that says most: its first error, else what it did not find, else the last one."""
+    """Return the line of Ivy's log that names the cause: its first error, else an unresolved module, else the last."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     for line, following in pairwise(lines):
         if line == ":::: ERRORS":
@@ -277,7 +277,7 @@ def _spark_jars() -> Path:
 
 
 def main() -> int:
-    """Fetch the jars now, so that nothing has to wait for them later."""
+    """Download the jars in advance, so that a later start need not wait for them."""
     try:
         folder = kafka_jars(say=lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201 - a command line
     except TandemError as error:

@@ -19,7 +19,7 @@ from tandem.controller.sandbox.jars import find_java, kafka_jars
 from tandem.controller.sandbox.process import ProcessId
 from tandem.controller.sandbox.server import LocalServer, last_lines
 
-# Fit for a sandbox: one node, few and small internal topics, a cleaner and a retention check that come by often.
+# Settings for a sandbox: one node, few and small internal topics, frequent runs of log cleaner and retention check.
 # Documented at https://kafka.apache.org/43/configuration/broker-configs/.
 SANDBOX_SETTINGS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
@@ -42,11 +42,11 @@ SANDBOX_SETTINGS: Mapping[str, str] = {
     "num.network.threads": "2",
     "num.io.threads": "4",
     "background.threads": "4",
-    # A killed broker's registration has to time out before its next life is let in.
+    # After a kill the broker's old registration must time out before a restarted broker may register.
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
 }
-# The first compiler alone: a sandbox lives for minutes, and what the second one costs at the start never pays back.
+# Only the C1 compiler: a sandbox runs for minutes, too short for C2's cost at the start to pay off.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", _SHORT_LIVED)
 _NODE_ID = 1
@@ -54,7 +54,7 @@ _FORMATTED = "formatted"
 
 
 class KafkaServer(LocalServer):
-    """The broker. `overrides` are extra lines of server.properties and win over everything else."""
+    """The broker process. `overrides` are extra lines of server.properties and take precedence over all others."""
 
     title = "Kafka"
     port_names = ("broker", "controller")
@@ -77,7 +77,7 @@ class KafkaServer(LocalServer):
 
     @property
     def bootstrap(self) -> str:
-        """What clients want as `bootstrap.servers`."""
+        """The broker's address, for `bootstrap.servers` of clients."""
         return self.address("broker")
 
     @property
@@ -91,7 +91,7 @@ class KafkaServer(LocalServer):
         return self.folder / "data"
 
     def _settings(self) -> dict[str, str]:
-        """Return what server.properties says."""
+        """Return the contents of server.properties."""
         return {
             "process.roles": "broker,controller",
             "node.id": str(_NODE_ID),
@@ -115,8 +115,8 @@ class KafkaServer(LocalServer):
             self._format()
 
     def _format(self) -> None:
-        """Make the data folder ready; the mark is written last, so a format that was cut off is done again."""
-        # The letter in front keeps an id that begins with "-" from being read as an option.
+        """Format the data folder. The mark is written last, so an interrupted format is repeated."""
+        # The leading letter keeps an id that begins with "-" from being parsed as an option.
         cluster_id = "t" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         with self.log.open("ab") as output:
             begin = output.seek(0, os.SEEK_END)
@@ -160,7 +160,7 @@ class KafkaServer(LocalServer):
         return None
 
     def answers(self) -> bool:
-        """Whether this very broker (by its cluster id) takes part in its cluster."""
+        """Return whether this broker answers: the cluster has the expected cluster id and lists the broker."""
         client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 2_000})
         try:
             metadata = client.list_topics(timeout=2)

@@ -1,8 +1,8 @@
 """Free TCP ports on loopback.
 
-Ports come from below the kernel's range for outgoing connections. In that range a client that keeps trying to reach a
-stopped server may be given the server's own port as its source and connect to itself, and the server can't come back.
-Nothing reserves a picked port: whoever binds it must cope with PortTakenError.
+Ports are picked below the kernel's range for outgoing connections. In that range a client that keeps reconnecting to a
+stopped server may get the server's own port as its source port and connect to itself, and the server can't restart.
+A picked port is not reserved: the code that binds it must handle PortTakenError.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _ATTEMPTS = 1_000
 
 
 def first_outgoing_port(range_file: Path = _RANGE_FILE) -> int:
-    """Return the lowest port that the kernel gives to outgoing connections; Linux's default where it can't be read."""
+    """Return the lowest port that the kernel uses for outgoing connections; Linux's default if it can't be read."""
     with suppress(OSError, ValueError, IndexError):
         return int(range_file.read_text(encoding="ascii").split()[0])
     return 32_768
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on `port` of loopback now."""
+    """Return whether a server could listen on `port` of loopback now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As servers do: connections in TIME_WAIT are no obstacle, a listener on any address is.
+        # The same socket option as servers: connections in TIME_WAIT don't prevent binding, a listener does.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -40,9 +40,9 @@ def is_free(port: int) -> bool:
 
 
 def pick_ports(count: int) -> tuple[int, ...]:
-    """Return `count` distinct ports that are free now. Raises PortTakenError when there are too few."""
+    """Return `count` distinct ports that are free now. Raises PortTakenError if too few are free."""
     highest = first_outgoing_port()
-    if highest - _LOWEST < 1_000:  # a kernel that uses nearly all ports for outgoing connections
+    if highest - _LOWEST < 1_000:  # the kernel uses nearly all ports for outgoing connections
         highest = 65_536
     picked: list[int] = []
     for _ in range(_ATTEMPTS):

@@ -1,7 +1,7 @@
-"""One server process: started, found again by another process, signalled.
+"""One server process: start it, find it again from another process, send signals to it.
 
-A process is known by its pid *and* its start time. A pid alone may have been given to somebody else since it was
-written down; no signal ever goes to a process whose start time differs.
+A process is identified by its pid *and* its start time. The kernel may reuse a recorded pid for another process; no
+signal is ever sent to a process whose start time differs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pathlib import Path
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _POLL_S = 0.05
 
-# Runs in the new process, before the server takes its place: SIGKILL to me when the thread that started me ends
-# (prctl(2), PR_SET_PDEATHSIG = 1). The parent may have died before that was asked for, so its pid is compared after.
+# Runs in the new process before exec of the server: the kernel sends it SIGKILL when the thread that started it ends
+# (prctl(2), PR_SET_PDEATHSIG = 1). The parent may have died before that call, so the parent's pid is compared after it.
 _DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 if ctypes.CDLL(None, use_errno=True).prctl(1, int(signal.SIGKILL), 0, 0, 0) != 0:
@@ -35,7 +35,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessId:
-    """A process that can't be mistaken for a later one with the same pid. `started` is opaque."""
+    """Identity of a process, distinct from a later process with the same pid. `started` is an opaque start time."""
 
     pid: int
     started: str
@@ -51,15 +51,15 @@ def _stat_fields(pid: int) -> list[str]:
 
 
 def _state_and_start(pid: int) -> tuple[str, str] | None:
-    """Return (state letter, start time) of a live process, None when there is none or only its exit status is left.
+    """Return (state letter, start time) of a live process; None if there is none, or it is a zombie.
 
-    A process of several threads that was killed may show as a zombie while some of them, and its sockets, still exist.
+    A killed process with several threads may show as a zombie while some threads, and its sockets, still exist.
     """
     if _BOOT_ID.exists():
         fields = _stat_fields(pid)
         if not fields or (fields[0] in "ZX" and int(fields[17]) <= 1):
             return None
-        # Clock ticks since boot; the boot id keeps two boots apart.
+        # Start time in clock ticks since boot; the boot id distinguishes boots.
         return fields[0], f"{_BOOT_ID.read_text(encoding='ascii').strip()}/{fields[19]}"
     answer = subprocess.run(  # noqa: S603 - a fixed command, no shell
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)],  # noqa: S607 - POSIX has it, its folder differs
@@ -79,12 +79,12 @@ def identify(pid: int) -> ProcessId | None:
 
 @cache
 def _starter_thread() -> ThreadPoolExecutor:
-    """One thread that lives as long as this process: a child dies with the *thread* that started it."""
+    """Return one thread that lives as long as this process: the kernel kills a child with the *thread* that forked."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-starter")
 
 
 class ServerProcess:
-    """A handle on one process, started here or elsewhere. Signals to a process that has ended do nothing."""
+    """A handle on one process, started by this process or another. Signals to a process that has ended do nothing."""
 
     def __init__(self, identity: ProcessId, popen: subprocess.Popen[bytes] | None = None) -> None:
         self.identity = identity
@@ -94,10 +94,10 @@ class ServerProcess:
     def spawn(
         cls, command: Sequence[str], *, folder: Path, log: Path, environment: Mapping[str, str], attached: bool
     ) -> ServerProcess:
-        """Start `command` (an absolute path and arguments) in `folder`, its output appended to `log`.
+        """Start `command` (an absolute path and arguments) in `folder` and append its output to `log`.
 
-        It leads its own session, so Ctrl-C in the terminal does not reach it. If `attached` it is killed when this
-        process ends in whatever way (Linux); else it lives on.
+        The process leads its own session, so Ctrl-C in the terminal does not reach it. If `attached`, the kernel kills
+        it when this process ends for any reason (Linux); else it goes on running.
         """
         words = list(command)
         if attached and sys.platform == "linux":
@@ -116,7 +116,7 @@ class ServerProcess:
                 )
 
         popen = _starter_thread().submit(start).result()
-        # Not reaped yet, so the pid is still this process's even if it has ended already.
+        # The child is not reaped yet, so the pid is still its own even if it has ended already.
         return cls(identify(popen.pid) or ProcessId(pid=popen.pid, started="ended"), popen)
 
     def _state(self) -> str | None:
@@ -136,13 +136,13 @@ class ServerProcess:
         return self._state() == "T"
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal, if the process still is the one that was started."""
+        """Send a signal if the process with the pid still has the recorded start time; else do nothing."""
         with suppress(ProcessLookupError):
             if not hasattr(os, "pidfd_open"):
                 if self.running:
                     os.kill(self.identity.pid, number)
                 return
-            # The descriptor holds on to one process. Identity is looked at after it is open: no reuse can slip between.
+            # A pidfd refers to one process for good. The identity is checked after it is open: no pid reuse in between.
             descriptor = os.pidfd_open(self.identity.pid)
             try:
                 if self.running:
@@ -151,14 +151,14 @@ class ServerProcess:
                 os.close(descriptor)
 
     def suspend(self, timeout_s: float = 5.0) -> None:
-        """Send SIGSTOP and return when all threads stand still: the kernel stops them one by one."""
+        """Send SIGSTOP and return when all threads are stopped: the kernel stops them one by one."""
         self.send(signal.SIGSTOP)
         end = time.monotonic() + timeout_s
         while self._state() not in {"T", None} and time.monotonic() < end:
             time.sleep(_POLL_S)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the process has ended; False if it still runs after `timeout_s`."""
+        """Wait until the process has ended; return False if it still runs after `timeout_s`."""
         end = time.monotonic() + timeout_s
         while self.running:
             if time.monotonic() >= end:
@@ -167,13 +167,13 @@ class ServerProcess:
         return True
 
     def stop(self, grace_s: float) -> None:
-        """Ask the process to end, and end it after `grace_s`."""
+        """Send SIGTERM, and SIGKILL if the process still runs after `grace_s`."""
         self.send(signal.SIGTERM)
-        self.send(signal.SIGCONT)  # a suspended process does not see SIGTERM before it goes on
+        self.send(signal.SIGCONT)  # a stopped process handles SIGTERM only after SIGCONT
         if not self.wait(grace_s):
             self.kill()
 
     def kill(self) -> None:
-        """End the process at once."""
+        """Send SIGKILL."""
         self.send(signal.SIGKILL)
         self.wait(10.0)

@@ -37,10 +37,10 @@ def find_weed() -> Path:
 
 
 class S3Server(LocalServer):
-    """The S3 server with one bucket and one key; anything signed otherwise, and anything unsigned, is refused."""
+    """The S3 server with one bucket and one key; it refuses requests that are unsigned or signed with another key."""
 
     title = "S3 (SeaweedFS)"
-    # In order it takes 15 s, spent on waiting for its own streams. Its files are whole at any moment, as after a crash.
+    # An orderly stop takes 15 s, in which it waits for its own streams. Its files survive a crash at any moment.
     stop_grace_s = 1.0
     port_names = (*("s3", "s3.grpc", "filer", "filer.grpc", "master", "master.grpc", "volume", "volume.grpc"),)
 
@@ -55,14 +55,14 @@ class S3Server(LocalServer):
         process: ProcessId | None = None,
         changed: Callable[[], None] | None = None,
     ) -> None:
-        """See LocalServer; `bucket` is made at the start if it is not there."""
+        """See LocalServer; the start creates `bucket` if it does not exist."""
         super().__init__(folder, attached=attached, ports=ports, process=process, changed=changed)
         self.bucket = bucket
         self.key = key
 
     @property
     def endpoint_url(self) -> str:
-        """What clients want as `endpoint_url`."""
+        """The server's URL, for `endpoint_url` of clients."""
         return f"http://{self.address('s3')}"
 
     @property
@@ -82,7 +82,7 @@ class S3Server(LocalServer):
             ]
         }
         path = self.folder / "identities.json"
-        path.unlink(missing_ok=True)  # nobody else's file, and no link, is filled with the key
+        path.unlink(missing_ok=True)  # the key is written into a new file, never into an existing one or through a link
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             json.dump(identities, file, indent=2)
 
@@ -93,7 +93,7 @@ class S3Server(LocalServer):
             "ip.bind": LOOPBACK,
             "filer": "true",
             "s3": "true",
-            # Every port, or it takes its default, or the neighbour's + 10000, and a second sandbox can't start.
+            # All ports are given: else one is its default, or another's + 10000, and a second sandbox can't start.
             "s3.port": self._ports["s3"],
             "s3.port.grpc": self._ports["s3.grpc"],
             "s3.port.iceberg": 0,
@@ -104,14 +104,14 @@ class S3Server(LocalServer):
             "master.port.grpc": self._ports["master.grpc"],
             "volume.port": self._ports["volume"],
             "volume.port.grpc": self._ports["volume.grpc"],
-            # Relative to the process's folder: the path of a socket has about 100 characters at most.
+            # Relative to the process's folder: a socket's path may have about 100 characters at most.
             "s3.localSocket": "s3.sock",
             "filer.localSocket": "filer.sock",
             "s3.config": "identities.json",
             "s3.iam": "false",
-            "s3.autoCreateBucket": "false",  # else a wrong bucket name would go unnoticed
+            "s3.autoCreateBucket": "false",  # else a wrong bucket name would not be reported
             "master.telemetry": "false",
-            # One master has no rival to wait for.
+            # A single master needs no long election.
             "master.electionTimeout": "300ms",
             "master.heartbeatInterval": "100ms",
             "master.volumeSizeLimitMB": _VOLUME_MEGABYTES,
@@ -123,14 +123,14 @@ class S3Server(LocalServer):
         return [str(find_weed()), "server", *(f"-{name}={value}" for name, value in flags.items())]
 
     def _environment(self) -> Mapping[str, str]:
-        # WEED_… and AWS_… variables and ~/.seaweedfs would change what the server does and whom it lets in.
+        # WEED_… and AWS_… variables and ~/.seaweedfs would change the server's behaviour and the accepted keys.
         kept = {name: os.environ[name] for name in ("PATH", "TMPDIR", "TZ", "LANG") if name in os.environ}
         return {**kept, "HOME": str(self.folder)}
 
     def answers(self) -> bool:
-        """Whether the bucket is there for this very server's key, and a volume server to take objects.
+        """Return whether the bucket exists for this server's own key, and a volume server can store objects.
 
-        Writes no object to find out: a put that is too slow to be waited for may still happen later.
+        The check writes no object: a put that times out might still take effect later.
         """
         try:
             return self._request("HEAD") == http.HTTPStatus.OK and self._has_volume_server()
@@ -138,7 +138,7 @@ class S3Server(LocalServer):
             return False
 
     def _ready(self) -> bool:
-        """Make the bucket if it is not there. Raises ServerFailedError when the server refuses its name."""
+        """Create the bucket if it does not exist. Raises ServerFailedError if the server refuses its name."""
         with suppress(OSError, http.client.HTTPException):
             if self._request("HEAD") == http.HTTPStatus.NOT_FOUND:
                 status = self._request("PUT")
@@ -155,14 +155,14 @@ class S3Server(LocalServer):
         )
 
     def _has_volume_server(self) -> bool:
-        """Ask the master: the S3 gateway answers before it has a place to put anything."""
+        """Return whether the master knows a volume server: the S3 gateway answers before objects can be stored."""
         with closing(http.client.HTTPConnection(self.address("master"), timeout=_TIMEOUT_S)) as connection:
             connection.request("GET", "/dir/status")
             topology = json.load(connection.getresponse()).get("Topology") or {}
         return bool(topology.get("DataCenters"))
 
     def _tidy(self) -> None:
-        # weed puts these there by itself and leaves them when killed.
+        # weed creates these sockets by itself and does not remove them when it is killed.
         for name in ("s3", "filer", "master", "volume"):
             Path(f"/tmp/seaweedfs-{name}-grpc-{self._ports[f'{name}.grpc']}.sock").unlink(missing_ok=True)  # noqa: S108
         for socket in self.folder.glob("*.sock"):

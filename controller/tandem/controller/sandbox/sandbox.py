@@ -1,4 +1,4 @@
-"""The sandbox: a broker and an S3 server that belong together, remembered in `<folder>/sandbox.json`.
+"""The sandbox: a broker and an S3 server that belong together; `<folder>/sandbox.json` holds their state.
 
 <folder>/sandbox.json   ports, processes (pid and start time), bucket, key; readable by its owner only
 <folder>/kafka/         server.properties, data/, kafka.log
@@ -84,8 +84,9 @@ class SandboxStatus:
 class Sandbox:
     """A broker and an S3 server with their data in `folder`.
 
-    By default the servers outlive this process and are found again through the folder. With `attached` they end with
-    this process, however it ends. Several processes may call `up` and `down` on one folder: they take turns.
+    By default the servers outlive this process, and another process finds them again through the folder. With
+    `attached` they end with this process, for whatever reason it ends. Several processes may call `up` and `down` on
+    one folder: a file lock serializes them.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Sandbox:
         say: Callable[[str], None] = lambda _: None,
         kafka_overrides: Mapping[str, str] | None = None,
     ) -> None:
-        """Do nothing yet; `say` gets one line for each step that takes time."""
+        """Start nothing yet; `say` gets one line for each step that takes time."""
         self.folder = folder.expanduser().resolve()
         self.attached = attached
         self._say = say
@@ -104,25 +105,25 @@ class Sandbox:
         self._writing = threading.Lock()
 
     def __enter__(self) -> Self:
-        """Bring both up."""
+        """Start both servers."""
         self.up()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take both down."""
+        """Stop both servers."""
         self.down()
 
     def up(self, *, timeout_s: float = 60.0) -> Endpoints:
-        """Start what does not run, and return when both servers answer. Calling it again changes nothing.
+        """Start the servers that don't run, and return when both answer. Calling it again changes nothing.
 
-        Data and ports of an earlier life are kept; only a port that somebody else took since is replaced. Ctrl-C stops
-        what this call has started, and raises KeyboardInterrupt when that has ended.
+        Data and ports of an earlier run are kept; only a port that another process uses by now is replaced. Ctrl-C
+        stops the servers that this call has started, and raises KeyboardInterrupt when they have ended.
         Raises JavaUnfitError, PartMissingError, DownloadFailedError, ServerFailedError, ServerSilentError,
         StateDamagedError.
         """
-        # What is missing is said before anything is fetched or started.
+        # A missing program is reported before jars are downloaded or servers are started.
         find_java()
         find_weed()
         kafka_jars(say=self._say)
@@ -133,7 +134,7 @@ class Sandbox:
             pool = ThreadPoolExecutor(max_workers=len(servers))
             try:
                 starts = [pool.submit(self._start, server, timeout_s) for server in servers]
-                # Both are waited for, so that a failure of one leaves no thread behind that still starts the other.
+                # Waits for both starts: after a failure of one, no thread is left that still starts the other.
                 pool.shutdown()
             except KeyboardInterrupt:
                 with _deaf():
@@ -144,7 +145,7 @@ class Sandbox:
         return _endpoints(*servers)
 
     def down(self) -> bool:
-        """Stop what runs; the data stays. Calling it again does nothing. False if the folder is no sandbox."""
+        """Stop both servers; the data stays. Calling it again does nothing. False: the folder is not a sandbox."""
         if not (self.folder / _STATE_FILE).exists():
             return False
         with self._locked():
@@ -155,7 +156,7 @@ class Sandbox:
         return True
 
     def status(self) -> SandboxStatus:
-        """Ask both servers. Changes nothing. Raises StateDamagedError."""
+        """Return the state of both servers. Changes nothing. Raises StateDamagedError."""
         servers = self._read()
         if servers is None:
             return SandboxStatus(folder=self.folder, servers=(), endpoints=None)
@@ -181,7 +182,7 @@ class Sandbox:
     def _undo(
         self, servers: Sequence[LocalServer], earlier: Sequence[ProcessId | None], pool: ThreadPoolExecutor
     ) -> None:
-        """End the starts, and stop what they have brought up; what ran before goes on."""
+        """Cancel the starts, and stop the servers that they have started; a server that ran before keeps running."""
         for server in servers:
             server.cancel()
         pool.shutdown()
@@ -196,7 +197,7 @@ class Sandbox:
             self._say(f"{server.title}: runs already")
             return
         self._say(f"{server.title}: {'starting' if before is ServerState.STOPPED else f'is {before.value}; repairing'}")
-        if before is ServerState.SILENT:  # resuming and waiting is all that the next line would do
+        if before is ServerState.SILENT:  # `start` would only resume the process and wait for its answer
             server.stop()
         try:
             server.start(timeout_s=timeout_s)
@@ -208,12 +209,12 @@ class Sandbox:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the folder against other processes; the kernel lets go even if this process is killed."""
+        """Hold an exclusive lock on the folder; the kernel releases it even if this process is killed."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = self.folder.stat()
             if os.geteuid() not in {0, status.st_uid} or status.st_mode & stat.S_IWOTH:
-                # What is written there has known names: a link under one of them would have another file overwritten.
+                # The file names are known in advance: through a link of that name another file would be overwritten.
                 raise PartMissingError(
                     f"{self.folder} belongs to another user, or any user can write there",
                     remedy=f"choose another folder with --dir, or run: chmod o-w {shlex.quote(str(self.folder))}",
@@ -232,7 +233,7 @@ class Sandbox:
             yield
 
     def _servers(self, state: Mapping[str, Any]) -> tuple[KafkaServer, S3Server]:
-        """Build both servers from what `sandbox.json` holds; empty parts are a first start."""
+        """Build both servers from the content of `sandbox.json`; a missing part means a first start."""
 
         def changed() -> None:
             self._write((kafka, s3))
@@ -255,7 +256,7 @@ class Sandbox:
         return kafka, s3
 
     def _read(self) -> tuple[KafkaServer, S3Server] | None:
-        """Build both servers as `sandbox.json` knows them; None if there is none."""
+        """Build both servers from `sandbox.json`; return None if the file does not exist."""
         path = self.folder / _STATE_FILE
         try:
             state = json.loads(path.read_text(encoding="utf-8"))
@@ -274,7 +275,7 @@ class Sandbox:
             ) from error
 
     def _write(self, servers: tuple[KafkaServer, S3Server]) -> None:
-        """Replace `sandbox.json` whole; only its owner may read the secret in it."""
+        """Replace `sandbox.json` atomically; only its owner may read the secret in it."""
         kafka, s3 = servers
         with self._writing:  # both servers start at the same time, each in a thread
             state = {
@@ -295,7 +296,7 @@ class Sandbox:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Ignore Ctrl-C: who presses it twice would leave half of it behind. For the main thread alone."""
+    """Ignore SIGINT during the block: a second Ctrl-C would leave servers running. Only for the main thread."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -312,7 +313,7 @@ def _dump(server: LocalServer) -> dict[str, Any]:
 
 
 def _life(state: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return `ports` and `process` of an earlier life as LocalServer wants them."""
+    """Return `ports` and `process` of an earlier run as arguments of LocalServer."""
     if not state:
         return {}
     process = state["process"]

@@ -1,4 +1,4 @@
-"""What the local broker and the local S3 server have in common: ports, one process, a log, an end."""
+"""Base class of the local broker and the local S3 server: ports, one process, a log, start and stop."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class ServerState(Enum):
 
     RUNNING = "running"
     SUSPENDED = "suspended"
-    SILENT = "silent"  # the process is there but does not answer
-    DEAD = "dead"  # started, not stopped, and yet gone
+    SILENT = "silent"  # the process exists but does not answer
+    DEAD = "dead"  # the process was started, was not stopped, and does not exist any more
     STOPPED = "stopped"
 
 
 def last_lines(log: bytes) -> str:
-    """Return the end of a log, indented for a message, without the stack frames of Java."""
+    """Return the last lines of a log, indented for a message, without Java stack frames."""
     lines = [line for line in log.decode(errors="replace").splitlines() if line.strip() and not _FRAME.match(line)]
     return "\n".join(f"  {line}" for line in lines[-_TAIL_LINES:])
 
@@ -46,8 +46,8 @@ def last_lines(log: bytes) -> str:
 class LocalServer(ABC):
     """One server process with all its data below one folder, listening on loopback only.
 
-    Ports are picked at the first start, again if somebody else was faster, and stay the same from then on, so a
-    restarted server is found where it was. Not to be used by several threads at once.
+    Ports are picked at the first start, and again if another process binds one first. From then on they stay the same,
+    so clients find a restarted server at the same address. Not thread-safe.
     """
 
     title: ClassVar[str]
@@ -63,7 +63,7 @@ class LocalServer(ABC):
         process: ProcessId | None = None,
         changed: Callable[[], None] | None = None,
     ) -> None:
-        """Use `folder`; `ports` and `process` are those of an earlier life, `changed` is called when either changes."""
+        """Use `folder`; `ports` and `process` are those of an earlier run. `changed` is called when either changes."""
         self._cancelled = threading.Event()
         self.folder = folder.resolve()
         self.attached = attached
@@ -71,16 +71,16 @@ class LocalServer(ABC):
         self._process = ServerProcess(process) if process else None
         self._changed = changed or (lambda: None)
 
-    # What differs between servers.
+    # Implemented by each server.
 
     @property
     @abstractmethod
     def log(self) -> Path:
-        """The file that gets the process's output."""
+        """The file with the process's output."""
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Write the configuration for the present ports; called before each start."""
+        """Write the server's configuration for the current ports; called before each start."""
 
     @abstractmethod
     def _command(self) -> list[str]:
@@ -92,16 +92,16 @@ class LocalServer(ABC):
 
     @abstractmethod
     def answers(self) -> bool:
-        """Ask the server, in a second or two, whether it is ready and really is this one. Changes nothing."""
+        """Return, within a second or two, whether the server is ready and is this one. Changes nothing."""
 
     def _ready(self) -> bool:
-        """As `answers`, but may set up what is still missing; asked again and again after a start."""
+        """Return like `answers`, but may also complete the set-up; polled after a start."""
         return self.answers()
 
-    def _tidy(self) -> None:  # noqa: B027 - most servers leave nothing
-        """Remove what the server leaves outside its folder; called when it has ended."""
+    def _tidy(self) -> None:  # noqa: B027 - most servers leave no files behind
+        """Remove files that the server leaves outside its folder; called when the process has ended."""
 
-    # What is the same.
+    # Common to all servers.
 
     @property
     def ports(self) -> Mapping[str, int]:
@@ -110,7 +110,7 @@ class LocalServer(ABC):
 
     @property
     def process(self) -> ProcessId | None:
-        """The process, also when it has died since; None when stopped on purpose."""
+        """The process, even if it has died since; None after `stop`."""
         return self._process.identity if self._process else None
 
     def forget_ports(self) -> None:
@@ -123,12 +123,12 @@ class LocalServer(ABC):
 
     @property
     def running(self) -> bool:
-        """Whether the process is there, suspended or not."""
+        """Whether the process exists, suspended or not."""
         return self._process is not None and self._process.running
 
     @property
     def state(self) -> ServerState:
-        """What the server is doing now."""
+        """The present state; sends a request to the server."""
         if self._process is None:
             return ServerState.STOPPED
         if not self._process.running:
@@ -140,7 +140,7 @@ class LocalServer(ABC):
     def start(self, *, timeout_s: float = 60.0) -> None:
         """Start the server unless it runs, and return when it answers.
 
-        Raises PortTakenError if the ports of its earlier life are held by somebody else, ServerFailedError when it
+        Raises PortTakenError if another process holds the ports of an earlier run, ServerFailedError if the process
         ends by itself, ServerSilentError after `timeout_s`, StartCancelledError after `cancel`.
         """
         if self._process is not None and self._process.running:
@@ -163,11 +163,11 @@ class LocalServer(ABC):
                 return
 
     def cancel(self) -> None:
-        """Have a start in another thread end soon, and its process with it; so does every later start."""
+        """Make a start in another thread, and every later start, end soon with StartCancelledError and no process."""
         self._cancelled.set()
 
     def _await_ports(self) -> None:
-        """Wait a moment for the ports: the kernel may still be taking down the earlier life."""
+        """Wait briefly until the ports are free: the kernel may still be closing the sockets of an earlier run."""
         end = time.monotonic() + _PORT_WAIT_S
         while taken := [port for port in self._ports.values() if not is_free(port)]:
             if time.monotonic() >= end:
@@ -191,7 +191,7 @@ class LocalServer(ABC):
         try:
             self._changed()
             self._await_answer(process, timeout_s, log_begin=begin)
-        except BaseException:  # Ctrl-C too: what did not come up must not stay behind
+        except BaseException:  # Ctrl-C too: a process that never answered must not stay behind
             process.kill()
             self._process = None
             self._tidy()
@@ -202,7 +202,7 @@ class LocalServer(ABC):
         end = time.monotonic() + timeout_s
         while True:
             ready = self._ready()
-            if not process.running:  # asked after the answer: it may have come from another server on the same port
+            if not process.running:  # checked last: another server on the same port may have answered
                 raise self._failure(log_begin)
             if ready:
                 return
@@ -216,7 +216,7 @@ class LocalServer(ABC):
             time.sleep(_POLL_S)
 
     def _failure(self, log_begin: int) -> PortTakenError | ServerFailedError:
-        """Tell from the log since byte `log_begin` why the server ended."""
+        """Return why the server ended, from its log after byte `log_begin`."""
         text = self._log_since(log_begin)
         if _BIND_FAILED.search(text):
             return PortTakenError(
@@ -234,7 +234,7 @@ class LocalServer(ABC):
             return log.read()
 
     def stop(self) -> None:
-        """Stop in order, by SIGTERM, and after a grace time by SIGKILL. Stopping twice is no error."""
+        """Stop the process by SIGTERM, and after a grace time by SIGKILL. Stopping twice is no error."""
         if self._process is not None:
             self._process.stop(self.stop_grace_s)
             self._process = None
@@ -242,18 +242,18 @@ class LocalServer(ABC):
             self._changed()
 
     def kill(self) -> None:
-        """End the process by SIGKILL, as a crash would. The data stays; `start` brings it back on the same ports."""
+        """End the process by SIGKILL, like a crash. The data stays; `start` restarts it on the same ports."""
         if self._process is not None:
             self._process.kill()
             self._tidy()
 
     def suspend(self) -> None:
-        """Freeze the process by SIGSTOP: connections stay open, nothing is answered."""
+        """Stop the process by SIGSTOP: its connections stay open, but it answers no request."""
         if self._process is not None:
             self._process.suspend()
 
     def resume(self) -> None:
-        """Let a frozen process go on."""
+        """Let a suspended process continue (SIGCONT)."""
         if self._process is not None:
             self._process.send(signal.SIGCONT)
 

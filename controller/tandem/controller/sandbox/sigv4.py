@@ -1,4 +1,4 @@
-"""One signed S3 request with the standard library, enough to ask a local server whether it is ready.
+"""Send one signed S3 request with the standard library, enough to check whether a local server is ready.
 
 AWS Signature Version 4, https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html.
 Not for data: there is no retry and no streaming.
@@ -19,7 +19,7 @@ _SIGNED = "host;x-amz-content-sha256;x-amz-date"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Key:
-    """An access key and its secret; the secret stays out of representations."""
+    """An access key and its secret; `repr` leaves the secret out."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -28,7 +28,7 @@ class S3Key:
 def authorization(
     method: str, address: str, path: str, body_sha256: str, *, key: S3Key, region: str, at: datetime
 ) -> str:
-    """Return the Authorization header for a request without query, signed at `at` (UTC); `path` is percent-encoded."""
+    """Return the Authorization header of a request without query, signed at `at` (UTC); `path` is percent-encoded."""
     stamp = at.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{stamp[:8]}/{region}/s3/aws4_request"
     headers = f"host:{address}\nx-amz-content-sha256:{body_sha256}\nx-amz-date:{stamp}\n"

@@ -1,4 +1,4 @@
-"""The pair as it is now: seen from outside or from an instance, judged, and described for people and scripts.
+"""The present state of the pair, as a command or an instance sees it: views, health rules and documents.
 
-`pair_view` holds what is known, `outside_view` and `instance_view` make it, `health` and `check` say what is wrong.
+`pair_view` is the model, `outside_view` and `instance_view` build it, `health` and `check` find the problems.
 """

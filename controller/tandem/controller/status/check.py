@@ -1,7 +1,7 @@
-"""Whether a pair needs somebody: findings with a severity, and figures, from one look at it. Pure.
+"""`tandem check`: findings with a severity, and figures, from one view of the pair. Pure.
 
-It judges the same picture that `tandem status` shows. What the store says counts; what could not be asked of the
-brokers counts only where a limit was set on it.
+It judges the same view that `tandem status` shows. Findings from the store always count; a value that the brokers did
+not answer is a finding only if a limit is set on it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Severity(IntEnum):
     UNKNOWN = 3
 
 
-# What keeps new records from being backed up, or the backup from being restored, can't wait for the morning.
+# Faults that keep new records from being backed up, or the backup from being restored.
 _CRITICAL: Final = frozenset(
     {
         Fault.CHAIN_DAMAGED,
@@ -49,7 +49,7 @@ _BY_WEIGHT: Final = (Severity.CRITICAL, Severity.WARNING, Severity.UNKNOWN, Seve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckLimits:
-    """Above which value something is worth a word: None is never. Lag in offsets, ages in seconds."""
+    """The value of each figure above which there is a finding; None: never. Lag in offsets, ages in seconds."""
 
     lag_warning: int | None = None
     lag_critical: int | None = None
@@ -102,9 +102,9 @@ def check_pair(
     keys: KeySight | None = None,
     unwritable: TandemError | None = None,
 ) -> CheckReport:
-    """Return what is to be reported of one look. `ran` are the last verification and the last drill.
+    """Return the report on one view of the pair. `ran` are the last verification and the last drill.
 
-    Without `keys` nobody asks whether what is encrypted could be opened. `unwritable` is the store's answer to a put.
+    Without `keys` it is not checked whether encrypted objects can be opened. `unwritable` is the error of a trial put.
     """
     figures = tuple(_figures(found, ran, limits))
     findings = [
@@ -133,9 +133,10 @@ def connections(
     unwritable: TandemError | None = None,
     obstacles: Iterable[TandemError] = (),
 ) -> CheckReport:
-    """Return whether all that an instance needs answers, however the backup stands. The store has answered.
+    """Report whether all services that an instance needs answer, whatever the state of the backup.
 
-    `obstacles` are for what a restore into the pair's own cluster would be refused: a warning.
+    The store has answered already. `obstacles` are the errors for which a restore into the pair's own cluster would be
+    refused: each is a warning.
     """
     findings = [_finding(one, Severity.CRITICAL) for one in problems(seen) if one.fault in _UNREACHABLE]
     findings += [replace(one, severity=Severity.CRITICAL) for one in (*_keys(keys), *_unwritable(unwritable))]
@@ -162,7 +163,7 @@ def connections(
 def _faults(found: Overview) -> Iterator[CheckFinding]:
     for problem in found.problems:
         if problem.fault is Fault.NOT_KNOWN:
-            continue  # The store alone suffices; `_exceeded` names what a limit was set on.
+            continue  # The store alone suffices; `_exceeded` reports unknown values that have a limit.
         severity = Severity.CRITICAL if problem.fault in _CRITICAL else Severity.WARNING
         yield _finding(problem, severity)
 
@@ -172,7 +173,7 @@ def _finding(problem: Problem, severity: Severity) -> CheckFinding:
 
 
 def _paused(found: Overview) -> Iterator[CheckFinding]:
-    """A pause is on purpose, and yet nobody would take over: that must not be forgotten."""
+    """Yield a warning for a pause: it is intended, but no instance takes over meanwhile."""
     pause = found.pause
     if pause is not None:
         why = f" ({pause.reason})" if pause.reason else ""
@@ -185,7 +186,7 @@ def _paused(found: Overview) -> Iterator[CheckFinding]:
 
 
 def _keys(keys: KeySight | None) -> Iterator[CheckFinding]:
-    """A key that is lost, or was taken out too early, is best found before somebody has to restore."""
+    """Yield a finding for each key that is missing or unreadable here, before a restore needs it."""
     if keys is None:
         return
     messages = [f"keys can't be read: {keys.unreadable}"] if keys.unreadable is not None else []
@@ -204,7 +205,7 @@ def _keys(keys: KeySight | None) -> Iterator[CheckFinding]:
 
 
 def _unwritable(error: TandemError | None) -> Iterator[CheckFinding]:
-    """What is full for this process is full for an instance, too; where only it may not write, that is to be seen."""
+    """Yield a finding for a failed trial put: a full store is full for instances too; a right may be missing here."""
     if error is not None:
         yield CheckFinding(
             severity=Severity.WARNING,
@@ -269,7 +270,7 @@ def _exceeded(figures: Iterable[CheckFigure], found: Overview) -> Iterator[Check
             continue
         message, remedy = _MEANING[figure.name]
         if figure.value is None:
-            if found.restore is not None:  # without one, that is the finding
+            if found.restore is not None:  # without a restorable generation, that is the finding
                 yield _not_known(figure.name, found)
             continue
         for severity, limit in ((Severity.CRITICAL, figure.critical), (Severity.WARNING, figure.warning)):
@@ -293,7 +294,7 @@ def _not_known(name: str, found: Overview) -> CheckFinding:
 def _runs(now: datetime, ran: Mapping[JobKind, JobOutcome | None], limits: CheckLimits) -> Iterator[CheckFinding]:
     for kind, limit in ((JobKind.VERIFY, limits.verify_age_s), (JobKind.DRILL, limits.drill_age_s)):
         last, severity = ran.get(kind), Severity.WARNING
-        # What was found counts, asked for or not: the backup is not what the chains say.
+        # Findings of a job count with or without a limit: the backup does not match its chains.
         if last is not None and last.error is None and not last.clean:
             severity = Severity.CRITICAL
             message = f"the last `tandem {kind.value}` found {kind.findings(last.findings)}"

@@ -1,7 +1,7 @@
-"""Checkpoints from outside: asking for one, and seeing how each stands. The store is enough to see them.
+"""Checkpoints for commands: request one, and read the status of each. The status needs only the store.
 
-Asking needs the brokers, for the logs' ends. What is read of the chains is read *before* the ends are asked for: that
-order is what lets a generation that was complete by then stand for the cut (`backup_avro.documents.checkpoint`).
+A request needs the brokers, for the logs' ends. The chains are read *before* the ends are: only by that order can a
+generation that was complete by then stand for the cut (`backup_avro.documents.checkpoint`).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def draft(
 
 
 def _check_sight(config: Config, generations: Iterable[Generation], guarded: GuardedPartitions) -> None:
-    """Raise TransientError if these brokers, or these credentials, do not show a topic that is being backed up."""
+    """Raise TransientError if the brokers do not list a topic that is being backed up, maybe for a missing right."""
     active = max((g for g in generations if takes_part(g)), key=lambda g: g.number, default=None)
     if active is None or active.claim.cluster_id != guarded.cluster_id:
         return
@@ -169,7 +169,7 @@ def _check_sight(config: Config, generations: Iterable[Generation], guarded: Gua
 def _refuse(
     generations: Iterable[Generation], cluster_id: str, cut: Iterable[PartitionKey], names: Mapping[str, str]
 ) -> None:
-    """Say why no generation could hold the cut."""
+    """Raise RefusedError with the reason why no generation could hold the cut."""
     remedy = "`tandem status` shows what is missing; ask again when it is there"
     active = max((g for g in generations if takes_part(g)), key=lambda g: g.number, default=None)
     if active is None:
@@ -192,7 +192,10 @@ def _refuse(
 
 
 def hint(config: Config, store: ObjectStore, request: CheckpointRequest) -> TandemError | None:
-    """Tell the instances that a checkpoint was asked for, or deleted; return what went wrong. They look anyway."""
+    """Hint to the instances that a checkpoint was requested or deleted; return the error if that fails.
+
+    Without the hint they notice it a little later.
+    """
     message = CoordinationMessage(
         event=CoordinationEvent.CHECKPOINT,
         pair=request.pair,
@@ -208,7 +211,7 @@ def hint(config: Config, store: ObjectStore, request: CheckpointRequest) -> Tand
 
 
 class CheckpointStatusReader:
-    """Sees how checkpoints stand, by the store alone. Reads chains on from where it was; one thread at a time."""
+    """Reads the status of checkpoints from the store alone. Reads only new chain entries; one thread at a time."""
 
     def __init__(self, store: ObjectStore, pair: str, *, by: str) -> None:
         self._store = store
@@ -217,14 +220,14 @@ class CheckpointStatusReader:
         self._reader = ChainReader(store, pair)
 
     def one(self, checkpoint_id: str) -> CheckpointStatus:
-        """Return how a checkpoint stands. Raises errors of the store, DamagedError."""
+        """Return the status of a checkpoint. Raises errors of the store, DamagedError."""
         found = checkpoints.find_checkpoint(self._store, self._pair, checkpoint_id)
         if found is None:
             return CheckpointStatus(id=checkpoint_id, status=CheckpointState.DOES_NOT_EXIST)
         return self._status(found, self._states())
 
     def all(self) -> tuple[list[CheckpointStatus], dict[str, str]]:
-        """Return all of them, oldest first, and why some can't be read. Raises errors of the store."""
+        """Return all checkpoints, oldest first, and the errors of unreadable ones by id. Raises errors of the store."""
         listing = checkpoints.list_checkpoints(self._store, self._pair)
         states = self._states()
         return [self._status(item, states) for item in listing.checkpoints], listing.damaged
@@ -269,7 +272,7 @@ class CheckpointStatusReader:
         )
 
     def _expire(self, found: Checkpoint, now: int, detail: str) -> Checkpoint:
-        """Say for good that a request has failed whose time has passed; who may not write only sees it."""
+        """Settle a request past its deadline as failed; a caller without the right to write only sees it as failed."""
         if now < found.request.deadline:
             return found
         outcome = expired(found.request, at=now, by=self._by, detail=detail or "no Active has looked at it")

@@ -1,4 +1,4 @@
-"""Everything that the store knows of one generation, or of one topic over all generations. Pure."""
+"""Describe one generation, or one topic over all generations, from the store's contents. Pure."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class TopicDescription:
 def describe_generation(
     seen: PairView, generation: Generation, past_events: Annals, checkpoints: Iterable[CheckpointStatus]
 ) -> GenerationDescription:
-    """Return what is known of one generation; `past_events` are those of its whole chain."""
+    """Return the description of one generation; `past_events` are those of its whole chain."""
     ids = set(generation.topics)
     return GenerationDescription(
         pair=seen.pair,
@@ -167,7 +167,7 @@ def describe_generation(
 
 
 def describe_topic(seen: PairView, name: str, checkpoints: Iterable[CheckpointStatus]) -> TopicDescription:
-    """Return what is known of a topic; no copies: nothing of it is stored."""
+    """Return the description of a topic; without copies, none of it is stored."""
     copies = [copy for generation in seen.generations for copy in _copies(seen, generation, name)]
     return TopicDescription(
         pair=seen.pair,

@@ -1,4 +1,4 @@
-"""Whether all is well with a pair, and if not, why and what to do: a list of rules over one look. Pure."""
+"""The health of a pair: a list of rules over one `PairView`, each with problems and their remedies. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tandem.sink.pipeline import Phase
 from tandem.sink.read.partition_progress import CONFIRM_CEILING_S
 
 _SHOWN = 3
-# A turn takes as long as the log is read: it is late when half an interval, and an hour, was not enough.
+# A rotation is overdue when it is late by the greater of half an interval and an hour: a build takes as long as reading
+# the logs does.
 _LATE, _LATE_S = 0.5, 3600.0
 
 
@@ -57,7 +58,7 @@ class Problem:
 
 
 def chosen(seen: PairView) -> Generation | None:
-    """Return the generation that a restore would rest on; None if there is none."""
+    """Return the generation that a restore would read; None if there is none."""
     try:
         return newest_state.choose(seen.generations)
     except RefusedError:
@@ -65,7 +66,7 @@ def chosen(seen: PairView) -> Generation | None:
 
 
 def problems(seen: PairView) -> tuple[Problem, ...]:
-    """Return what is wrong, worst first; nothing means that all is well as far as it was looked at."""
+    """Return the problems, worst first; none means that all is well as far as the view shows."""
     rules = (
         _damaged,
         _rolled_back,
@@ -86,14 +87,14 @@ def problems(seen: PairView) -> tuple[Problem, ...]:
 
 
 def some(names: Iterable[str], shown: int = _SHOWN) -> str:
-    """Return the first few of `names` and how many more there are."""
+    """Return the first `shown` of `names` and the number of the others, as text."""
     all_names = list(names)
     more = len(all_names) - shown
     return ", ".join(all_names[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
 def paused(seen: PairView) -> str | None:
-    """Return since when, until when and by whom the pair is paused, for people; None if it is not."""
+    """Return a sentence about the pause in force (by whom, until when, why); None if there is none."""
     pause = seen.pause
     if pause is None or pause.until is None:
         return None
@@ -102,7 +103,7 @@ def paused(seen: PairView) -> str | None:
 
 
 def _unless_paused(seen: PairView, remedy: str) -> str:
-    """Return what to do, if it is one of the instances that would do it."""
+    """Return a remedy that relies on an instance's own action; during a pause preceded by the command that ends it."""
     pause = paused(seen)
     return remedy if pause is None else f"{pause}: `tandem resume`, or `tandem failover --force`; then {remedy}"
 
@@ -185,7 +186,7 @@ def _no_backup(seen: PairView) -> Iterator[Problem]:
 
 
 def _holder(seen: PairView) -> str | None:
-    """Return an instance that is alive and says that it appends to a generation."""
+    """Return an instance that is alive and whose heartbeat names a generation that it appends to; None without one."""
     for name in seen.instances:
         said = seen.heartbeat_of_living(name)
         if said is not None and said.generation:
@@ -194,9 +195,9 @@ def _holder(seen: PairView) -> str | None:
 
 
 def progress(seen: PairView, generation: Generation) -> tuple[int, int]:
-    """Return how many guarded partitions a generation holds from the log's start on without doubt, and of how many.
+    """Return the number of guarded partitions that a generation holds, untainted, from the log's start; and the total.
 
-    What takes no more records is measured by what it has: topics that came later are not its concern.
+    For a generation that takes no more records only its own partitions count, not those of later topics.
     """
     over = generation.sealed or generation.clearing is not None or generation.cleared is not None
     keys = list(generation.positions) if over else seen.guarded_of(generation).partitions()
@@ -218,7 +219,7 @@ def _active(seen: PairView) -> Iterator[Problem]:
     if seen.heard is None or seen.alive(active.instance):
         return
     if seen.lately(active.at):
-        return  # It writes: what is wrong with its messages is a smaller trouble, named below.
+        return  # It appends: its missing messages are a smaller problem, which `_instances` names.
     age_s = (seen.at - active.at) / 1000
     dated = f"{duration(age_s)} old" if age_s > 0 else f"dated {duration(-age_s)} in the future"
     yield Problem(
@@ -230,7 +231,7 @@ def _active(seen: PairView) -> Iterator[Problem]:
 
 
 def silence(seen: PairView, instance: str) -> str:
-    """Return since when an instance was not heard, as the end of a sentence about it."""
+    """Return how long an instance has not been heard, as the end of a sentence about it."""
     heard = seen.last_heard(instance)
     if heard is None:
         return "was never heard"
@@ -249,7 +250,7 @@ def _cure(seen: PairView, instance: str) -> str:
 
 
 def doubtful(seen: PairView) -> Generation | None:
-    """Return the Active's generation, or what a restore would rest on, if it is tainted and nothing replaces it yet."""
+    """Return the Active's generation, or the one that a restore would read, if it is tainted and not yet replaced."""
     found = seen.active or chosen(seen)
     if found is None or not found.taints or coverage.successor(found, seen.generations) is not None:
         return None
@@ -423,7 +424,7 @@ def _troubles(seen: PairView, heard: LastHeard) -> Iterator[Problem]:
 
 
 def troubles_of(said: Heartbeat) -> tuple[str, ...]:
-    """Return what an instance complains about in its last heartbeat."""
+    """Return the troubles that an instance's last heartbeat reports."""
     failed = None
     if said.phase == Phase.FAILED.value:
         failed = "its pipeline has failed and is started again" + ("" if said.error is None else f": {said.error}")

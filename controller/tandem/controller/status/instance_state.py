@@ -1,4 +1,4 @@
-"""What one instance says of itself over HTTP: the document at `/status`. Pure."""
+"""The state of one instance, as its HTTP server returns it at `/status`. Pure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class InstanceState:
 
 
 def instance_state(known: InstanceView) -> InstanceState:
-    """Return what an instance says of itself."""
+    """Return the document of an instance."""
     return InstanceState(
         pair=known.identity.pair,
         instance=known.identity.instance,

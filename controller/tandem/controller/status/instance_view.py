@@ -1,4 +1,4 @@
-"""What an instance knows at one moment, and what is made of that: its heartbeat and its view of the pair. Pure.
+"""The state of an instance at one moment, and the heartbeat and the pair view made from it. Pure.
 
 Health (`instance_state`), metrics (`instance_metrics`) and the page are made of the same `InstanceView`.
 """
@@ -36,11 +36,11 @@ _TROUBLES_IN_HEARTBEAT = 3
 class InstanceView:
     """One moment of one instance: `at` in ms by the store's clock, `now_mono` and the last tick in monotonic seconds.
 
-    `role` and `reason` are those of the last decision; `reason` is None before the first. `store` is what the last look
-    at the chains has shown, `topics` what the last survey of the brokers has found; the troubles say why later ones
-    failed. `failing` are duties that fail again and again, `uncovered` the generations of its own that are kept because
-    what covers them has lost objects. `lost_heads` were published and are not in the store; `published_under` says of
-    generations of theirs under which root that was. `terms` are its own, `dispute` is how the peer's differ.
+    `role` and `reason` are those of the last decision; `reason` is None before the first. `store` is the last view of
+    the chains, `topics` the result of the last survey of the brokers; the troubles are why later ones failed. `failing`
+    are duties that fail repeatedly, `uncovered` its own generations that are kept because a generation that covers them
+    has lost objects. `lost_heads` were published and are not in the store; `published_under` has, by generation, the
+    other root under which they were published. `terms` are its own, `dispute` is how the peer's differ.
     """
 
     config: Config
@@ -70,12 +70,12 @@ class InstanceView:
 
     @property
     def ready(self) -> bool:
-        """Whether it has decided what to do, and knows what was said on the coordination topic."""
+        """Whether it has made a decision, and has read the coordination topic to its end."""
         return self.reason is not None and self.coordination_caught_up
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """What fails, and the rights on single topics that are missing where no pipeline tells of them."""
+        """Duties that fail repeatedly, and missing rights on single topics that no pipeline reports."""
         denied = None if self.topics is None or self.brokers_trouble is not None else self.topics.trouble
         if denied is None or any(denied in report.trouble for report in self.reports):
             return self.failing
@@ -83,17 +83,17 @@ class InstanceView:
 
     @property
     def lost_covers(self) -> tuple[str, ...]:
-        """What is lost, a sentence without a remedy for each of the generations that are `uncovered`."""
+        """The lost objects, in one sentence without a remedy for each of the generations that are `uncovered`."""
         return tuple(str(error.args[0]) for _, error in sorted(self.uncovered.items()))
 
 
 def heartbeat_of(known: InstanceView) -> Heartbeat:
-    """Return what the instance says of itself on the coordination topic."""
+    """Return the heartbeat that the instance publishes on the coordination topic."""
     newest = known.reports[-1] if known.reports else None
     state = None
     if known.store is not None and newest is not None:
         state = next((g for g in known.store.generations if g.number == newest.generation), None)
-    # Of a generation that is built beside another one, too: what holds both back is told at once.
+    # Held partitions of all pipelines: an open transaction may hold back a build and the Active at once.
     held = sorted({tp for report in known.reports for tp in report.held})
     return replace(
         Heartbeat() if newest is None else _of_pipeline(newest),
@@ -134,7 +134,7 @@ def _positions(state: Generation) -> tuple[ReaderPosition, ...]:
 
 
 def error_text(error: Exception | None) -> str | None:
-    """Return what an error of a pipeline says, in one line and without secrets."""
+    """Return the text of a pipeline's error in one line and without secrets."""
     if error is None:
         return None
     lacking = resource_shortage(error)
@@ -143,7 +143,7 @@ def error_text(error: Exception | None) -> str | None:
 
 
 def stored_view(known: InstanceView) -> PairView | None:
-    """Return what the last look at the store has shown, and nothing of instances and brokers; None before the first."""
+    """Return the view of the last read of the store, without instances and brokers; None before the first read."""
     if known.store is None:
         return None
     return replace(
@@ -154,10 +154,10 @@ def stored_view(known: InstanceView) -> PairView | None:
 
 
 def pair_view(known: InstanceView) -> PairView | None:
-    """Return what is known of the pair; None before the first look at the store.
+    """Return the view of the pair; None before the first read of the store.
 
-    It is as what a command sees, but for pins and the logs' ends, and with what this instance would say of itself now:
-    so that is told as alive however long the coordination topic does not take its heartbeats.
+    It equals the view of a command, but has no pins and no log ends, and has this instance's present heartbeat: so this
+    instance counts as alive, however long the coordination topic rejects its heartbeats.
     """
     stored, me = stored_view(known), known.identity.instance
     if stored is None:

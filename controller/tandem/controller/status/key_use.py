@@ -1,4 +1,4 @@
-"""Which keys the objects of each generation need, and whether they are at hand."""
+"""The keys that each generation's objects are encrypted with, and whether the configuration names them."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Keys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySight:
-    """Keys as they are where a command runs whose configuration names some. `unreadable` is why they can't be read."""
+    """The keys that a command's configuration names, as read on this host. `unreadable` is why they can't be read."""
 
     uses: tuple[KeyUse, ...]
     unreadable: str | None = None
 
 
 def key_use(generations: Iterable[Generation], at_hand: Collection[str]) -> tuple[KeyUse, ...]:
-    """Return what each generation needs, by number and key."""
+    """Return the keys that each generation needs, ordered by number and key."""
     found: list[KeyUse] = []
     for state in generations:
         objects: Counter[str] = Counter()
@@ -79,7 +79,7 @@ def key_use(generations: Iterable[Generation], at_hand: Collection[str]) -> tupl
 
 
 def look_at_keys(keys: KeyRing, generations: Iterable[Generation]) -> KeySight | None:
-    """Read the keys that the configuration names; None if it names none: then nobody means to open anything here."""
+    """Read the keys that the configuration names; None if it names none, as no object is to be opened here then."""
     try:
         at_hand = keys.places()
     except ConfigError as error:

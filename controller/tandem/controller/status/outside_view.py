@@ -1,6 +1,6 @@
-"""Looking at a pair from outside, for commands: store and brokers are asked, each with a bound on time.
+"""Build the `PairView` of a command: store and brokers are asked, each with a time limit.
 
-Only the store is needed. What is seen goes into a `PairView`; what to make of it is `verdict`'s and `overview`'s.
+Only the store is required. `health` and `overview` judge and describe the view.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _EVERYTHING = "the instances and of the logs' ends"
 
 
 def store_for_looking(config: Config, *, place: str = "store.root") -> ObjectStore:
-    """Open the store for a command that looks. `place` is what said where it is, for messages."""
-    # A retry is no news here: either it helps, or the error says it all.
+    """Open the store for a read-only command. `place` is the setting or option that named it, for messages."""
+    # Retries are not logged: either one succeeds, or the error is reported.
     logging.getLogger("stamina").setLevel(logging.ERROR)
     return impatient_store(config, place=place)
 
 
 def impatient_store(config: Config, *, place: str = "store.root") -> ObjectStore:
-    """Open the store with less patience than an instance has: a person waits for the answer."""
+    """Open the store with shorter timeouts and fewer attempts than an instance: a person waits for the answer."""
     settings = store_settings(config)
     return open_store(
         config.store.root,
@@ -65,7 +65,7 @@ def impatient_store(config: Config, *, place: str = "store.root") -> ObjectStore
 
 
 def read_chains(reader: ChainReader) -> StoreView:
-    """Read on to the heads of all chains; one that is damaged costs no other. Raises the store's errors."""
+    """Read all chains up to their heads; a damaged one affects no other. Raises the store's errors."""
     began = time.monotonic()
     found = tuple(reader.refresh(tolerant=True))
     damaged = {number: str(error) for number, error in reader.damaged.items()}
@@ -80,10 +80,10 @@ def look(
     reader: ChainReader | None = None,
     brokers_s: float | None = None,
 ) -> PairView:
-    """Look once. Raises the store's errors; brokers that do not answer are named in the result instead.
+    """Return the present view of a pair. Raises the store's errors; silent brokers become `gaps` of the view.
 
-    Who looks again and again hands over a `reader` that keeps what it read, so that only what is new is read. Brokers
-    are waited for until `brokers_s` seconds from now are over; without it only each single answer is bounded.
+    A caller that looks repeatedly passes a `reader`, which keeps the chains, so that only new entries are read. The
+    brokers have `brokers_s` seconds in all; without it only each single request has a limit.
     """
     began = time.monotonic()
     asked = None if s3_only else TimedCall(lambda: _ask_brokers(config, store), name="brokers")
@@ -98,7 +98,7 @@ def look(
     peers = answer.peers
     known = () if peers is None else peers.heads()
     if missing(known, chains.generations, numbers=chains.numbers):
-        # They may have been published after the chains were read; an entry is stored before it is.
+        # These heads may have been published after the chains were read; an entry is stored before it is published.
         chains = read_chains(reader)
     lost = missing(known, chains.generations, numbers=chains.numbers)
     found = replace(chains, releases=releases, pause=pause)
@@ -169,10 +169,10 @@ def _gap(what: str, error: TandemError) -> Gap:
 
 
 def ask_cluster(config: Config, admin: ClusterAdmin, cluster_id: str, store: ObjectStore) -> Brokers:
-    """Return what the cluster has of the guarded topics, without the logs' ends. Raises errors of cluster and store."""
+    """Return the guarded topics that the cluster has, without the logs' ends. Raises errors of cluster and store."""
     listed = admin.topics(config.topics.include, config.topics.expressions)
     found = {info.name: info for info in listed if config.guards(info.name)}
-    # After the topics: a restore names what it creates before.
+    # After the topics were listed: a restore records its target topics in the store before it creates them.
     known = restore_targets.created_topics(store, config.pair, cluster_id)
     topics = {name: info for name, info in found.items() if not is_restored(config, info, known)}
     guarded = GuardedPartitions(
@@ -189,7 +189,7 @@ def ask_cluster(config: Config, admin: ClusterAdmin, cluster_id: str, store: Obj
 
 
 def log_ends(config: Config, admin: ClusterAdmin, guarded: GuardedPartitions) -> dict[tuple[str, int], LogEnd]:
-    """Return where the logs end, by topic name and partition, but for unseen topics. Raises errors of the cluster."""
+    """Return the log ends by topic name and partition, but for unseen topics. Raises errors of the cluster."""
     seen = (topic for topic_id, topic in guarded.topics.items() if topic_id not in guarded.unseen)
     wanted: dict[tuple[str, int], str | int] = {
         (name, number): LATEST for name, count in seen for number in range(count)
@@ -197,7 +197,7 @@ def log_ends(config: Config, admin: ClusterAdmin, guarded: GuardedPartitions) ->
     if not wanted:
         return {}
     committed = config.isolation_level == "read_committed"
-    # The watermarks first: what is written between the two answers must not look as if a transaction held it back.
+    # Watermarks first: records that are written between the two answers must not look held back by a transaction.
     high = admin.list_offsets(wanted, read_committed=False) if committed else {}
     stable = admin.list_offsets(wanted, read_committed=committed)
     return {
@@ -207,7 +207,7 @@ def log_ends(config: Config, admin: ClusterAdmin, guarded: GuardedPartitions) ->
 
 
 def listen(config: Config, props: dict[str, Value], partitions: int) -> PeerState:
-    """Return who was heard on the pair's partition, from its beginning to its end."""
+    """Return the state folded from the pair's partition of the coordination topic, from its beginning to its end."""
     peers = PeerState(pair=config.pair, instances=config.instances, trust=trust_of(config))
     where = partition_of(config.pair, partitions)
     with TopicReader(props, topic=config.coordination.topic, partitions=[where]) as topic_reading:

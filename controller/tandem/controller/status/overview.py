@@ -1,7 +1,7 @@
-"""The status of a pair as one document: a pure function of one look at it. Field names are the public interface.
+"""The status of a pair as one document: a pure function of one `PairView`. Field names are the public interface.
 
 Times are UTC by the store's clock, names ending in `_s` are seconds, bytes are bytes, offsets and lags are in offsets
-(of which a compacted log has fewer records). What is not known is None.
+(of which a compacted log has fewer records). Unknown values are None.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class PositionStatus:
 
     @property
     def held_back(self) -> int:
-        """Offsets behind open transactions, as far as the brokers were asked."""
+        """Offsets held back by open transactions; 0 if the brokers were not asked."""
         if self.log_end is None or self.high_watermark is None:
             return 0
         return max(0, self.high_watermark - self.log_end)
@@ -214,7 +214,7 @@ class Overview:
 
 
 def overview(seen: PairView) -> Overview:
-    """Return the document for one look."""
+    """Return the status document of one view."""
     found = problems(seen)
     generations = tuple(generation_status(seen, g) for g in seen.generations)
     return Overview(
@@ -233,12 +233,12 @@ def overview(seen: PairView) -> Overview:
 
 
 def moment(at: int) -> datetime:
-    """Return ms since the epoch as a time in UTC; the last there is for an interval that goes beyond it."""
+    """Return ms since the epoch as a time in UTC; the latest possible time for a value beyond it."""
     return _EPOCH + timedelta(milliseconds=min(max(at, FIRST_MOMENT), LAST_MOMENT))
 
 
 def state_of(generation: Generation) -> GenerationState:
-    """Return where a generation stands."""
+    """Return the state of a generation in its life."""
     if generation.gone:
         return GenerationState.CLEARED
     if generation.clearing is not None:
@@ -281,7 +281,7 @@ def _instance(seen: PairView, name: str) -> InstanceStatus:
 
 
 def generation_status(seen: PairView, generation: Generation) -> GenerationStatus:
-    """Return where one generation stands; it need not be among those that were seen, if it is wholly cleared."""
+    """Return the status of one generation; a wholly cleared one need not be among those of the view."""
     parts = list(generation.live_parts())
     complete, total = progress(seen, generation)
     last = stands_at(generation)
@@ -465,7 +465,7 @@ def _settled(seen: PairView, generation: Generation) -> bool:
 
 
 def _retained(seen: PairView, generation: Generation) -> bool:
-    """Whether a sealed generation is kept by the configuration or by a checkpoint."""
+    """Return whether a sealed generation is kept by the configuration or by a checkpoint."""
     kept = retained(seen.generations, now=seen.at, policy=seen.policy)
     return generation.number in kept or any(pin.lasting for pin in _holding(seen, generation))
 
@@ -497,7 +497,7 @@ def _clearing_waits_for(seen: PairView, generation: Generation) -> str:
 
 
 def window_of(generation: Generation, *, now: int) -> WindowStatus | None:
-    """Return the moments that can be restored; `now` is ms by the store. None if there is none."""
+    """Return the moments that can be restored, None if there are none; `now` is ms by the store's clock."""
     last = stands_at(generation)
     start = moments.window_from(generation)
     if start is None or last is None or not generation.whole:

@@ -1,4 +1,4 @@
-"""The pairs below one root, each in a line: what the store alone knows of them."""
+"""A summary of each pair below one root, from the store alone."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def pairs(store: ObjectStore) -> tuple[PairSummary, ...]:
 def _summary(store: ObjectStore, name: str) -> PairSummary | None:
     try:
         reader = ChainReader(store, name)
-    except ConfigError:  # somebody else's folder: no pair may have such a name
+    except ConfigError:  # a foreign folder: no pair may have such a name
         return None
     damaged: tuple[str, ...] = ()
     try:

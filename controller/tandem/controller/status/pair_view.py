@@ -1,7 +1,8 @@
-"""What is seen of a pair from outside, as plain values: chains in S3, messages on the topic, what the brokers have.
+"""The view of a pair from outside, as plain values: chains in S3, messages on the topic, topics of the brokers.
 
-Pure. S3 is the authority; messages only tell who is alive and what it is doing. What was not asked, or did not answer,
-is None, never guessed. All times are ms by the store's clock: instances stamp their messages with it too.
+Pure. S3 is the authority; messages only show which instance is alive and what it does. A value that was not asked for,
+or not answered, is None, never guessed. All times are ms by the store's clock: instances stamp their messages with it
+too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tandem.sink.store.chain.pins import Pin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
-    """Ends of one partition: `stable` is where a reader of the pair's isolation level gets to, `high` the watermark."""
+    """Ends of one partition: `stable` is the end at the pair's isolation level, `high` the high watermark."""
 
     stable: int
     high: int
@@ -34,7 +35,7 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brokers:
-    """What the cluster has of what the pair guards. `missing` are names of topics.include that it does not have.
+    """The guarded topics that the cluster has. `missing` are names in topics.include that it does not have.
 
     `restored` are topics that a pattern matches and that are left out, because a restore created them.
     """
@@ -47,7 +48,7 @@ class Brokers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Something that was asked in vain: what is not known therefore, why, and what to do."""
+    """A request that failed: the values that are unknown therefore, why it failed, and the remedy."""
 
     message: str
     remedy: str | None
@@ -55,12 +56,12 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairView:
-    """One look. `generations` are those that are readable and not wholly cleared, ascending; `newest` counts all.
+    """The pair at one moment. `generations` are the readable ones that are not wholly cleared, ascending.
 
-    `damaged` says of the other ones why they can't be read. `heard` and `brokers` are None if not asked or not
-    answered; `gaps` then say why. `requests` are the last ACTIVATE of each sender. `pause` is the one in force.
-    `lost_heads` were published by the instances, and are not in the store; `published_under` says of generations of
-    theirs under which root that was.
+    `newest` is the highest number of all generations. `damaged` has, by number, why a generation can't be read. `heard`
+    and `brokers` are None if not asked or not answered; `gaps` then say why. `requests` are the last ACTIVATE of each
+    sender. `pause` is the one in force. `lost_heads` were published by the instances, and are not in the store;
+    `published_under` has, by generation, the other root under which they were published.
     """
 
     at: int
@@ -88,7 +89,7 @@ class PairView:
 
     @property
     def building(self) -> list[Generation]:
-        """The generations that are being built, can still become COMPLETE, and that no newer one made needless."""
+        """The generations that are being built, can still become COMPLETE, and are not made needless by a newer one."""
         rest, policy = self.generations, self.policy
         return [g for g in rest if pair_rules.is_wanted(g, rest, now=self.at, policy=policy)]
 
@@ -97,7 +98,7 @@ class PairView:
         return max(0.0, (self.at - at) / 1000)
 
     def last_heard(self, instance: str) -> LastHeard | None:
-        """Return what was heard of an instance; None if nothing was, or nobody listened."""
+        """Return the last state heard of an instance; None if none was, or the topic was not read."""
         return None if self.heard is None else self.heard.get(instance)
 
     def heartbeat_of_living(self, instance: str) -> Heartbeat | None:
@@ -106,7 +107,7 @@ class PairView:
         return None if heard is None or not self.alive(instance) else heard.heartbeat
 
     def alive(self, instance: str) -> bool | None:
-        """Whether an instance was heard within liveness.timeout and has not left; None if nobody listened."""
+        """Return whether an instance was heard within liveness.timeout and has not left; None if that is unknown."""
         if self.heard is None:
             return None
         heard = self.heard.get(instance)
@@ -115,22 +116,22 @@ class PairView:
         return pair_rules.is_heard((self.at - heard.at) / 1000, left=heard.left, policy=self.policy)
 
     def lately(self, at: int) -> bool:
-        """Whether `at` is within liveness.timeout of now. A time further ahead is a wrong or a forged one."""
+        """Return whether `at` is within liveness.timeout of now. A time further ahead is wrong or forged."""
         return pair_rules.is_recent(at, now=self.at, policy=self.policy)
 
     def ahead_s(self, instance: str) -> float | None:
-        """Return how far in the future an instance was last heard, if that is too far for clocks that differ."""
+        """Return by how many seconds an instance's last message is in the future, if clock skew does not explain it."""
         heard = self.last_heard(instance)
         ahead_s = 0.0 if heard is None else (heard.at - self.at) / 1000
         return ahead_s if ahead_s >= self.policy.liveness_timeout_s else None
 
     @property
     def pending(self) -> list[CoordinationMessage]:
-        """The requests for a generation that nobody has claimed yet: they are in force."""
+        """The requests for a generation that is not claimed yet, which are in force."""
         return [message for message in self.requests if message.generation == self.newest + 1]
 
     def guarded_of(self, generation: Generation) -> GuardedPartitions:
-        """Return what the brokers have of the guarded topics; if they were not asked, what the generation knows."""
+        """Return the guarded partitions by the brokers; if they were not asked, those that the generation has."""
         if self.brokers is not None:
             return self.brokers.guarded
         return GuardedPartitions(
@@ -140,7 +141,7 @@ class PairView:
 
 
 def view_of_store(store: StoreView, *, config: Config, policy: Policy, root: str, at: int) -> PairView:
-    """Return what one look at the store has shown, and nothing of instances and brokers."""
+    """Return the view of one read of the store, without instances and brokers."""
     return PairView(
         at=at,
         pair=config.pair,
@@ -156,5 +157,5 @@ def view_of_store(store: StoreView, *, config: Config, policy: Policy, root: str
 
 
 def stands_at(generation: Generation) -> int | None:
-    """Return when the newest commit, confirmation or checkpoint of a generation was made; None if there is none."""
+    """Return when the newest commit, confirmation or checkpoint of a generation was appended; None without any."""
     return generation.moments[-1].at if generation.moments else None

@@ -1,4 +1,4 @@
-"""What `tandem wait` can wait for: conditions on the picture that `tandem status` shows. Pure."""
+"""The conditions of `tandem wait`, on the overview that `tandem status` shows. Pure."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ FORMS: Final = "complete, steady, generation=N, cleared=N, role=INSTANCE:ROLE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """A condition as it was asked for. `lacks` says of a picture what is missing; None: it holds."""
+    """A condition and its text. `lacks` returns what an overview lacks to fulfil it; None: it holds."""
 
     text: str
     lacks: Callable[[Overview], str | None]
 
 
 def is_of_store(text: str) -> bool:
-    """Whether the store alone shows if a condition holds; so does what is no condition at all, as `parse` will say."""
+    """Return whether the store alone shows if a condition holds; True for an invalid text, which `parse` refuses."""
     return text.strip().partition("=")[0] not in {"steady", "role"}
 
 
 def parse(text: str, instances: Collection[str]) -> Goal:
-    """Return the condition that `text` stands for. ConfigError if it is none, or names no instance of the pair."""
+    """Return the condition that `text` states. Raises ConfigError if it is none, or names no instance of the pair."""
     name, _, value = text.strip().partition("=")
     if name in {"complete", "steady"} and not value:
         return Goal(text=name, lacks=_complete if name == "complete" else _steady)

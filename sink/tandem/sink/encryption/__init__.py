@@ -1,4 +1,4 @@
-"""Client-side encryption of data objects: where keys come from, and reading and writing with them.
+"""Client-side encryption of data objects: loading of keys, and encrypted reading and writing.
 
-The format of what is encrypted is in `backup_avro.record`; `kms` is the only module here with a network.
+The encrypted format is defined in `backup_avro.record`; `kms` is the only module here that uses the network.
 """

@@ -1,4 +1,4 @@
-"""Where keys are. References only: who gets these settings reads the keys itself, where they are then needed."""
+"""References to keys, never the keys themselves: the process that needs a key reads it at its place."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class KeySettings:
     """New objects are encrypted with the one key that is named by file, environment variable or ARN, if there is one.
 
-    The `decrypt_…` ones are for reading alone. With `require` nothing is read or written that is not encrypted. Raises
-    ConfigError that names the field.
+    The `decrypt_…` keys are only for reading. With `require`, objects that are not encrypted are neither read nor
+    written. Raises ConfigError that names the field.
     """
 
     key_file: str | None = None
@@ -32,7 +32,7 @@ class KeySettings:
     require: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse two keys for new objects, and what names no key."""
+        """Refuse two keys for new objects, and values that name no key."""
         for field, problem in problems(self):
             raise ConfigError(f"encryption.{field}: {problem}")
 
@@ -43,7 +43,7 @@ class KeySettings:
 
 
 class KeyNames(Protocol):
-    """What names keys: these settings, and the configuration's."""
+    """The fields that name keys, in `KeySettings` and in the configuration's section."""
 
     @property
     def key_file(self) -> str | None:
@@ -77,7 +77,7 @@ class KeyNames(Protocol):
 
     @property
     def aws_kms_endpoint_url(self) -> str | None:
-        """Where the KMS is, None: AWS."""
+        """URL of the KMS, None: AWS."""
         ...
 
     @property
@@ -87,7 +87,7 @@ class KeyNames(Protocol):
 
 
 def problems(named: KeyNames) -> Iterator[tuple[str, str]]:
-    """Yield (field, what is wrong with it)."""
+    """Yield (field, problem) for each wrong field."""
     new = {"key_file": named.key_file, "key_env": named.key_env, "aws_kms_key_arn": named.aws_kms_key_arn}
     first, *more = [name for name, value in new.items() if value] or [""]
     for name in more:
@@ -100,7 +100,7 @@ def problems(named: KeyNames) -> Iterator[tuple[str, str]]:
             yield field, key_text.NOT_A_PATH
     for field, variable in _each("key_env", named.key_env, "decrypt_key_envs", named.decrypt_key_envs):
         if not VARIABLE.fullmatch(variable) or key_text.is_key(variable):
-            # A key that was put here by mistake must not be shown.
+            # The message must not show the value: it may be a key that was put here by mistake.
             yield field, "is not the name of an environment variable; write the name, not the key"
         elif variable.startswith("TANDEM_"):
             yield field, f"{variable} would be taken for a configuration key; choose a name without TANDEM_"
@@ -111,7 +111,7 @@ def problems(named: KeyNames) -> Iterator[tuple[str, str]]:
     )
     for field, arn in arns:
         if not _ARN.fullmatch(arn):
-            # What is none at all may be the key itself.
+            # A value that is no ARN at all may be the key itself.
             what = f"{arn!r} is" if arn.startswith("arn:") and arn.isprintable() else "is"
             yield field, f"{what} not a key's ARN; write arn:aws:kms:region:account:key/id, not an alias"
     if named.aws_kms_endpoint_url and not arns:

@@ -1,4 +1,4 @@
-"""What goes wrong with keys, which is no damage: the objects are as they were written. And what should have one."""
+"""Errors of keys, by which no object is damaged, and `PlainObjectError` for an object that should be encrypted."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ class KeyUnavailableError(TransientError):
 
 
 class PlainObjectError(DamagedError):
-    """A data object is not encrypted, and only what is encrypted is to be read: whoever has no key may have made it."""
+    """A data object is not encrypted although `require` is set: its author may not have had the key."""

@@ -1,6 +1,6 @@
-"""Keys at hand: one for new objects, any number for reading. They are read when they are first needed, and kept.
+"""The loaded keys: one for new objects, any number for reading. They are loaded at their first use, and cached.
 
-A command that only looks at chains therefore needs no key.
+A command that only reads chains therefore needs no key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAKE_ONE: Final = "it must hold 32 random bytes in base64 or hex: `openssl rand
 
 
 class RootKey(Protocol):
-    """A key that wraps other keys. `id` is its fingerprint, `place` where the configuration names it."""
+    """A key that wraps other keys. `id` is its fingerprint, `place` the place where the configuration names it."""
 
     @property
     def id(self) -> str:
@@ -37,15 +37,15 @@ class RootKey(Protocol):
 
     @property
     def place(self) -> str:
-        """For messages."""
+        """The key's place, for messages."""
         ...
 
     def new_wrapping_key(self, pair: str, generation: int) -> tuple[bytes, bytes]:
-        """Return a key that wraps data keys, and what `wrapping_key` makes it of again (b"": it needs nothing)."""
+        """Return a key that wraps data keys, and the bytes (may be b"") from which `wrapping_key` recovers it."""
         ...
 
     def wrapping_key(self, stored: bytes, pair: str, generation: int) -> bytes:
-        """Return the key that wraps data keys. DamagedError if `stored` is not what this key once gave."""
+        """Return the key that wraps data keys. Raises DamagedError if `stored` was not made by this key."""
         ...
 
 
@@ -59,7 +59,7 @@ class LocalKey:
 
     @classmethod
     def of(cls, text: str, place: str) -> LocalKey:
-        """Parse the text that holds a key. ConfigError names `place`, and shows nothing of the text."""
+        """Return the key in `text`. Raises ConfigError that names `place` and shows no part of the text."""
         log.register_secrets([text.strip()])
         key = key_text.parse(text)
         if key is None:
@@ -67,17 +67,17 @@ class LocalKey:
         return cls(id=chunk_cipher.key_id(key), place=place, _wrapping=chunk_cipher.wrapping_key(key))
 
     def new_wrapping_key(self, pair: str, generation: int) -> tuple[bytes, bytes]:
-        """Return the one derived from the key; nothing has to be stored."""
+        """Return the wrapping key derived from this key; nothing has to be stored."""
         del pair, generation
         return self._wrapping, b""
 
     @property
     def record_key(self) -> bytes:
-        """The key for hashes of records, derived from it."""
+        """The key for hashes of records, derived from this key."""
         return hmac.digest(self._wrapping, b"hashes of records", "sha256")
 
     def wrapping_key(self, stored: bytes, pair: str, generation: int) -> bytes:
-        """Return the one derived from the key."""
+        """Return the wrapping key derived from this key."""
         del pair, generation
         if stored:
             raise DamagedError(f"its wrapping key is of a KMS, but key {self.id} is not")
@@ -86,14 +86,14 @@ class LocalKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectSeal:
-    """What a new object is encrypted with."""
+    """The envelope and the data key with which a new object is encrypted."""
 
     envelope: Envelope
     data_key: bytes = field(repr=False)
 
 
 class KeyRing:
-    """The keys that settings name. Thread-safe. ConfigError, from any method, if one can't be read."""
+    """The keys that the settings name. Thread-safe. Any method raises ConfigError if a key can't be read."""
 
     def __init__(self, settings: KeySettings, *, environment: Mapping[str, str] | None = None) -> None:
         self._settings = settings
@@ -111,17 +111,17 @@ class KeyRing:
         return next(iter(self._opened())) if self._settings.encrypts else None
 
     def record_keys(self) -> dict[str, bytes]:
-        """Return the keys for hashes of records, by the first 8 digits of their ids. A KMS has none."""
+        """Return the keys for hashes of records, by the first 8 digits of their ids. Keys of a KMS have none."""
         return {root.id[:8]: root.record_key for root in self._opened().values() if isinstance(root, LocalKey)}
 
     def places(self) -> dict[str, str]:
-        """Return where each key comes from, by its id."""
+        """Return the place of each key, by its id."""
         return {root.id: root.place for root in self._opened().values()}
 
     def new(self, key: str) -> ObjectSeal | None:
-        """Return what to encrypt the new object `key` with, None if it is not to be. Raises errors of the KMS.
+        """Return the seal for the new object `key`, None if it is not encrypted. Raises errors of the KMS.
 
-        ConfigError if it has to be encrypted, and no key for new objects is named.
+        Raises ConfigError if the object has to be encrypted and no key for new objects is named.
         """
         if not self._settings.encrypts:
             self._refuse_plain_writing()
@@ -144,9 +144,10 @@ class KeyRing:
         return chunk_cipher.unwrap(envelope.data_key, wrapping)
 
     def require(self, objects: Iterable[StoredObject]) -> None:
-        """Look whether each object may be read, and can be, before work begins.
+        """Check before work begins that each object may be read, and that its key is loaded.
 
-        MissingKeyError names the first without a key, PlainObjectError one that has to be encrypted and is not.
+        Raises MissingKeyError for the first object without a loaded key, PlainObjectError for one that has to be
+        encrypted and is not.
         """
         known: set[str] = set()
         for item in objects:
@@ -160,11 +161,11 @@ class KeyRing:
             known.add(item.envelope.key_id)
 
     def refuses(self, item: StoredObject) -> bool:
-        """Whether an object has to be encrypted, and the chain says that it is not."""
+        """Return whether an object has to be encrypted, and the chain records no envelope for it."""
         return self._settings.require and item.envelope is None
 
     def refuse_plain(self, item: StoredObject) -> None:
-        """Raise PlainObjectError if an object is refused."""
+        """Raise PlainObjectError if `refuses` is true for an object."""
         if self.refuses(item):
             raise PlainObjectError(
                 f"{item.key} is not encrypted, and encryption.require is set",
@@ -181,7 +182,7 @@ class KeyRing:
             )
 
     def check(self, pair: str) -> None:
-        """Read all keys, and ask the KMS for one: a mistake is to be told before anything is read from the brokers."""
+        """Load all keys and request one from the KMS, so that a mistake shows before records are read from brokers."""
         roots = self._opened()
         if self._settings.encrypts:
             next(iter(roots.values())).new_wrapping_key(pair, 0)
@@ -195,7 +196,7 @@ class KeyRing:
             return self._roots
 
 
-#: For who was given none.
+#: The key ring of stores that were opened without keys.
 NO_KEYS: Final = KeyRing(UNENCRYPTED)
 
 
@@ -205,7 +206,7 @@ def _missing(what: str, roots: Mapping[str, RootKey]) -> MissingKeyError:
 
 
 def _open(settings: KeySettings, environment: Mapping[str, str]) -> dict[str, RootKey]:
-    """Return the keys by their ids, that for new objects first."""
+    """Return the keys by their ids, the one for new objects first."""
     roots: dict[str, RootKey] = {}
     for root in _named(settings, environment):
         roots.setdefault(root.id, root)
@@ -228,7 +229,7 @@ def _named(settings: KeySettings, environment: Mapping[str, str]) -> Iterator[Ro
 
 
 def _of_kms(arn: str, settings: KeySettings) -> RootKey:
-    # botocore takes long to load, and most do without.
+    # botocore takes long to load, and most processes don't need it.
     from tandem.sink.encryption.kms import KmsKey  # noqa: PLC0415 (loaded only where it is used)
 
     return KmsKey(arn, endpoint_url=settings.aws_kms_endpoint_url)

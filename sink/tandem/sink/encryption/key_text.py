@@ -1,4 +1,4 @@
-"""What a key looks like in text: to read it, and to notice one that stands where a path belongs. Pure."""
+"""The text forms of a key: for parsing one, and for detecting one in place of a path."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from tandem.backup_avro.record import chunk_cipher
 
 _PEM: Final = "PRIVATE KEY"
 _BODY: Final = re.compile(r"(MC4CAQ|MI[GHIJ])[A-Za-z0-9+/=_-]{40,}")
-"""What stands between the lines of a PEM: the DER of a private key (the first one: of Ed25519), or of a certificate."""
+"""The body of a PEM: the DER of a private key (the first alternative: of Ed25519), or of a certificate."""
 _BARE: Final = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9]{43}")
-"""32 bytes in base64 without its last sign."""
+"""32 bytes in base64 without the padding character."""
 NOT_A_PATH: Final = "holds a key itself; put the key into a file, and write that file's path"
 NOT_A_NAME: Final = "holds a key itself; write what it is called: a variable's name, or the ARN or id in AWS KMS"
 NOT_PUBLIC: Final = "holds a private key, which now has to be replaced if others saw it; write the public one"
 
 
 def parse(text: str) -> bytes | None:
-    """Return the key of 32 bytes that stands in `text` in base64 or hex, None if there is none."""
+    """Return the key of 32 bytes in `text`, which is base64 or hex; None if there is none."""
     text = text.strip()
     try:
         key = bytes.fromhex(text) if len(text) == 2 * chunk_cipher.KEY_SIZE else base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
         return None
-    # One byte again and again is what stood in an example.
+    # A key that repeats one byte is a copied example.
     return key if len(key) == chunk_cipher.KEY_SIZE and len(set(key)) > 1 else None
 
 
 def is_key(text: str) -> bool:
-    """Whether `text` is a key, or has one in PEM in it, and therefore is no path that may be shown."""
+    """Return whether `text` is a key, or contains one in PEM, and therefore is no path that may be shown."""
     text = text.strip()
     if is_private(text) or _BARE.fullmatch(text):
         return True
-    # Other tools write "-" and "_" in base64.
+    # URL-safe base64 has "-" and "_".
     return parse(text.replace("-", "+").replace("_", "/")) is not None
 
 
 def is_private(text: str) -> bool:
-    """Whether `text` is, or has in it, a private key in PEM, whole or without its first and last line."""
+    """Return whether `text` is or contains a private key in PEM, with or without its first and last line."""
     return _PEM in text or _BODY.fullmatch(text.strip()) is not None

@@ -1,7 +1,7 @@
-"""Keys of AWS KMS. Beside the S3 adapter the only one that imports botocore.
+"""Keys of AWS KMS. The only module besides the S3 adapter that imports botocore.
 
-One call gives a key that wraps the data keys of an hour; one call opens it again, for all of these objects. KMS binds
-it to pair and generation by its encryption context, and writes that into its own log.
+One call returns a key that wraps the data keys of an hour; one call decrypts it again, for all of these objects. KMS
+binds the key to pair and generation by its encryption context, and writes the context into its own log.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ keep_answers_out_of_logs()
 
 
 class KmsKey:
-    """A symmetric key of AWS KMS. Thread-safe. Credentials are looked for where AWS SDKs look for them.
+    """A symmetric key of AWS KMS. Thread-safe. Credentials are looked up in the same places as by AWS SDKs.
 
-    Raises KeyUnavailableError, KeyDeniedError, and DamagedError for what this key did not give.
+    Raises KeyUnavailableError, KeyDeniedError, and DamagedError for a wrapping key that was not made by this key.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class KmsKey:
         return self._arn
 
     def new_wrapping_key(self, pair: str, generation: int) -> tuple[bytes, bytes]:
-        """Return a key that is at most an hour old, and what KMS opens it from."""
+        """Return a key that is at most an hour old, and its ciphertext, which KMS decrypts."""
         with self._lock:
             at, plain, stored = self._given.get((pair, generation), (float("-inf"), b"", b""))
             if self._monotonic() - at >= _FRESH_S:
@@ -85,7 +85,7 @@ class KmsKey:
             return plain, stored
 
     def wrapping_key(self, stored: bytes, pair: str, generation: int) -> bytes:
-        """Return the key that KMS opens from `stored`."""
+        """Return the key that KMS decrypts from `stored`."""
         with self._lock:
             plain = self._opened.get((stored, pair, generation))
             if plain is None:
@@ -102,7 +102,7 @@ class KmsKey:
             self._opened.popitem(last=False)
 
     def _call(self, action: str, pair: str, generation: int, *, take: Callable[[Any], _T], **how: object) -> _T:
-        """Return what `take` finds in the answer. Whatever can't be read is no answer of a KMS."""
+        """Call KMS and return the result of `take` on the answer. An unreadable answer is not from a KMS."""
         context = {"tandem:pair": pair, "tandem:generation": str(generation)}
         what = f"{action} with {self._arn}"
         try:
@@ -112,7 +112,7 @@ class KmsKey:
                 )
             return take(getattr(self._client, action)(KeyId=self._arn, EncryptionContext=context, **how))
         except vendor.ClientError as error:
-            # Not from these errors: they would say what the server has said, and that may be what was sent.
+            # Not chained: the error repeats the server's text, which may contain the request.
             raise _error_of(error, what) from None
         except (vendor.NoCredentialsError, vendor.PartialCredentialsError, vendor.ProfileNotFound):
             raise KeyDeniedError(
@@ -121,7 +121,7 @@ class KmsKey:
         except vendor.BotoCoreError as error:
             raise KeyUnavailableError(f"{what}: {type(error).__name__}", remedy="is the KMS within reach?") from None
         except MISREAD as error:
-            # Without its words: they may be what was answered, which may be the key.
+            # Without the error's text: it may repeat the answer, which may be the key.
             raise KeyUnavailableError(
                 f"{what}: the answer is none of a KMS ({misread_at(error)})",
                 remedy="what answers there? Check encryption.aws_kms_endpoint_url, and proxies on the way",
@@ -133,7 +133,7 @@ def _key_in(answer: Any) -> bytes:  # noqa: ANN401 (as the SDK's)
 
 
 def _blob_in(answer: Any) -> bytes:  # noqa: ANN401 (as the SDK's)
-    # An empty one would make objects that no other process opens.
+    # With an empty ciphertext no other process could open the objects.
     return _sized(answer["CiphertextBlob"], 1, LONGEST_WRAPPING_KEY)
 
 

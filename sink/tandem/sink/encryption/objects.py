@@ -1,4 +1,4 @@
-"""Reading and writing data objects, encrypted or not. What a store's settings say of keys goes along with the store."""
+"""Reads and writes data objects, encrypted or not. The keys belong to the store that was opened with them."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ _REMEDY = "restore the object from the bucket's versions or a replica, or use an
 
 
 def require_keys(store: ObjectStore, partitions: Iterable[PartitionSelection]) -> None:
-    """Look whether there is a key for all that is to be read, before work begins. Raises as `KeyRing.require`."""
+    """Check before work begins that the keys of all objects to read are loaded. Raises as `KeyRing.require`."""
     keys_of(store).require(piece.item for selected in partitions for piece in selected.slices)
 
 
 def new_seal(store: ObjectStore, key: str) -> ObjectSeal | None:
-    """Return what to encrypt the new object `key` with, None if it is not to be. Raises errors of keys."""
+    """Return the seal for the new object `key`, None if it is not encrypted. Raises as `KeyRing.new`."""
     return keys_of(store).new(key)
 
 
 class ObjectBytes:
-    """An object in the making, of `size` plain bytes that come in order. With a `seal` they are encrypted as they come.
+    """An object being written, of `size` plain bytes in order. With a `seal` they are encrypted as they are written.
 
-    `at` is how many have come.
+    `at` is the number of plain bytes written so far.
     """
 
     __slots__ = ("_data", "_sealer", "at")
 
     def __init__(self, seal: ObjectSeal | None, *, key: str, size: int) -> None:
         self.at = 0
-        # Of its final size from the start: a buffer that grows is copied again and again.
+        # Allocated with its final size: a growing buffer would be copied again and again.
         self._data = bytearray(0 if seal is not None else size)
         self._sealer = None if seal is None else chunk_cipher.Sealer(seal.envelope, seal.data_key, name=key, size=size)
 
     def write(self, piece: bytes | bytearray) -> None:
-        """Take the next bytes."""
+        """Append the next bytes."""
         if self._sealer is not None:
             self._sealer.write(piece)
         else:
@@ -59,7 +59,7 @@ class ObjectBytes:
 def stored_object(
     data: bytearray, *, key: str, journal: bool, parts: tuple[Part, ...], seal: ObjectSeal | None
 ) -> StoredObject:
-    """Return what the chain says of an object of these stored bytes; a journal's parts get their hashes."""
+    """Return the chain's record of an object with these stored bytes; the parts of a journal get their hashes."""
     item = StoredObject(
         key=key,
         journal=journal,
@@ -75,9 +75,9 @@ def stored_object(
 
 
 def part_hashes(item: StoredObject, parts: Iterable[Part], data: bytes | bytearray, *, at: int = 0) -> Iterator[str]:
-    """Yield the hash of what is stored of each part; `data` are an object's stored bytes from byte `at` on.
+    """Yield the hash of the stored bytes of each part; `data` are an object's stored bytes from byte `at` on.
 
-    Small parts that lie in the same chunks have the same hash. DamagedError if the object can't have such a part.
+    Small parts in the same chunks have the same hash. Raises DamagedError if the object can't have such a part.
     """
     before = (-1, -1)
     sha256 = ""
@@ -91,7 +91,7 @@ def part_hashes(item: StoredObject, parts: Iterable[Part], data: bytes | bytearr
 
 
 def open_object(keys: KeyRing, item: StoredObject, data: bytes) -> Plain:
-    """Return the Avro file of a whole object, whose stored bytes were checked against the chain.
+    """Return the Avro file of a whole object. The caller has checked the stored bytes against the chain.
 
     Raises DamagedError that names the object, PlainObjectError, MissingKeyError and errors of the KMS.
     """
@@ -105,7 +105,7 @@ def open_object(keys: KeyRing, item: StoredObject, data: bytes) -> Plain:
 
 
 def read_range(store: ObjectStore, item: StoredObject, start: int, end: int) -> Plain:
-    """Return bytes [start, end) of an object's Avro file. They are not held against the chain's hashes.
+    """Return bytes [start, end) of an object's Avro file. They are not compared with the chain's hashes.
 
     Raises as `open_object`, and the store's errors.
     """
@@ -115,10 +115,11 @@ def read_range(store: ObjectStore, item: StoredObject, start: int, end: int) -> 
 
 
 def read_parts(store: ObjectStore, item: StoredObject, parts: Sequence[Part]) -> list[Plain]:
-    """Return the bytes of some parts of a separable object, each as the chain's hash of it says.
+    """Return the bytes of some parts of a separable object, after checking each against the chain's hash of it.
 
-    `parts` are in the order of their bytes, at least one, and read in one go with what lies between them. The hashes
-    are checked first, also of what is encrypted: whoever has the data key can seal anything. Raises as `read_range`.
+    `parts` is not empty and in the order of their bytes; one request reads them with the bytes between them. The
+    hashes are checked first, for encrypted parts too: any holder of the data key could have encrypted other bytes.
+    Raises as `read_range`.
     """
     stretch, data_key = _wanted(store, item, parts[0].start, parts[-1].end)
     data = _get(store, item, stretch)
@@ -132,7 +133,7 @@ def read_parts(store: ObjectStore, item: StoredObject, parts: Sequence[Part]) ->
 
 
 def _wanted(store: ObjectStore, item: StoredObject, start: int, end: int) -> tuple[ChunkRange, bytes]:
-    """Return which stored bytes are needed, and the key to open them with, empty if they are not encrypted."""
+    """Return the range of stored bytes to read, and the key to decrypt them, empty if they are not encrypted."""
     keys = keys_of(store)
     keys.refuse_plain(item)
     with _named(item):
@@ -156,7 +157,7 @@ def _opened(item: StoredObject, stretch: ChunkRange, data_key: bytes, data: byte
 
 @contextmanager
 def _named(item: StoredObject) -> Iterator[None]:
-    """Have damage say which object it is of."""
+    """Add the object's key to a DamagedError."""
     try:
         yield
     except DamagedError as error:

@@ -1,4 +1,4 @@
-"""Hashes of records as chains have them: plain, or an HMAC where what is stored is encrypted."""
+"""Hashes of records as stored in chains: plain, or an HMAC if objects are encrypted."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Final
 from tandem.backup_avro.chain.entries import RecordHash
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
 
-#: Of this process alone, where a KMS has the keys: it makes no hashes, and nobody else is to confirm a guess by them.
+#: Random, for this process alone, if the keys are in a KMS, which makes no hashes: with a key that no other party has,
+#: none can verify a guess of a record by its hash.
 _OWN_ID: Final = os.urandom(4).hex()
 _OWN_KEY: Final = os.urandom(32)
 
 
 class RecordKeys:
-    """Makes and compares hashes of records with the keys of a store. Thread-safe; raises what a `KeyRing` does."""
+    """Makes and compares hashes of records with the keys of a store. Thread-safe; raises as `KeyRing`."""
 
     def __init__(self, keys: KeyRing = NO_KEYS) -> None:
         self._ring = keys
@@ -34,13 +35,13 @@ class RecordKeys:
         return current[:8] if current[:8] in self._keys else _OWN_ID
 
     def of(self, record: RecordHash | None) -> RecordHash | None:
-        """Return the hash to keep of a record whose plain one is given."""
+        """Return the hash to store for a record, given its plain hash."""
         if record is None or not self._current:
             return record
         return self._keyed(record, self._current)
 
     def same(self, record: RecordHash, known: RecordHash) -> bool | None:
-        """Whether the record with this plain hash is the one that is known; None if the key for that is not at hand."""
+        """Return whether the plain hash `record` is of the same record as `known`; None if the key is not loaded."""
         if known.key and known.key not in self._keys:
             return None
         return (self._keyed(record, known.key) if known.key else record) == known

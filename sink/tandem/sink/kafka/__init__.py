@@ -1,5 +1,5 @@
-"""Everything that talks to Kafka.
+"""All clients of Kafka.
 
-`fetch` reads logs, `lookup` asks about places in them, `cluster` about topics and groups, `auth` logs in, `wire` has
-the connections and messages, `errors` what goes wrong.
+`fetch` reads logs, `lookup` looks up offsets and leader epochs in them, `cluster` topics and groups; `auth` has TLS and
+logins, `wire` the connections and messages, `errors` the error codes and exceptions.
 """

@@ -1,5 +1,5 @@
-"""What every process shares, Spark's Python workers among them: the log, and secrets that no output may show.
+"""Code for every process, Spark's Python workers included: the log, and the hiding of secrets in all output.
 
-`log` masks and escapes, `environment_secrets` finds what SDKs take from the environment, `sourced_secret` is a secret
-that crosses to another process as the place where it was read.
+`log` masks and escapes, `environment_secrets` finds the secrets that SDKs take from the environment, `sourced_secret`
+is a secret that is passed to another process as the place where it was read.
 """

@@ -1,4 +1,4 @@
-"""Secrets that SDKs and HTTP clients take from the environment. Pure."""
+"""Finds the secrets that SDKs and HTTP clients take from the environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SCHEME: Final = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 
 
 def hidden_of_environment(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield what SDKs and HTTP clients take from the environment, whatever the configuration says."""
+    """Yield the secrets that SDKs and HTTP clients take from the environment, independent of the configuration."""
     for name in _OF_SDKS:
         if environ.get(name):
             yield environ[name]
@@ -22,10 +22,10 @@ def hidden_of_environment(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def hidden_of_proxy(url: str) -> Iterator[str]:
-    """Yield the password in a proxy's URL, as it stands and decoded; the user name if there is none: it may be a token.
+    """Yield the password in a proxy's URL, verbatim and decoded; without one the user name, which may be a token.
 
-    The URL may have no scheme, or be none at all: clients repeat what they can't parse. A password that holds what
-    ends a URL's authority, such as a slash, is taken as whoever wrote it meant it, up to the last `@`.
+    The text may have no scheme, or be no URL at all: clients repeat text that they can't parse. A password with a
+    character that ends a URL's authority, such as a slash, is taken as intended: up to the last `@`.
     """
     match = _SCHEME.match(url)
     try:

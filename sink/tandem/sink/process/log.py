@@ -1,7 +1,7 @@
-"""Logs: one line per event on stderr, as JSON or for a terminal; vendors' stdlib logs come out in the same form.
+"""Logs one line per event on stderr, as JSON or for a terminal; vendors' stdlib logs get the same form.
 
-Secrets are kept out twice: by the name of a key, and by value, for every secret registered before. State here is that
-of the process: which secrets to hide, and what every line carries (pair, instance, incarnation).
+Secrets are masked twice: by the name of a key, and by value, for every secret registered before. The state is that of
+the process: the secrets to hide, and the fields of every line (pair, instance, incarnation).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Format = Literal["auto", "console", "json"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """How a process logs, for `follow` in another one; `bound` is what its lines carry."""
+    """A process's log settings, for `follow` in another one; `bound` are the fields of all its lines."""
 
     level: str = "warning"
     fmt: Literal["console", "json"] = "json"
@@ -54,7 +54,7 @@ class Setup:
 
 
 class _Process:
-    """What all lines of this process share."""
+    """The log state of this process."""
 
     setup: Setup | None = None
     secrets: tuple[str, ...] = ()
@@ -63,9 +63,9 @@ class _Process:
 
 
 def register_secrets(values: Iterable[str]) -> None:
-    """Hide these values wherever they appear in a log line or an error message, and as `forms_of` has them.
+    """Mask these values, in all forms of `forms_of`, wherever they appear in a log line or an error message.
 
-    Of one with many lines, such as a key in PEM, each line is hidden as well: a parser may repeat one of them.
+    For a value with many lines, such as a key in PEM, each line is masked as well: a parser may repeat one of them.
     """
     forms = set(_Process.secrets)
     for value in (part for whole in values for part in (whole, *_lines_of(whole))):
@@ -81,7 +81,7 @@ def _lines_of(value: str) -> Iterator[str]:
 
 
 def secrets() -> tuple[str, ...]:
-    """Return what is hidden, in all its forms: for `register_secrets` in another process."""
+    """Return the registered secrets in all their forms, for `register_secrets` in another process."""
     return _Process.secrets
 
 
@@ -94,7 +94,7 @@ def redact(text: str) -> str:
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Return `text` with control characters escaped: what comes from a topic must not steer the terminal."""
+    """Return `text` with control characters escaped: data from a topic must not control the terminal."""
     return "".join(
         char if char.isprintable() or (lines and char == "\n") else char.encode("unicode_escape").decode("ascii")
         for char in text
@@ -102,18 +102,18 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def bind(**values: object) -> None:
-    """Let every further line of this process carry `values`, such as pair, instance and incarnation; None drops one."""
+    """Add `values` to every further line of this process, such as pair, instance, incarnation; None removes one."""
     merged = {**_Process.bound, **values}
     _Process.bound = {key: value for key, value in merged.items() if value is not None}
 
 
 def setup() -> Setup:
-    """Return how this process logs; JSON from WARNING up if nobody said."""
+    """Return this process's log settings; JSON from WARNING up if it was not configured."""
     return replace(_Process.setup or Setup(), bound=_Process.bound)
 
 
 def follow(other: Setup) -> None:
-    """Log as another process does, on stderr. Cheap when that is done already."""
+    """Apply the log settings of another process, on stderr. Cheap if they are already applied."""
     if other != _Process.setup:
         configure(level=other.level, fmt=other.fmt, stream=sys.__stderr__)
         bind(**other.bound)
@@ -121,9 +121,9 @@ def follow(other: Setup) -> None:
 
 
 def configure_unless_done(stream: TextIO | None = None) -> None:
-    """Have structlog write masked JSON to `stream` (stderr) from WARNING up, unless somebody configured it.
+    """Configure structlog to write masked JSON to `stream` (stderr) from WARNING up, unless it is configured already.
 
-    For processes that run a user's own code beside ours: their logging is left alone.
+    For processes that also run the user's own code: their logging is left alone.
     """
     if not structlog.is_configured():
         structlog.configure(
@@ -140,7 +140,7 @@ def configure_unless_done(stream: TextIO | None = None) -> None:
 
 
 def configure(*, level: str = "info", fmt: Format = "auto", stream: TextIO | None = None) -> None:
-    """Send all logs to `stream` (stderr). Our own from `level` up, everybody else's from WARNING up.
+    """Send all logs to `stream` (stderr): Tandem's from `level` up, those of libraries from WARNING up.
 
     `auto` is console on a terminal, else JSON. Colours need a terminal and no NO_COLOR. May be called again.
     """
@@ -182,9 +182,9 @@ def configure(*, level: str = "info", fmt: Format = "auto", stream: TextIO | Non
 
 
 def configure_instance(*, level: str, fmt: Format) -> None:
-    """Configure the log of `tandem run` and of its workers. Clients are quiet: what they meet, the pipeline tells once.
+    """Configure the log of `tandem run` and of its workers. Clients don't log: the pipeline reports their errors once.
 
-    Both Kafka's and S3's write several lines a second while a broker or the store is away.
+    The clients of both Kafka and S3 write several lines a second while a broker or the store is unavailable.
     """
     configure(level=level, fmt=fmt)
     if level != "debug":
@@ -195,7 +195,7 @@ def configure_instance(*, level: str, fmt: Format) -> None:
 
 
 def count_retries(count: Callable[[], None]) -> None:
-    """Have `count` called whenever the store's client tries something again, beside what the log says of it."""
+    """Call `count` whenever the store's client retries a request, in addition to the log line about it."""
 
     def hook(details: stamina.instrumentation.RetryDetails) -> None:
         del details
@@ -287,7 +287,7 @@ def _format_traceback(stream: TextIO, exc_info: structlog.typing.ExcInfo) -> Non
 
 
 def _indented(text: str) -> str:
-    """Return lines that can't be taken for events: none begins where a time stands."""
+    """Return indented lines, which can't be mistaken for events: an event begins with its time in the first column."""
     return textwrap.indent(printable(redact(text), lines=True), "  ")
 
 
@@ -300,7 +300,7 @@ def _order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 
 def _plain(value: object) -> object:
-    """Give JSON a form for what it has none for."""
+    """Return a JSON-compatible form of a value that JSON does not support."""
     match value:
         case datetime():
             return value.isoformat()
@@ -321,7 +321,7 @@ def _describe_current(
 
 
 def describe(error: BaseException, *, depth: int = 0) -> dict[str, object]:
-    """Return an exception as plain data: type, message, frames (innermost last, no locals) and what caused it."""
+    """Return an exception as plain data: type, message, frames (innermost last, no locals) and its cause."""
     frames = traceback.extract_tb(error.__traceback__)
     described: dict[str, object] = {
         "type": f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."),

@@ -1,9 +1,9 @@
-"""Secrets that know where they were read. Pickled, as in a task of Spark, such a secret is its place and not its value.
+"""Secrets with the place where they were read. Pickled, as in a Spark task, a secret is its place and not its value.
 
-The process that unpickles it reads the value at that place of its own machine, and hides it in its log. A secret that
-is typed into the configuration has no such place: the processes that this one starts get it by their environment
-(`handed_over`), and to others its value travels, over channels that authenticate and encrypt (docs/decisions/0088). A
-warning names the key then.
+The process that unpickles it reads the value at that place on its own machine, and masks it in its log. A secret that
+is typed into the configuration has no such place: child processes get it by their environment (`handed_over`), and
+other processes get the value itself, over channels that authenticate and encrypt (docs/decisions/0088). In that case a
+warning names the key.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tandem.backup_avro.errors import ConfigError
 from tandem.sink.process import log
 
 LARGEST_FILE: Final = 1024 * 1024
-"""Bytes of a file with a secret."""
+"""Most bytes of a file with a secret."""
 _VARIABLE: Final = "_TANDEM_TYPED_{}"
 """Begins with an underscore: it is no key of the configuration."""
 _LARGEST_VARIABLE: Final = 64 * 1024
-"""Bytes. Linux starts no process with one of 128 KiB."""
+"""Bytes. Linux starts no process with a variable of 128 KiB."""
 _ONCE: Final = ("/dev/", "/proc/")
-"""What is opened there belongs to one process."""
+"""Folders whose files belong to one process."""
 _LOG = structlog.get_logger()
 
 
 class SecretSource(StrEnum):
-    """What kind of place a secret was read at."""
+    """The kind of place where a secret was read."""
 
     VARIABLE = "environment variable"
     FILE = "file"
@@ -41,7 +41,7 @@ class SecretSource(StrEnum):
 
 
 class _Process:
-    """What this process knows of typed secrets."""
+    """The typed secrets of this process."""
 
     typed: ClassVar[dict[str, None]] = {}
     handed: ClassVar[dict[str, str]] = {}
@@ -57,7 +57,7 @@ class SourcedSecret(str):
     place: str
 
     def __new__(cls, value: str, *, key: str, source: SecretSource, place: str) -> Self:
-        """See the class."""
+        """Return the secret, and remember the value if it is typed."""
         made = super().__new__(cls, value)
         made.key, made.source, made.place = key, source, place
         if source is SecretSource.TYPED and value:
@@ -81,7 +81,7 @@ class SourcedSecret(str):
         return _arrived, (self.key, str(self))
 
     def reference(self) -> tuple[SecretSource, str] | None:
-        """Return where another process reads it, None if there is no such place."""
+        """Return the place where another process can read the secret, None if there is none."""
         if self.source is not SecretSource.TYPED:
             return self.source, self.place
         variable = _Process.handed.get(str(self))
@@ -94,7 +94,7 @@ def of_variable(value: str, *, key: str, name: str) -> SourcedSecret:
 
 
 def of_file(value: str, *, key: str, path: Path) -> SourcedSecret:
-    """Return a secret that a file holds. A pipe, or what only this process has open, counts as typed."""
+    """Return a secret that a file holds. A pipe, or a file that only this process can open, counts as typed."""
     place = str(path.absolute())
     if not path.is_file() or place.startswith(_ONCE):
         return typed(value, key=key)
@@ -108,7 +108,7 @@ def typed(value: str, *, key: str) -> SourcedSecret:
 
 @contextmanager
 def handed_over(environ: MutableMapping[str, str]) -> Iterator[None]:
-    """Have typed secrets in `environ` while a process is started: what that starts has them, and tasks name them."""
+    """Put typed secrets into `environ` while a child process is started; later tasks refer to these variables."""
     fitting = [value for value in _Process.typed if "\0" not in value and len(value.encode()) < _LARGEST_VARIABLE]
     for value in fitting:
         _Process.handed.setdefault(value, _VARIABLE.format(len(_Process.handed)))
@@ -121,13 +121,13 @@ def handed_over(environ: MutableMapping[str, str]) -> Iterator[None]:
 
 
 def reset() -> None:
-    """Forget what this process knows: for tests."""
+    """Clear the state of this process: for tests."""
     for known in (_Process.typed, _Process.handed, _Process.warned):
         known.clear()
 
 
 def read_again(key: str, source: SecretSource, place: str) -> SourcedSecret:
-    """Return the secret that is at a place of this process. ConfigError names key, place and host if there is none."""
+    """Return the secret at a place on this host. Raises ConfigError with key, place and host if there is none."""
     if source is SecretSource.VARIABLE:
         value, problem = os.environ.get(place, ""), "is not set" if not os.environ.get(place) else None
     else:
@@ -153,7 +153,7 @@ def _remedy(key: str) -> str:
 
 
 def secret_text(path: Path) -> tuple[str, str | None]:
-    """Return the file's text without its trailing newline, and what is wrong with it."""
+    """Return the file's text without its trailing newline, and the problem with it (None: none)."""
     try:
         with path.open("rb") as file:
             body = file.read(LARGEST_FILE + 1)

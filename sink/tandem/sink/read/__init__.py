@@ -1,6 +1,6 @@
-"""How far each partition of a generation is, and what is read next.
+"""Reading of a generation's partitions: the position of each one, and the order in which the logs are read.
 
-`tail` follows the end of the logs, `scan` reads what they held at the claim, `partition_progress` keeps the position
-and the evidence for the tombstone rule, `backpressure` and `deferred_responses` stop the fetch when memory is full.
-What is read goes to `sink.write`; who decides on generations is `controller.instance`.
+`tail` follows the ends of the logs, `scan` reads the records that the logs held at the claim, `partition_progress`
+keeps the position and the evidence for the tombstone rule, `backpressure` and `deferred_responses` stop the fetch when
+memory is full. The records go to `sink.write`; `controller.instance` decides when a generation begins and ends.
 """

@@ -1,7 +1,7 @@
-"""When a full memory budget stops the fetch: since when, for how long in all, and what is to be said of it. Pure.
+"""Measures how long a full memory budget stops the fetch, and when that is worth a log line. Pure.
 
-`now` is monotonic seconds. In a catch-up it is normal that reading waits for the store again and again; that nothing
-was read for `PATIENCE_S` is not.
+`now` is monotonic seconds. In a catch-up it is normal that reading waits for the store again and again; a fetch that
+stands still for `PATIENCE_S` is not normal.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Final
 
 PATIENCE_S: Final = 30.0
-"""So long the fetch may stand still before that is a trouble."""
+"""Seconds that the fetch may stand still before a trouble is reported."""
 
 _TELL_S: Final = 60.0
 _WORTH_TELLING_S: Final = 1.0
 
 
 class Backpressure:
-    """Watches when a pipeline's share of the budget is full. For one thread; `waited_s` and `stands_s` for any."""
+    """Tracks when a pipeline's share of the budget is full. Used by one thread; `waited_s` and `stands_s` by any."""
 
     def __init__(self) -> None:
         self._waited_s = 0.0
@@ -25,7 +25,7 @@ class Backpressure:
         self._tell_at: float | None = None
 
     def look(self, *, full: bool, now: float) -> bool:
-        """Note whether nothing may be fetched now, and return it."""
+        """Record whether the share is full, which stops the fetch, and return `full` unchanged."""
         if full:
             if self._since is None:
                 self._since = now
@@ -35,16 +35,16 @@ class Backpressure:
         return full
 
     def stands_s(self, now: float) -> float:
-        """Return for how long nothing was fetched, 0 if something may be."""
-        since = self._since  # looked at once: reports come from other threads
+        """Return how many seconds the fetch has been stopped, 0 if it is not stopped."""
+        since = self._since  # read once: other threads call this for their reports
         return 0.0 if since is None else now - since
 
     def waited_s(self, now: float) -> float:
-        """Return for how long nothing was fetched since the beginning."""
+        """Return how many seconds the fetch has been stopped in all since this object was created."""
         return self._waited_s + self.stands_s(now)
 
     def news(self, now: float) -> float | None:
-        """Return the seconds waited since this was last told, if that is worth a line: once a minute at most."""
+        """Return the seconds waited since the last report, None if no log line is due (at most one a minute)."""
         waited = self.waited_s(now) - self._told_s
         if waited < _WORTH_TELLING_S or (self._tell_at is not None and now < self._tell_at):
             return None

@@ -1,9 +1,9 @@
-"""What a lane leaves for another fetch, because the memory that a step may fill is full. Pure.
+"""Defers the rest of a response to another fetch when the memory that a step may fill is full. Pure.
 
-What a response expands to is known only when it was transcoded. So a lane transcodes partition by partition, asks after
-each, and leaves the others where they are: they are sought, and fetched again. Nothing that the response said of
-them counts. At the next step they come first, those that have waited longest before all others, so that none starves
-beside partitions that expand again and again.
+The size of a response is known only after it was transcoded. So a lane transcodes partition by partition, checks the
+budget after each, and defers the others: it seeks to their unchanged positions and fetches them again. Nothing that
+the response says of a deferred partition counts. At the next step deferred partitions come first, the one that has
+waited longest before all others, so that none starves beside partitions that expand again and again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tandem.sink.read.reader_context import ReaderContext
 
 
 class DeferredResponses:
-    """One lane's. At least one partition's records are read in a step, however little room there is."""
+    """The deferred partitions of one lane. Each step reads the records of at least one, however small the room."""
 
     def __init__(self, context: ReaderContext) -> None:
         self._context = context
@@ -23,7 +23,7 @@ class DeferredResponses:
         self._has_read = False
 
     def in_turn(self, events: Sequence[Fetched | AtHead | FetchFault]) -> Sequence[Fetched | AtHead | FetchFault]:
-        """Begin a step: return its events with the records of those that were left before in front."""
+        """Begin a step: return its events, with the records of partitions that were deferred before in front."""
         self._has_read = False
         if not self._waiting:
             return events
@@ -35,7 +35,10 @@ class DeferredResponses:
         )
 
     def leaves(self, fetched: Fetched) -> bool:
-        """Whether the caller must seek where it stands instead of reading this; what has no records is always read."""
+        """Return whether the caller must seek to its position instead of reading this response.
+
+        A response without records is never deferred.
+        """
         if not fetched.records:
             return False
         if self._has_read and self._context.is_full:
@@ -46,7 +49,7 @@ class DeferredResponses:
         return False
 
     def forget(self, tp: TopicPartition) -> None:
-        """The partition is read no more."""
+        """Forget a partition that is no longer read."""
         self._waiting.pop(tp, None)
 
 

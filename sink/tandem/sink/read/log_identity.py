@@ -1,9 +1,10 @@
-"""Whether a log still holds the records that were read from it: the identity of its contents.
+"""Checks whether a log still holds the records that were read from it: the identity of its contents.
 
 Offsets and leader epochs are counters. Brokers whose volumes are put back to a snapshot use them again for other
-records. A position therefore has the hashes of a few records that were read, and they are compared with what the leader
-has at these very offsets: another record there is proof of another history. No record there proves nothing, because
-compaction, retention and DeleteRecords remove records; then the next lower hash is tried. Pure but for `FetchSource`.
+records. A position therefore has the hashes of a few records that were read. They are compared with the records that
+the leader has at the same offsets: another record there is proof of another history. A missing record proves nothing,
+because compaction, retention and DeleteRecords remove records; then the next lower hash is tried. Pure but for
+`FetchSource`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tandem.sink.read.reader_context import FetchSource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPosition:
-    """How far a partition of one life of a topic was read, in which leader epoch, and hashes of what was, ascending."""
+    """Position up to which a partition of one topic id was read, its leader epoch, and record hashes (ascending)."""
 
     topic_id: str
     offset: int
@@ -30,16 +31,16 @@ class ReadPosition:
 
     @classmethod
     def of(cls, key: PartitionKey, position: Position) -> Self:
-        """Return what a chain says of a partition."""
+        """Return the read position of a partition from the position that a chain records."""
         return cls(topic_id=key.topic_id, offset=position.offset, epoch=position.epoch, hashes=position.hashes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewrittenRecord:
-    """The log has another record at `offset` than the one that was read.
+    """Proof that the log has another record at `offset` than the one that was read.
 
-    What was read below `cut_at` is still there, as far as is known; -1 if that is known of no record. `elected`: the
-    epochs of the log tell the place, because an unclean election cut it there.
+    The records below `cut_at` are still the ones that were read, as far as is known; -1 if that is known of no record.
+    `elected`: `cut_at` comes from the log's leader epochs, because an unclean election truncated the log there.
     """
 
     offset: int
@@ -48,7 +49,7 @@ class RewrittenRecord:
 
     @property
     def reason(self) -> str:
-        """The event in words, for a taint."""
+        """The text of the event, as the reason of a taint."""
         kept = f"from {self.cut_at} on" if self.cut_at >= 0 else "from an unknown offset on"
         how = "an unclean election cut it" if self.elected else "its brokers were put back to an older state"
         return (
@@ -60,9 +61,9 @@ class RewrittenRecord:
 def compare(
     source: FetchSource, wanted: Mapping[TopicPartition, ReadPosition], keys: RecordKeys = PLAIN
 ) -> dict[TopicPartition, RewrittenRecord | None]:
-    """Say of each partition whether its log was rewritten; None where nothing shows that.
+    """Return for each partition the proof that its log was rewritten, None where there is no proof.
 
-    Partitions that no leader answers for are left out. Raises errors of `sink.kafka.errors.cluster_errors`.
+    Partitions without an answer of their leader are left out. Raises errors of `sink.kafka.errors.cluster_errors`.
     """
     found: dict[TopicPartition, RewrittenRecord | None] = {tp: None for tp, read in wanted.items() if not read.hashes}
     differing: dict[TopicPartition, int] = {}
@@ -88,7 +89,7 @@ def compare(
 def _elected(
     source: FetchSource, wanted: Mapping[TopicPartition, ReadPosition], found: Mapping[TopicPartition, RewrittenRecord]
 ) -> dict[TopicPartition, RewrittenRecord]:
-    """Return those of `found` of which the epochs tell the place, if no record that differs lies below it (KIP-320)."""
+    """Return those of `found` whose cut the leader epochs tell, unless a differing record lies below it (KIP-320)."""
     asked = {tp: wanted[tp].epoch for tp in found if wanted[tp].epoch >= 0}
     ends = source.epoch_ends(asked) if asked else {}
     return {

@@ -1,8 +1,8 @@
-"""Marks: where all logs ended about once a second, so that a restore can stop between two commits. Pure.
+"""Marks: the ends of all logs, taken about once a second, so that a restore can stop between two commits. Pure.
 
-A mark is taken only while every partition that is read was at head a moment ago. It names the ends that moved, and a
-commit carries the marks since the one before it. Where many partitions are busy it comes more seldom, so that a commit
-never carries more than about `_MOST` offsets.
+A mark is taken only while every partition that is read was at head within the last `_FRESH_MS`. It names the ends that
+moved, and a commit carries the marks taken since the commit before it. Where many partitions are busy, marks are taken
+less often, so that a commit never carries more than about `_MOST` offsets.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tandem.sink.read.partition_progress import PartitionProgress
 
 _INTERVAL_MS: Final = 1000
 _FRESH_MS: Final = 2000
-"""How long ago a partition may have been at head last; idle ones are seen there twice a second."""
+"""Longest time in ms since a partition was last at head; idle partitions are seen at head twice a second."""
 
 _MOST: Final = 20_000
 
 
 class Marks:
-    """Collects the marks of one commit after the other. Times are ms by the store's clock."""
+    """Collects the marks of each commit in turn. Times are ms by the store's clock."""
 
     def __init__(self, *, flush_interval_s: float) -> None:
         self._flush_ms = flush_interval_s * 1000
@@ -31,11 +31,11 @@ class Marks:
         self._thinned = 1
 
     def due(self, now: int) -> bool:
-        """Whether it is time for the next one."""
+        """Return whether the next mark is due."""
         return now >= self._due
 
     def take(self, now: int, progress_of: Collection[PartitionProgress]) -> None:
-        """Note where the logs end, if that is known of all of them and any has moved."""
+        """Take a mark of the logs' ends, if all of them are known and at least one has moved."""
         self._due = now + _INTERVAL_MS
         read = [progress for progress in progress_of if not progress.frozen]
         if any(progress.head_at < now - _FRESH_MS for progress in read):
@@ -49,8 +49,8 @@ class Marks:
                 self._thin()
 
     def _thin(self) -> None:
-        """Leave out every second mark: a commit that waits for the store for hours has as many as any other."""
-        earlier = self._marks[:-1:2]  # of an odd number the last one has no partner, and stays
+        """Drop every second mark, so that a commit that waits hours for the store has no more marks than any other."""
+        earlier = self._marks[:-1:2]  # with an odd count the last mark has no partner, and stays
         later = self._marks[1::2]
         paired = [
             Mark(at=late.at, offsets={**early.offsets, **late.offsets})
@@ -60,13 +60,13 @@ class Marks:
         self._thinned *= 2
 
     def _end(self, progress: PartitionProgress) -> int:
-        """Return what was said last: by a mark, else by the last commit."""
+        """Return the end that was recorded last: by a mark of this commit, else by the last commit."""
         committed = progress.began[0] if progress.recorded is None else progress.recorded.offset
         return max(committed, self._ends.get(progress.key, 0))
 
     def cut(self) -> tuple[Mark, ...]:
-        """Return the marks since the last call; they go into the commit whose positions were recorded just now."""
-        if self._thinned > 1:  # the wait that was for this commit is no reason to wait now
+        """Return the marks taken since the last call, for the commit whose positions were just recorded."""
+        if self._thinned > 1:  # the longer interval was for this commit only
             self._thinned, self._due = 1, 0
         marks, self._marks, self._ends = tuple(self._marks), [], {}
         return marks

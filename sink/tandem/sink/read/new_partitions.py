@@ -1,7 +1,7 @@
-"""Partitions that are guarded and not read yet: where their logs begin and end is asked in threads of their own.
+"""Looks up the log bounds of guarded partitions that are not read yet, in a thread for each look-up.
 
-A partition without a leader, or brokers that are slow, hold up neither the tail nor the other partitions. What nobody
-answers for is not known, so it is not read, and never taken for empty.
+A partition without a leader, or slow brokers, delay neither the tail nor the other partitions. A partition without an
+answer has unknown bounds: it is not read, and never assumed to be empty.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPartition:
-    """A partition that can be read now. `asked` is when its bounds were asked for, in seconds by `sink.clock`.
+    """A partition that can be read now. `asked` is when its bounds were requested, in seconds by `sink.clock`.
 
-    `hashes` is of a record below where reading begins, for a partition of which the chain knows none.
+    `hashes` holds the hash of a record below the first offset to read, for a partition whose chain has no hash.
     """
 
     topic: Topic
@@ -41,7 +41,7 @@ class NewPartition:
 
 @dataclass(slots=True, kw_only=True)
 class _Look:
-    """One look-up, and what came of it."""
+    """One look-up and its result."""
 
     topics: Mapping[TopicPartition, Topic]
     asked: float
@@ -52,10 +52,10 @@ class _Look:
 
 
 class NewPartitions:
-    """Finds out about partitions over a connection of its own for each look-up; one look-up at a time.
+    """Looks up the bounds of partitions, each time over a connection of its own; one look-up runs at a time.
 
-    What is new is asked about at once, what nobody answered for again after a rest. For the pipeline's thread.
-    `recorded` returns the position of a partition that was read before, for any thread.
+    New partitions are looked up at once, partitions without an answer again after a rest. Used by the pipeline's
+    thread. `recorded` returns the position of a partition that was read before; any thread may call it.
     """
 
     def __init__(
@@ -77,17 +77,17 @@ class NewPartitions:
 
     @property
     def waiting(self) -> bool:
-        """Whether there are partitions that are not read yet."""
+        """Whether any guarded partition is not read yet."""
         return bool(self._wanted)
 
     @property
     def missing(self) -> int:
-        """How many partitions nobody answered for when they were last asked about."""
+        """How many partitions had no answer at their last look-up."""
         return len(self._missing)
 
     @property
     def trouble(self) -> str | None:
-        """Which partitions can't be read, the first few with why; None if nothing stands in the way of any."""
+        """The partitions that can't be read, the first few with the reason; None if there is none."""
         if not self._missing:
             return None
         first = heapq.nsmallest(_NAMED, self._missing.items())
@@ -96,18 +96,18 @@ class NewPartitions:
         return f"partitions are not read, because no leader answers for them: {named}{more}"
 
     def want(self, wanted: Mapping[TopicPartition, Topic]) -> None:
-        """Take the guarded partitions that are not read, all of them, as of the newest survey."""
+        """Replace the set of guarded partitions that are not read yet by that of the newest survey."""
         self._wanted = dict(wanted)
         self._missing = {tp: why for tp, why in self._missing.items() if tp in wanted}
 
     def forget(self, topic_id: str) -> None:
-        """Want no partition of a topic any more."""
+        """Stop looking up the partitions of a topic."""
         self.want({tp: topic for tp, topic in self._wanted.items() if topic.topic_id != topic_id})
 
     def step(self, now: float) -> dict[TopicPartition, NewPartition]:
-        """Begin what is due, and return those that can be read now, each once. `now` is by `sink.clock`.
+        """Start the look-up that is due, and return the partitions that can be read now, each once.
 
-        Raises what only a person can mend: permanent errors of the brokers.
+        `now` is by `sink.clock`. Raises permanent errors of the brokers, which only a person can repair.
         """
         came: dict[TopicPartition, NewPartition] = {}
         while self._done:
@@ -137,7 +137,7 @@ class NewPartitions:
         self._done.append(look)
 
     def _know_again(self, look: _Look, source: FetchSource) -> None:
-        """Note a record of each log of which the chain knows none."""
+        """Look up the hash of one record of each log for which the chain has none."""
         places = {}
         for tp, bounds in look.found.items():
             key = PartitionKey(look.topics[tp].topic_id, tp.partition)
@@ -161,7 +161,7 @@ class NewPartitions:
             missing = dict.fromkeys(look.topics, str(look.error))
         elif look.error is not None:
             raise look.error
-        # Looked up by name: a topic of another id has come to it, or it is guarded no longer.
+        # The look-up is by name: meanwhile the name may have got another topic id, or may be guarded no longer.
         same = {tp for tp, topic in look.topics.items() if tp in self._wanted and self._same(tp, topic)}
         for tp in same:
             self._missing.pop(tp, None)

@@ -1,8 +1,8 @@
-"""Open transactions that hold a tail back: in which partitions, from which offset on, since when.
+"""Detects open transactions that hold a tail back: the partition, the offset, and since when.
 
 Pure: `now` is monotonic seconds. Under `read_committed` a log ends at its last stable offset, so a transaction that
-never ends keeps everything behind it out of the backup, without any error. A stable offset that stands still below the
-high watermark for longer than anybody waits for a transaction is what tells such a one from those that come and go.
+never ends keeps everything behind it out of the backup, without any error. Such a transaction is recognized by a last
+stable offset that stands still below the high watermark for longer than transactions normally take (`patience_s`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tandem.sink.kafka.fetch.events import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOffset:
-    """The last stable offset, and since when it has been seen to stand still below the high watermark."""
+    """The last stable offset, and since when it has stood still below the high watermark."""
 
     offset: int
     since: float
 
 
 class OpenTransactions:
-    """Watches all partitions of a tail; those that are held back are few. `patience_s` is how long that is normal."""
+    """Watches all partitions of a tail. `patience_s` is how long a transaction may normally hold a partition back."""
 
     def __init__(self, *, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -29,7 +29,7 @@ class OpenTransactions:
         self._told: set[TopicPartition] = set()
 
     def seen(self, tp: TopicPartition, *, stable: int, high: int, now: float) -> HeldOffset | None:
-        """Take a response's ends. Returns what a transaction that was told of held back, when it has ended."""
+        """Record the ends of a response; return the offset that a reported transaction held back, once it has ended."""
         before = self._held.get(tp)
         if stable < high:
             if before is None or before.offset != stable:
@@ -42,16 +42,16 @@ class OpenTransactions:
         return None
 
     def told(self) -> frozenset[TopicPartition]:
-        """Return what was found to be held back for too long, and still is; for any thread."""
+        """Return the partitions that are reported as held back for too long and still are; any thread may call it."""
         return frozenset(self._told)
 
     def forget(self, tp: TopicPartition) -> None:
-        """The partition is read no more."""
+        """Forget a partition that is no longer read."""
         self._held.pop(tp, None)
         self._told.discard(tp)
 
     def due(self, now: float) -> list[tuple[TopicPartition, HeldOffset]]:
-        """Return what has been held back for too long by now, each once."""
+        """Return the partitions that have been held back for too long by `now`, each once."""
         found = [
             (tp, held)
             for tp, held in self._held.items()

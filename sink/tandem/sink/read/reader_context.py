@@ -1,4 +1,4 @@
-"""What both lanes share: the tracks, the buffers, the transcoder, counters and troubles. One thread uses it."""
+"""State that the lanes share: progress of partitions, buffers, transcoder, counters, troubles. One thread uses it."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from tandem.sink.write.object_buffer import ObjectBuffer
 _LOG = structlog.get_logger()
 DAMAGED_RETRY_S = 5.0
 NAMED_PATIENCE_S = 240.0
-"""So long a range is asked for in which the leader names a record. Its index may be wrong: that must not last for ever.
-Less than a range elsewhere may stand still."""
+"""Seconds for which a range is requested again in which the leader's index names a record that does not come. The index
+may be wrong, so the wait is bounded. It is less than the time that a range read elsewhere may stand still."""
 
 
 def reading(tp: TopicPartition, *, tail: bool) -> object:
-    """Return the subject of what goes wrong while a partition is read, by the tail or for its base."""
+    """Return the subject of troubles in reading a partition, by the tail or by its scan."""
     return (tp, tail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyTail:
-    """Brokers say that nothing readable lies in [start, end) of a log, which ends there; times as in `Fetched`.
+    """A broker's answer that no readable record is in [start, end) of a log, which ends there; times as in `Fetched`.
 
-    `named` is the record that the leader's own index names (`FetchSource.named_records`), None if it was not told.
+    `named` is the offset that the leader's own index names (`FetchSource.named_records`), None if there was no answer.
     """
 
     start: int
@@ -53,7 +53,7 @@ class EmptyTail:
 
 
 class _Doubt(NamedTuple):
-    """Since when the leader has named a record above `start` that it does not send; None: it does not say which."""
+    """Since when the leader names a record above `start` that it does not send; `named`: None if it gives no answer."""
 
     named: int | None
     start: int
@@ -65,7 +65,7 @@ def _withheld(tp: TopicPartition, *, tail: bool) -> object:
 
 
 class FetchSource(Protocol):
-    """One lane of raw fetches, as `sink.kafka.fetch.fetcher` has it. Used from one thread alone."""
+    """Raw fetches of one lane, implemented by `sink.kafka.fetch.fetcher`. Used by one thread."""
 
     def assign(
         self,
@@ -76,18 +76,18 @@ class FetchSource(Protocol):
         topic_id: str | None = None,
         led_by: tuple[int, int] | None = None,
     ) -> None:
-        """Begin to fetch a partition at `offset`, of this life of the topic alone.
+        """Begin to fetch a partition at `offset`, only from the topic with this id.
 
-        `led_by` is the leader that the reader knows of, and its epoch: if it is not that one any more, it has moved.
+        `led_by` is the leader that the reader knows, and its epoch: if another one leads, that is a moved leader.
         """
         ...
 
     def seek(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
-        """Go somewhere else; what is under way for the partition is dropped."""
+        """Fetch from another offset; responses under way for the partition are dropped."""
         ...
 
     def advance(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
-        """Go on after what was handed out."""
+        """Fetch on from `offset`, after the records that were handed out."""
         ...
 
     def unassign(self, tp: TopicPartition) -> None:
@@ -95,47 +95,48 @@ class FetchSource(Protocol):
         ...
 
     def poll(self, timeout_s: float) -> Sequence[Fetched | AtHead | FetchFault]:
-        """Return what has arrived, waiting at most `timeout_s` for something."""
+        """Return the events that have arrived, after waiting at most `timeout_s` for the first one."""
         ...
 
     def bounds(
         self, tps: Sequence[TopicPartition]
     ) -> tuple[Mapping[TopicPartition, LogBounds], Mapping[TopicPartition, str]]:
-        """Return where logs begin and end and who leads; why nothing is known of those without a leader or a right."""
+        """Return the bounds and leaders of logs, and the reason for each partition without a leader or a right."""
         ...
 
     def known_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the ends of logs (by isolation level), each with the leader epoch of the record before it.
 
-        Takes little time: without those that no leader answers for.
+        The call takes little time: partitions without an answer of their leader are left out.
         """
         ...
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return what the leaders know of these epochs: the largest one up to each, and its end (KIP-320)."""
+        """Return for each epoch the largest one up to it that the leader knows, and its end offset (KIP-320)."""
         ...
 
     def record_hashes(self, places: Mapping[TopicPartition, LogPlace]) -> dict[TopicPartition, RecordHash | None]:
-        """Return what the leaders have at these offsets: the last record at or below, within the same record batch.
+        """Return the hash of the last record at or below each offset, within the same record batch of the leader's log.
 
-        None where nothing is left there. Takes little time: without those that no leader answers for.
+        None where no record is left there. The call takes little time: partitions without an answer of their leader
+        are left out.
         """
         ...
 
     def named_records(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset of a record that each leader's own index names, -1 where it names none.
 
-        Takes little time: without those that no leader answers for.
+        The call takes little time: partitions without an answer of their leader are left out.
         """
         ...
 
     def close(self) -> None:
-        """Close connections."""
+        """Close the connections to the brokers."""
         ...
 
 
 def named_records(source: FetchSource, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return as `FetchSource.named_records`; nothing where brokers can't be asked now."""
+    """Return the result of `FetchSource.named_records`, an empty one if the brokers can't be asked now."""
     try:
         return source.named_records(tps) if tps else {}
     except TransientError as error:
@@ -144,15 +145,15 @@ def named_records(source: FetchSource, tps: Sequence[TopicPartition]) -> dict[To
 
 
 class ScanLane(Protocol):
-    """Has the bases of partitions read, here or elsewhere."""
+    """Scans partitions, in this process or elsewhere."""
 
     @property
     def busy(self) -> bool:
-        """Whether a base is still to be read."""
+        """Whether a scan is not done yet."""
         ...
 
     def add(self, tp: TopicPartition) -> None:
-        """Have the base of a partition read."""
+        """Add a partition to scan."""
         ...
 
     def remove(self, tp: TopicPartition) -> None:
@@ -160,15 +161,15 @@ class ScanLane(Protocol):
         ...
 
     def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
-        """Begin the base anew if another replica leads, or did: they are cleaned independently, halves don't add up."""
+        """Restart the scan if another replica leads, or did: replicas are cleaned apart, halves don't add up."""
         ...
 
     def step(self, timeout_s: float) -> None:
-        """Go on for about `timeout_s`."""
+        """Scan on for about `timeout_s`."""
         ...
 
     def stop(self) -> None:
-        """Call off what was begun elsewhere on this lane's behalf."""
+        """Cancel the work that other processes or threads do for this lane."""
         ...
 
 
@@ -176,12 +177,12 @@ class ScanLane(Protocol):
 class ReaderContext:
     """State of a pipeline that its lanes work on.
 
-    `floor` is the last time in ms that the chain tells of: its clock never goes back behind that.
-    `adopted` are objects that others have stored and that the next commit is to name. With `a_range` what the lanes
-    take for bases are ranges of somebody else's. `room` are the bytes that a step may still transcode however full
-    `share`, the pipeline's part of the memory budget, is. `damaged` are the subjects of troubles with what a partition
-    holds, which rests then. `copies` returns what other generations hold of a partition; their objects are read in
-    `pool`, if there is one.
+    `floor` is the last time in ms that the chain records: the context's clock never goes back behind it.
+    `adopted` are objects that other processes have stored and that the next commit has to name. With `a_range` the
+    scans are single ranges of another process's scan. `room` are the bytes that a step may still transcode however full
+    `share`, the pipeline's part of the memory budget, is. `damaged` are the subjects of troubles with damaged contents
+    of a partition, whose reading rests then. `copies` returns the copies of a partition in other generations; their
+    objects are read in `pool`, if there is one.
     """
 
     store: ObjectStore
@@ -207,23 +208,23 @@ class ReaderContext:
     _doubts: dict[object, _Doubt] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Begin at the floor: whatever is requested from now on is requested later than what the chain tells of."""
+        """Start the clock at the floor, so that every later request is later than all times that the chain records."""
         self._ahead_ms = self.floor - clock.now() * 1000
         self._copied = CopiedRecords(self.store, self.pool)
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more is to be transcoded in this step."""
+        """Whether this step must not transcode any more."""
         return self.room <= 0 and self.share.is_full()
 
     def now(self) -> int:
-        """Return the store's time in ms. It goes on by `sink.clock` where the store's own clock is set back."""
+        """Return the store's time in ms; it advances by `sink.clock` where the store's own clock is set back."""
         mono_ms = clock.now() * 1000
         self._ahead_ms = max(self._ahead_ms, now_ms(self.store) - mono_ms)
         return round(mono_ms + self._ahead_ms)
 
     def at(self, mono: float) -> int:
-        """Return the store's time for one by `sink.clock`."""
+        """Return the store's time in ms for a time in s by `sink.clock`."""
         return self.now() - round((clock.now() - mono) * 1000)
 
     def skew(self) -> int:
@@ -233,7 +234,7 @@ class ReaderContext:
     def take(
         self, fetched: Fetched, *, key: PartitionKey, scan: int | None, start: int, until: int | None
     ) -> Transcoded:
-        """Transcode what was fetched and buffer it. Raises DamagedError, and buffers nothing, on a bad batch."""
+        """Transcode fetched records and buffer them. Raises DamagedError, and buffers nothing, on a bad batch."""
         result = self.transcoder.transcode(
             fetched.records,
             topic=fetched.topic,
@@ -252,11 +253,11 @@ class ReaderContext:
         return result
 
     def may_skip(self, progress: PartitionProgress, seen: EmptyTail, *, to: int, tail: bool) -> bool:
-        """Whether to skip what lies below `to`, because brokers say that nothing readable is left of a log.
+        """Return whether to skip the offsets below `to`, of which the brokers say that no readable record is left.
 
-        Not if another copy has a record there that compaction leaves in the log: then brokers do not send what they
-        have, or have lost it. Nor, for four minutes, where the leader names a record there, or does not say whether
-        there is one. That is a trouble until something comes (`reads_on`).
+        False if another copy has a record there that compaction leaves in the log: then the brokers withhold it or have
+        lost it. False also, for four minutes, where the leader names a record there, or does not answer whether there
+        is one. That is a trouble until records arrive (`reads_on`).
         """
         start, end = seen.start, seen.end
         subject = _withheld(TopicPartition(progress.topic, progress.key.partition), tail=tail)
@@ -300,21 +301,21 @@ class ReaderContext:
         return True
 
     def _doubted_s(self, subject: object, seen: EmptyTail) -> float | None:
-        """Return for how long the leader has named a record in the range, None if it names none."""
+        """Return how many seconds the leader has named a record in the range, None if it names none."""
         now, named = clock.now(), seen.named
         if named is not None and not seen.start <= named < seen.end:
             return None
         before = self._doubts.get(subject)
         if before is None or (named is not None and before.named is not None and before.named != named):
             before = _Doubt(named, seen.start, now)
-        # Kept when the range was skipped: a chunk that took too long meanwhile is read again.
+        # The doubt is kept when the range is skipped: a range that took too long meanwhile is read again.
         self._doubts[subject] = _Doubt(before.named if named is None else named, seen.start, before.since)
         return now - before.since
 
     def reads_on(self, tp: TopicPartition, *, tail: bool, upto: int | None = None) -> None:
-        """Records came, up to an offset, or the position is at the end: what was not sent is no trouble any more.
+        """End the trouble of withheld records: records arrived up to `upto`, or the position is at the log's end.
 
-        Records of what lies below, as come when a chunk is read again, say nothing of what was waited for.
+        Records below the doubted range, as arrive when a range is read again, prove nothing about it.
         """
         subject = _withheld(tp, tail=tail)
         self.well(subject)
@@ -323,24 +324,24 @@ class ReaderContext:
             del self._doubts[subject]
 
     def say(self, subject: object, text: str) -> None:
-        """Note a trouble, and log it if it is a new one."""
+        """Record a trouble, and log it if its text is new."""
         if self.trouble.get(subject) != text:
             _LOG.warning("trouble while reading", detail=text)
         self.trouble[subject] = text
 
     def say_damaged(self, tp: TopicPartition, error: DamagedError, *, tail: bool) -> None:
-        """Note that a partition holds what can't be read: it is set aside, and all others are read on."""
+        """Record that a partition has unreadable contents: it is set aside, and all others are read on."""
         subject = reading(tp, tail=tail)
         self.damaged[subject] = tp
         self.say(subject, str(error))
 
     def forget(self, subject: object) -> str | None:
-        """Forget a trouble; return it if there was one."""
+        """Remove a trouble; return its text if there was one."""
         self.damaged.pop(subject, None)
         return self.trouble.pop(subject, None)
 
     def well(self, subject: object) -> None:
-        """Forget a trouble, and say so if there was one."""
+        """Remove a trouble, and log that it is over if there was one."""
         text = self.forget(subject)
         if text is not None:
             _LOG.info("trouble is over", detail=text)

@@ -1,6 +1,6 @@
-"""How far the tail of a generation is, by topic and by partition, as plain values for whoever shows or measures it.
+"""Progress of a generation's tail, by topic and by partition, as plain values for status views and metrics.
 
-Pure. Sums and worst cases by topic, because a pair may guard ten thousand partitions.
+Pure. Topics have sums and worst cases, because a pair may guard ten thousand partitions.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from tandem.sink.read.partition_progress import PartitionProgress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReading:
-    """One partition. Offsets, and seconds.
+    """Progress of one partition, in offsets and seconds.
 
-    `position` is the next offset to read, `end` where a reader of the pair's isolation level gets to, and `high` the
-    high watermark, both as of the last response; `base_remaining` is what the first reading still has to do.
+    `position` is the next offset to read, `end` the log's end for the pair's isolation level, and `high` the high
+    watermark, both as of the last response; `base_remaining` are the offsets that the scan has not read yet.
     `behind_s` is the time since the position was last known to be the log's end. `margin_s` is how much longer that
-    may go on before tombstones may be missed, negative once it was too long, and `margin_share` the part of the whole
-    time that is left; both None if the topic is not compacted. `hanging`: a transaction holds it back for too long.
+    may last before tombstones may be missed, negative once it was too long, and `margin_share` the part of the whole
+    time that is left; both None if the topic is not compacted. `hanging`: a transaction holds the tail back for too
+    long.
     """
 
     topic: str
@@ -47,7 +48,7 @@ class PartitionReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingProgress:
-    """Several partitions together: sums of offsets, the longest `behind_s`, the smallest margins, counts."""
+    """Progress of several partitions: sums of offsets, the longest `behind_s`, the smallest margins, counts."""
 
     partitions: int = 0
     position: int = 0
@@ -73,9 +74,9 @@ class ReadingProgress:
 def partition_reading(
     tp: TopicPartition, progress: PartitionProgress, *, now: float, hanging: Collection[TopicPartition]
 ) -> PartitionReading:
-    """Return how far a partition is. Before the first response its ends are taken to be where it stands."""
+    """Return the progress of a partition. Before the first response its position counts as the log's end."""
     high = max(progress.high_watermark, progress.offset)
-    # A reader never goes beyond what it may read, so an end below the position is one from before it moved on.
+    # A reader never passes the log's end, so an end below the position is older than the position.
     end = high if progress.end_offset < 0 else min(high, max(progress.end_offset, progress.offset))
     limit, margin = progress.gap_limit_s, progress.margin_s(now)
     return PartitionReading(
@@ -93,7 +94,7 @@ def partition_reading(
 
 
 def sum_readings(readings: Iterable[PartitionReading]) -> ReadingProgress:
-    """Add readings up."""
+    """Return the sums and worst cases of several partitions."""
     found = list(readings)
     return ReadingProgress(
         partitions=len(found),
@@ -109,7 +110,7 @@ def sum_readings(readings: Iterable[PartitionReading]) -> ReadingProgress:
 
 
 def by_topic(readings: Iterable[PartitionReading]) -> dict[str, ReadingProgress]:
-    """Add readings up by topic, in the order of their names."""
+    """Return the sums and worst cases by topic, in the order of the topics' names."""
     found: dict[str, list[PartitionReading]] = {}
     for one in readings:
         found.setdefault(one.topic, []).append(one)

@@ -1,4 +1,4 @@
-"""Asking the cluster, in a thread of its own, which topics are guarded and what consumer groups have committed."""
+"""Asks the cluster, in a thread of its own, for the guarded topics and for the offsets of consumer groups."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSurvey:
-    """One answer; `groups` is None when it was not their turn or they could not be read, as is a single group.
+    """Result of one survey.
 
-    `asked` is when topics were asked for, by `sink.clock`.
+    `groups` is None when the groups were not due or could not be read; the value of one group is None when that group
+    could not be read. `asked` is when the topics were requested, by `sink.clock`.
     """
 
     found: GuardedTopics
@@ -32,7 +33,10 @@ class ClusterSurvey:
 
 
 class ClusterSurveyor:
-    """Surveys every `interval_s`, groups every `groups_interval_s` (None: never); `trouble` is why the last failed."""
+    """Asks for topics every `interval_s`, for groups every `groups_interval_s` (None: never).
+
+    `trouble` is why the last survey failed.
+    """
 
     def __init__(
         self, *, cluster: ClusterView, interval_s: float, groups_interval_s: float | None, meters: Meters = NOBODY
@@ -54,16 +58,16 @@ class ClusterSurveyor:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the call under way."""
+        """Stop the thread after the call under way."""
         self._stopped.set()
         self._wake.set()
 
     def hurry(self) -> None:
-        """Survey again soon: something is not as the last one said."""
+        """Survey again soon, because the last survey is outdated."""
         self._wake.set()
 
     def take(self) -> ClusterSurvey | None:
-        """Return the newest survey if it was not taken yet."""
+        """Return the newest survey, None if it was returned before."""
         with self._lock:
             latest, self._latest = self._latest, None
             return latest
@@ -73,7 +77,7 @@ class ClusterSurveyor:
             wait_s = self._interval_s
             try:
                 self._once()
-            except Exception as error:  # noqa: BLE001 (a thread that ended would leave the last survey true for ever)
+            except Exception as error:  # noqa: BLE001 (a dead thread would keep the last survey valid for ever)
                 wait_s = min(_RETRY_S, self._interval_s)
                 self._meters.retried("brokers")
                 if self.trouble is None:
@@ -85,7 +89,7 @@ class ClusterSurveyor:
                 self.trouble = None
             if self._wake.wait(wait_s):
                 self._wake.clear()
-                self._stopped.wait(min(_RETRY_S, self._interval_s))  # many partitions asking for a hurry are one survey
+                self._stopped.wait(min(_RETRY_S, self._interval_s))  # one survey serves many calls of `hurry`
 
     def _once(self) -> None:
         asked = clock.now()

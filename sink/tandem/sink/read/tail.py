@@ -1,4 +1,4 @@
-"""The tail lane: every guarded partition from the end it had at the claim, never paused."""
+"""The tail lane: reads every guarded partition from the log end at the claim on, without a pause."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COMPARE_RETRY_S = 1.0
 
 
 class TailLane:
-    """Reads tails. `moved` collects the partitions whose leader changed, with it and its epoch, for the base lane.
+    """Reads tails. `moved` collects (partition, new leader, its epoch) of leader changes, for the scan lane.
 
     `patience_s` is how long an open transaction may hold a partition back before that is a trouble.
     """
@@ -52,13 +52,14 @@ class TailLane:
         self.moved: list[tuple[TopicPartition, int, int]] = []
 
     def hanging(self) -> frozenset[TopicPartition]:
-        """Return the partitions that an open transaction holds back for too long; for any thread."""
+        """Return the partitions that an open transaction holds back for too long; any thread may call it."""
         return self._held.told()
 
     def add(self, tp: TopicPartition, progress: PartitionProgress) -> None:
-        """Begin to read a partition where its track stands, once its log is known to be the one that was read before.
+        """Begin to read a partition at its position, once its log is known to be the one that was read before.
 
-        Its leader may have moved since it was asked for, and back: who reads a base elsewhere learns of it from here.
+        Its leader may have moved since it was looked up, and back: a scan that is read elsewhere learns of it from the
+        tail.
         """
         if progress.recorded is not None:
             self._doubt(tp, progress)
@@ -80,7 +81,7 @@ class TailLane:
             self._context.forget(subject)
 
     def step(self, timeout_s: float) -> None:
-        """Take what has arrived within `timeout_s`."""
+        """Process the events that arrive within `timeout_s`."""
         for event in self._deferred.in_turn(self._source.poll(timeout_s)):
             if isinstance(event, AtHead):
                 self._at_head(event)
@@ -113,7 +114,7 @@ class TailLane:
         self._retry()
 
     def _look_whether_over(self, since: float) -> None:
-        """Trouble with a broker, or all of them, is over when every partition has been at head after it."""
+        """End the trouble with a broker, or all of them, if every partition has been at head after it."""
         if all(progress.frozen or progress.head_mono > since for progress in self._context.progress_of.values()):
             self._trouble_since = None
             self._context.well(_BROKERS)
@@ -131,24 +132,24 @@ class TailLane:
                         start=offset, end=offset, requested=event.requested_at, received=event.received_at
                     )
                 progress.at_head(offset=offset, requested=event.requested_at, received=event.received_at, at=at)
-                # Nobody may write to it for days.
+                # The trouble ends here, not with the next record, which may come days later.
                 self._context.well(reading(tp, tail=True))
 
     def _doubt(self, tp: TopicPartition, progress: PartitionProgress) -> None:
-        """Believe nothing that comes of a log before it is known to be the one that was read so far.
+        """Ignore all responses of a log until it is known to be the one that was read so far.
 
-        What was said of its end before is not believed either. It is compared once its leader has answered a fetch:
-        that shows that the log does not end below the position, where a record that is missing would prove nothing.
+        Earlier answers about its end are ignored too. The log is compared once its leader has answered a fetch: that
+        shows that the log does not end below the position, where a missing record would prove nothing.
         """
         if progress.hashes:
             self._doubtful[tp] = False
             self._empty.pop(tp, None)
 
     def _compare(self) -> None:
-        """Compare the logs of brokers that were away, or that lead now, with what was read, and read on.
+        """Compare the logs of brokers that were away, or that lead now, with the records read, and read on.
 
         The volumes of brokers may have been put back to a snapshot, and other records written since, with the offsets
-        and the epochs that were used before.
+        and the epochs that were used before. A partition whose log was rewritten is frozen.
         """
         if clock.now() < self._compare_at:
             return
@@ -175,10 +176,10 @@ class TailLane:
         self._compare_at = clock.now() + _COMPARE_RETRY_S if len(found) < len(wanted) else 0.0
 
     def _skip(self) -> None:
-        """Go on to ends below which nothing is left to read: it was compacted away, with the epochs of its batches.
+        """Advance to log ends below which no record is left: compaction removed them, with the epochs of their batches.
 
-        The epoch of the last record before the end is looked up. The leader's would not do: generations that come to
-        the same end under different leaders have read the same, and must be seen to.
+        The epoch of the last record before the end is looked up. The leader's own epoch would not do: generations that
+        reach the same end under different leaders have read the same records, and their positions must show it.
         """
         if not self._empty or clock.now() < self._skip_at:
             return
@@ -188,7 +189,7 @@ class TailLane:
             self._skip_at = clock.now() + DAMAGED_RETRY_S
             _LOG.warning("cannot ask for the epochs of log ends, trying again", error=str(error))
             return
-        if len(ends) < len(self._empty):  # asking takes time in which nothing is read
+        if len(ends) < len(self._empty):  # no record is read while the brokers are asked
             self._skip_at = clock.now() + DAMAGED_RETRY_S
         asked = [tp for tp in ends if self._empty[tp].evidence is not None]
         named = named_records(self._source, asked)
@@ -233,7 +234,7 @@ class TailLane:
         ended = self._held.seen(tp, stable=fetched.end_offset, high=fetched.high_watermark, now=fetched.received_at)
         if ended is not None:
             self._tell_free(tp, ended, fetched.received_at)
-        # A leader that has just begun may name an end below the position: it does not know its own log yet.
+        # A leader that was just elected may name an end below the position: it does not know its own log yet.
         if progress.offset == fetched.end_offset:
             self._context.reads_on(tp, tail=True)
             progress.at_head(
@@ -278,7 +279,7 @@ class TailLane:
             case FaultKind.DIVERGED if log_holds(
                 fault.diverging_epoch, fault.diverging_offset, of_epoch=progress.epoch, offset=progress.offset
             ):
-                # The epoch that was named is not known to this leader, but the log is ours up to where the tail stands.
+                # This leader does not know the requested epoch, but its log is the one read, up to the tail's position.
                 progress.epoch = fault.diverging_epoch
                 self._source.seek(tp, progress.offset, fault.diverging_epoch)
             case FaultKind.DIVERGED:
@@ -287,13 +288,13 @@ class TailLane:
             case FaultKind.UNKNOWN_TOPIC:
                 self._context.hurry_survey()
             case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
-                self._empty.pop(tp, None)  # another log, perhaps
+                self._empty.pop(tp, None)  # the new leader's log may differ
                 self.moved.append((tp, fault.new_leader, fault.new_epoch))
                 self._doubt(tp, progress)
             case FaultKind.LEADER_LOST:
                 self._doubt(tp, progress)
             case FaultKind.OUT_OF_RANGE:
-                # Where the log begins and ends could not be had, or the position lies between the two: that is no cut.
+                # The log's bounds are unknown, or the position lies between them: the log was not truncated.
                 self._context.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
                 self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             case FaultKind.TOO_LARGE:
@@ -305,7 +306,7 @@ class TailLane:
         why = f"the log start moved to {log_start} before offsets from {progress.offset} on were read"
         where = {"topic": tp.topic, "partition": tp.partition, "why": why}
         if progress.expires:
-            # Nothing that can be restored is missing: restores leave out what lies below the log start of a position.
+            # No restorable record is missing: restores leave out the offsets below the log start of a position.
             progress.log_start = log_start
             _LOG.warning("records expired before they were read", **where)
         else:
@@ -321,7 +322,7 @@ class TailLane:
         self._freeze(progress, f"the log was cut {where} below what was read ({progress.offset})", cut_at=cut_at)
 
     def _freeze(self, progress: PartitionProgress, why: str, *, cut_at: int) -> None:
-        # What was cut off is in this generation only; new records under the same offsets must not mix with it.
+        # Only this generation has the truncated records; new records with the same offsets must not mix with them.
         progress.freeze(why, cut_at=cut_at)
         _LOG.error(
             "reading of a partition stops, another generation is needed",

@@ -1,4 +1,4 @@
-"""How long tombstones are promised, and what follows for one chunk of a base. Pure."""
+"""How long tombstones are guaranteed, and how long reading one range of a scan may therefore take. Pure."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from tandem.sink.read.scan.plan import range_limit_s
 
 _SHORTEST_LIMIT_S = 1.0
 _SHORTEST_TRY_S = 0.25
-"""Where nothing is promised for long enough to prove anything: a quarter of less would cut a log into confetti."""
+"""Limit in s where the guarantee is too short to prove anything: a shorter limit would cut a log into tiny ranges."""
 
 
 class TombstoneGuarantee(TypedDict):
-    """Arguments of `BaseScan`: how long a chunk may take, and whether small ones count however long they took."""
+    """Arguments of `ScanPlan`: how long a range may take, and whether small ones count however long they took."""
 
     limit_s: float
     best_effort: bool
 
 
 def tombstone_guarantee(retention_s: float | None, ceiling_s: float) -> TombstoneGuarantee:
-    """Return what `delete.retention.ms` allows, None if the topic is not compacted; `ceiling_s` is the setting."""
+    """Return the range limit for a `delete.retention.ms` in s (None: not compacted); `ceiling_s` is the setting."""
     if retention_s is None:
         return {"limit_s": ceiling_s, "best_effort": True}
     best_effort = retention_s < SHORTEST_RETENTION_S
     limit_s = range_limit_s(retention_s, ceiling_s)
-    # What never counts is tried for ever: at intervals of a second at least, whatever the ceiling is set to.
+    # A range that never counts is tried for ever: at intervals of a second at least, whatever the ceiling is set to.
     return {"limit_s": max(limit_s, _SHORTEST_TRY_S if best_effort else _SHORTEST_LIMIT_S), "best_effort": best_effort}

@@ -1,7 +1,7 @@
 """Object stores behind one protocol, `object_store.ObjectStore`: `file://` and `s3://`.
 
-`open_store` makes one from a URL, `probe` refuses a store that ignores put-if-absent, `signed_store` signs documents.
-Only the modules of `s3` import boto3. Chains and documents in a store are in `chain`.
+`open_store` opens a store by its URL, `probe` refuses a store that ignores put-if-absent, `signed_store` signs
+documents. Only the modules of `s3` import boto3. `chain` reads and writes chains and documents in a store.
 """
 
 from tandem.sink.store.object_store import (

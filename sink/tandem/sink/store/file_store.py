@@ -1,8 +1,8 @@
-"""The file store, `file:///folder`: for a first look and for tests.
+"""The file store, `file:///folder`: for trying Tandem out and for tests.
 
 An object is a file, a folder a directory. Put-if-absent is a temporary file, fsync and `link()`, which fails if the
 name is taken; so a reader sees the whole object or none. Temporary files lie in `<root>/.tandem-uploads`, in the same
-tree of folders as their keys; what is found there and has no writer is a stray upload.
+tree of folders as their keys; a file there without a running writer is a stray upload.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _UPLOADS = ".tandem-uploads"
 _NAME_MAX = 255
 """Bytes that one name may have on the usual file systems."""
 _RACE_LIMIT = 1000
-"""How often a put makes its folders again that deletes keep removing, before it gives up."""
+"""How often a put makes its folders again while deletes keep removing them, before it gives up."""
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _REMEDIES = {
     errno.EACCES: "give this user read, write and search permission on the folder",
@@ -55,9 +55,10 @@ _REMEDIES = {
 
 
 class FileStore:
-    """Objects below the folder `root`, which must exist: a disk that is not mounted must not be taken for an empty one.
+    """Objects below the folder `root`, which must exist: a disk that is not mounted must not look like an empty one.
 
-    Symbolic links below the root are never followed. `keys` are for who reads and writes data objects.
+    Symbolic links below the root are never followed. `keys` serve the callers that read and write data
+    objects; the store itself does not use them.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, url: str | None = None, keys: KeyRing = NO_KEYS) -> None:
@@ -91,7 +92,7 @@ class FileStore:
             finally:
                 os.close(descriptor)
                 temporary.unlink(missing_ok=True)
-            # Not before: until the object is in them, a delete may remove the folders again.
+            # Synced only now: until the object is in them, a delete may remove the folders again.
             for folder in {path.parent, *(new.parent for new in made)}:
                 _sync_folder(folder)
             return outcome
@@ -153,7 +154,7 @@ class FileStore:
         return self._walk_files(prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete keys, then the folders that became empty. A put that meets a vanished folder makes it again."""
+        """Delete keys, then the folders that became empty. A put whose folder has vanished makes it again."""
         self._require_root()
         folders: set[str] = set()
         failure: TandemError | None = None
@@ -175,7 +176,7 @@ class FileStore:
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
         """Yield the temporary files of puts below `prefix`, those of running puts among them.
 
-        Of a name near the limit of 255 bytes only the beginning is told.
+        Of a name near the limit of 255 bytes only the beginning is yielded.
         """
         check_prefix(prefix)
         self._require_root()
@@ -194,9 +195,10 @@ class FileStore:
             self._prune(self._uploads, relative.rpartition("/")[0])
 
     def now(self) -> datetime:
-        """The time by which the file system stamps objects, which hosts that share a folder have in common.
+        """The file system's clock, which stamps objects and is common to all hosts that share the folder.
 
-        The first call writes a temporary file if nothing was put before. Whoever can't write has the local time.
+        The first call writes a temporary file if no object was put before. Without the right to write, the local time
+        is returned.
         """
         found = self._clock.now(at=clock.now())
         if found is None:
@@ -213,7 +215,7 @@ class FileStore:
         return datetime.now(UTC) if found is None else found
 
     def _observe(self, descriptor: int) -> None:
-        """Take in the time of a file that was just written: the file system's, whose clock may be a server's."""
+        """Set the clock by the time of a file just written, which the file system, maybe a server, has stamped."""
         self._clock.observe(datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC), at=clock.now())
 
     def probe(self, prefix: str) -> tuple[str, ...]:
@@ -234,7 +236,7 @@ class FileStore:
         return tuple(warnings)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: the store holds no file open."""
 
     def _path(self, key: str) -> Path:
         """Return the path of a checked key; no symbolic link is on the way."""
@@ -281,7 +283,7 @@ class FileStore:
             try:
                 os.link(temporary, path, follow_symlinks=False)
             except FileExistsError:
-                # On a network file system the answer to a link that worked can be lost; the count of names tells.
+                # On a network file system the answer to a link that worked can be lost; the link count shows it.
                 if os.fstat(descriptor).st_nlink > 1:
                     return PutResult.CREATED
                 self._is_taken(path, key)  # raises if a folder has the name
@@ -306,9 +308,9 @@ class FileStore:
         raise self._starved(key)
 
     def _make_folder(self, folder: Path, made: set[Path]) -> None:
-        """Make `folder` and what lies above it up to the root; add what was new to `made`.
+        """Make `folder` and its parents up to the root; add the new ones to `made`.
 
-        Deletes may remove any of it again at once: the caller sees that and comes back.
+        Deletes may remove any of them again at once: the caller notices that and calls again.
         """
         try:
             folder.mkdir()
@@ -326,7 +328,7 @@ class FileStore:
         made.add(folder)
 
     def _prune(self, top: Path, folder: str) -> Path:
-        """Remove `folder` (relative to `top`) and its parents as long as they are empty; return what is left of it."""
+        """Remove `folder` (relative to `top`) and its parents while they are empty; return the lowest that remains."""
         while folder:
             try:
                 (top / folder).rmdir()
@@ -377,7 +379,7 @@ class FileStore:
                     yield path, status
 
     def _names(self, top: Path, folder: str, action: str) -> Sequence[str]:
-        """Return the names in one folder in key order, folders with their slash; a missing one is empty."""
+        """Return the names in one folder in key order, folders with their slash; a missing folder has none."""
         with self._errors(action, folder):
             try:
                 with os.scandir(top / folder) as entries:
@@ -428,7 +430,7 @@ class FileStore:
 
     @contextmanager
     def _errors(self, action: str, key: str) -> Iterator[None]:
-        """Turn what the operating system says into errors of the store."""
+        """Turn OSError into errors of the store."""
         try:
             yield
         except OSError as error:
@@ -453,7 +455,7 @@ def _unlink(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return
     except PermissionError:
-        # Some systems say so for a folder; a folder is no object.
+        # Some systems raise this for a folder; a folder is no object.
         if not path.is_dir():
             raise
 
@@ -467,7 +469,7 @@ def _sync_folder(folder: Path) -> None:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
-        return  # removed since, so nothing of it has to last
+        return  # removed meanwhile, so it need not be durable
     try:
         os.fsync(descriptor)
     finally:

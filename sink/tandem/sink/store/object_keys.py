@@ -1,6 +1,6 @@
-"""Which keys there may be. One rule for every store, so that a key that works on one works on all.
+"""Checks object keys. One rule applies to every store, so that a key that works on one works on all.
 
-Keys also come from outside, out of chain entries that a restore reads. What passes here can't leave the store's root.
+Keys also come from outside, from chain entries that a restore reads. A key that passes can't leave the store's root.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from tandem.sink.store.object_store import BadKeyError
 
 MAX_KEY_BYTES = 1024
-"""S3's limit in UTF-8 bytes. The root's prefix counts too; the sum is left for the store to check."""
+"""S3's limit in UTF-8 bytes. The root's prefix counts too; the store checks the sum."""
 
 
 def check_key(key: str) -> str:
@@ -41,7 +41,7 @@ def check_folder(prefix: str) -> str:
 
 
 def is_key(key: str) -> bool:
-    """Tell whether `key` passes `check_key`."""
+    """Return whether `key` passes `check_key`."""
     try:
         check_key(key)
     except BadKeyError:
@@ -59,11 +59,11 @@ def safe_start(prefix: str, after: str) -> str | None:
     """Return a StartAfter that skips no key > `after` with `prefix`, on servers of either order; None for no start.
 
     AWS orders keys by bytes. SeaweedFS orders folder by folder, as if `/` were less than any other character. The two
-    differ only where a name goes on with a character below `/` (such as `-`, `.` or `+`) after what is another
-    folder's whole name: `a/1` is greater than `a-b` by bytes, and comes first folder by folder. Besides, SeaweedFS
-    leaves out the folder `a/` when the start is `a`. So the start is `after` up to a character that is greater than
-    `/`, with none below `/` before it: no folder with wanted keys precedes such a start or is named by it. The caller
-    drops what lies at or below `after`.
+    differ only where a name is another folder's whole name followed by a character below `/` (such as `-`, `.` or
+    `+`): `a/1` is greater than `a-b` by bytes, and comes first folder by folder. Besides, SeaweedFS leaves out the
+    folder `a/` when the start is `a`. So the start is `after` up to a character that is greater than `/`, with none
+    below `/` before it: no folder with wanted keys precedes such a start or is named by it. The caller drops the keys
+    at or below `after`.
 
     `after` starts with `prefix`.
     """

@@ -1,7 +1,7 @@
-"""What every object store offers. Keys are relative to the store's root and use `/`; bodies are bytes.
+"""The protocol of every object store. Keys are relative to the store's root and use `/`; bodies are bytes.
 
-Keys: see `keys.check_key`. No key may be another key followed by `/…`: the file store and S3 servers that sit on a
-file system can't hold an object and a folder of the same name.
+Keys: see `object_keys.check_key`. No key may be another key followed by `/…`: the file store and S3 servers that sit on
+a file system can't hold an object and a folder of the same name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tandem.backup_avro.errors import DamagedError, ExitCode, PermanentError, Re
 
 
 class StoreTransientError(TransientError):
-    """The store did not answer, or said 409, 429 or 5xx. Whether a write took effect is unknown."""
+    """The store did not answer, or answered 409, 429 or 5xx. Whether a write took effect is unknown."""
 
 
 class StoreDeniedError(PermanentError):
@@ -30,15 +30,15 @@ class StoreMissingError(PermanentError):
 
 
 class StoreRejectedError(PermanentError):
-    """The store refuses the request itself (another 4xx), whoever asks."""
+    """The store refuses the request itself (another 4xx), whatever the credentials."""
 
 
 class ObjectMissingError(PermanentError):
-    """No object under that key."""
+    """No object has that key."""
 
 
 class OutsizedObjectError(DamagedError):
-    """The object has more bytes (`size`) than what belongs there can have; they were not read."""
+    """The object has more bytes (`size`) than an object of its kind can have; they were not read."""
 
     def __init__(self, message: str, *, size: int, remedy: str | None = None) -> None:
         super().__init__(message, remedy=remedy)
@@ -46,18 +46,18 @@ class OutsizedObjectError(DamagedError):
 
 
 class BadKeyError(PermanentError):
-    """The key or prefix breaks the rules of `keys.check_key`; nothing was sent to the store."""
+    """The key or prefix breaks the rules of `object_keys.check_key`; no request was sent to the store."""
 
 
 class StoreUnfitError(RefusedError):
-    """The store lacks what Tandem's safety rests on, such as put-if-absent."""
+    """The store lacks a feature that Tandem's safety needs, such as put-if-absent."""
 
 
 class PutResult(Enum):
     """Outcome of a put-if-absent."""
 
     CREATED = "created"
-    EXISTS = "exists"  # some object is there, maybe ours from an attempt whose answer was lost
+    EXISTS = "exists"  # an object exists, maybe from our own attempt whose answer was lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +94,8 @@ class ObjectStore(Protocol):
         """Create `key` unless it exists. Never overwrites, never leaves part of a body under `key`.
 
         EXISTS may mean our own bytes: an attempt took effect, its answer was lost, and the retry met the object.
-        Who must know reads it back. After StoreTransientError the outcome is unknown: retry the same bytes. The
-        body must not change during the call.
+        A caller that must know reads it back. After StoreTransientError the outcome is unknown: retry the same bytes.
+        The body must not change during the call.
         """
         ...
 
@@ -103,9 +103,9 @@ class ObjectStore(Protocol):
         """Return bytes [start, end) of `key`, cut at its end (so b"" past it).
 
         Raises ObjectMissingError, and DamagedError if the bytes keep failing the store's own checksum, or, before they
-        are read, OutsizedObjectError if they are more than `most`. So `most` bounds what is taken into memory: others
-        may have written what is there. A store that can't do ranges sends the whole object, and that is held against
-        `most`: for a range it is best the size of the object.
+        are read, OutsizedObjectError if they are more than `most`. So `most` bounds the memory: another writer may have
+        put the object. A store that can't do ranges sends the whole object, whose size is compared with `most`: for a
+        range it is best the size of the object.
         """
         ...
 
@@ -118,15 +118,15 @@ class ObjectStore(Protocol):
 
         Keys compare by code point (that is, by UTF-8 bytes). Objects of one folder come in ascending order. Between
         folders AWS and the file store keep that order too; SeaweedFS orders names folder by folder (`a/1` before
-        `a-b`), so don't merge across folders. Objects that others put there under invalid keys are left out.
+        `a-b`), so don't merge across folders. Objects of other writers under invalid keys are left out.
         """
         ...
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         """Yield in ascending order the distinct next path segments below `prefix`, without trailing slash.
 
-        `prefix` is empty or ends in `/`. A folder counts if an object lies in it at some depth; SeaweedFS goes on
-        naming one for a while after its last object was deleted.
+        `prefix` is empty or ends in `/`. A folder counts if an object lies in it at some depth; SeaweedFS still names
+        a folder for a while after its last object was deleted.
         """
         ...
 
@@ -147,12 +147,12 @@ class ObjectStore(Protocol):
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
         """Yield unfinished multipart uploads below `prefix`, live ones of other writers among them.
 
-        SeaweedFS tells at most 1000; there are no more when a listing after aborting them is empty.
+        SeaweedFS lists at most 1000; there are no more when a listing after aborting them is empty.
         """
         ...
 
     def abort_upload(self, upload: UploadInfo) -> None:
-        """Abort one unfinished upload; a missing one is no error. A live writer of it starts anew or fails."""
+        """Abort one unfinished upload; a missing one is no error. A running writer of it begins anew or fails."""
         ...
 
     def now(self) -> datetime:
@@ -160,7 +160,7 @@ class ObjectStore(Protocol):
         ...
 
     def probe(self, prefix: str) -> tuple[str, ...]:
-        """Check access and that put-if-absent is honoured, with objects of its own below `prefix`, removed after.
+        """Check access, and that put-if-absent is honoured, with probe objects below `prefix` that are removed after.
 
         Returns warnings for the operator, such as that versioning is on. Raises StoreUnfitError, StoreDeniedError,
         StoreMissingError, StoreTransientError, each with a remedy.
@@ -173,7 +173,7 @@ class ObjectStore(Protocol):
 
 
 def check_size(key: str, size: int, most: int | None) -> None:
-    """Raise OutsizedObjectError if an object has more than `most` bytes: it can't be what belongs there."""
+    """Raise OutsizedObjectError if an object has more than `most` bytes, and so can't be of the expected kind."""
     if most is not None and size > most:
         raise OutsizedObjectError(
             f"{key} has {size} bytes, and nothing that belongs there has more than {most}",
@@ -183,9 +183,9 @@ def check_size(key: str, size: int, most: int | None) -> None:
 
 
 def put_new(store: ObjectStore, key: str, data: bytes | bytearray) -> None:
-    """Put an object under a name that nobody else uses; the same bytes there are ours, from an answer that was lost.
+    """Put an object under a unique name; the same bytes there are from our own put, whose answer was lost.
 
-    Raises the store's errors, and DamagedError if others are there. Whoever may not read them goes by their number.
+    Raises the store's errors, and DamagedError if other bytes are there. Without the right to read, the size decides.
     """
     if store.put_if_absent(key, data) is PutResult.CREATED:
         return

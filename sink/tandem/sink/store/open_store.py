@@ -1,4 +1,4 @@
-"""From a URL to a store."""
+"""Opens the store at a URL."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _FORMS = "write s3://bucket/prefix or file:///folder"
 
 
 def open_store(url: str, settings: StoreAccess | None = None, *, place: str = "store url") -> ObjectStore:
-    """Open the store at `s3://bucket[/prefix]` or `file:///folder`. Sends nothing yet: `probe` checks access.
+    """Open the store at `s3://bucket[/prefix]` or `file:///folder`. Sends no request yet: `probe` checks access.
 
-    Its documents are signed and checked as the settings say; keys of their `encryption` are not read before they are
-    needed. Raises ConfigError; it names `place`, which is where the user wrote the URL.
+    Documents in it are signed and checked by the settings; keys of their `encryption` are not read before they are
+    needed. Raises ConfigError, which names `place`, the place where the user wrote the URL.
     """
     settings = settings or StoreAccess()
     return SignedStore(open_adapter(url, settings, place=place), settings)
 
 
 def open_adapter(url: str, settings: StoreAccess, *, place: str = "store url") -> ObjectStore:
-    """Open what `open_store` opens, without regard to signatures. Raises ConfigError."""
+    """Open the same store as `open_store`, without signing or checking documents. Raises ConfigError."""
     keys = KeyRing(settings.encryption)
     if url != url.strip() or any(char < " " or char == "\x7f" for char in url):  # `urlsplit` drops some of them
         raise ConfigError(f"{place}: a blank at one end, or a control character", remedy=f"take it out; {_FORMS}")
@@ -34,7 +34,7 @@ def open_adapter(url: str, settings: StoreAccess, *, place: str = "store url") -
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        # Shown without the URL: what can't be parsed can't be checked for secrets.
+        # The message leaves out the URL: a URL that can't be parsed can't be checked for secrets.
         raise ConfigError(f"{place}: not a URL", remedy=_FORMS) from None
     if parts.username is not None or "@" in parts.netloc:
         raise ConfigError(
@@ -54,7 +54,7 @@ def open_adapter(url: str, settings: StoreAccess, *, place: str = "store url") -
                 check_key(prefix)
         except BadKeyError as error:
             raise ConfigError(f"{place}: {url!r} has no valid prefix: {error}", remedy=_FORMS) from error
-        # boto3 takes long to load, and a file store does without.
+        # boto3 takes long to load, and a file store does not need it.
         from tandem.sink.store.s3.s3_store import S3Store  # noqa: PLC0415 (loaded only where it is used)
 
         return S3Store(parts.netloc, prefix, settings, url=url, keys=keys)
@@ -73,7 +73,7 @@ def _open_file(url: str, *, host: str, path: str, place: str, keys: KeyRing) -> 
 
 
 def folder_of(path: str) -> str | None:
-    """Return the folder that the path of a `file://` URL names, None if that is none. %20 is a blank, as in any URL."""
+    """Return the folder that the path of a `file://` URL names, None if it names none. %20 is a blank."""
     try:
         folder = unquote(path, errors="strict")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The part of `ObjectStore.probe` that every store shares: put-if-absent, on which Tandem's safety rests."""
+"""The part of `ObjectStore.probe` that all stores share: checks put-if-absent, on which Tandem's safety rests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tandem.sink.store.object_store import ObjectStore, PutResult, StoreTransien
 
 _RACERS = 6
 LARGEST_PROBE = 1000
-"""Bytes that are read back: all bodies of a probe are shorter."""
+"""Most bytes that a probe reads back: all bodies of a probe are shorter."""
 _REMEDY = (
     "use a store that honours If-None-Match: * on PutObject, such as AWS S3, or update this one; "
     "without it two writers could overwrite each other; docs/connections.md"
@@ -25,10 +25,10 @@ def probe_key(prefix: str) -> str:
 
 
 def probe_put_if_absent(store: ObjectStore, key: str, body: bytes) -> None:
-    """Create `key` with `body` and show that nothing replaces it: the same bytes again, others, other threads.
+    """Create `key` with `body`, and check that no put replaces it: of the same bytes, other bytes, other threads.
 
     Leaves objects at `key` and `key` + "-race" for the caller to remove. A race can't prove that a store is atomic,
-    it can only catch one that is not; servers that look first and write later have failed it in practice.
+    it can only catch one that is not; servers that check first and write later have failed it in practice.
     Raises StoreUnfitError.
     """
     # EXISTS is possible here: the answer to our own first attempt was lost.
@@ -55,14 +55,14 @@ def probe_put_if_absent(store: ObjectStore, key: str, body: bytes) -> None:
 
 
 def race_for(put: Callable[[bytes], PutResult]) -> list[bytes]:
-    """Call `put` with different bodies from several threads at once; return those for which it said CREATED."""
+    """Call `put` with different bodies from several threads at once; return those answered with CREATED."""
     bodies = [f"{number}".encode() for number in range(_RACERS)]
 
     def run(body: bytes) -> PutResult | None:
         try:
             return put(body)
         except StoreTransientError:
-            return None  # a conflict that did not settle; unknown, so it proves nothing
+            return None  # a conflict that did not end; the outcome is unknown, so it proves nothing
 
     with ThreadPoolExecutor(_RACERS) as pool:
         outcomes = list(pool.map(run, bodies))

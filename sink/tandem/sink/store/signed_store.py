@@ -1,9 +1,9 @@
-"""A store whose documents are signed when they are put, and checked when they are got. All else passes through.
+"""A store that signs documents on put and checks their signatures on get. Other objects pass through.
 
-Documents are what decisions rest on: claims and chain entries, releases, pauses, checkpoints, offers of a catch-up job.
+Documents are the basis of decisions: claims and chain entries, releases, pauses, checkpoints, offers of a catch-up job.
 Data objects need no signature, because the chain names their SHA-256.
 
-Here it is also seen to that no document is larger than one of its kind can be, be it put or got.
+The store also refuses documents, on put and on get, that are larger than the limit of their kind.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tandem.sink.store.object_store import ObjectInfo, ObjectStore, PutResult, U
 from tandem.sink.store.store_settings import StoreAccess
 
 _LARGEST_KEY = 10_000
-"""Bytes of a private key's file. A right one has a hundred and twenty."""
+"""Most bytes read of a private key's file. A valid one has a hundred and twenty."""
 
 
 def load_signer(settings: StoreAccess) -> Signer | None:
-    """Read the private key that the settings name; None if they name none. Raises ConfigError."""
+    """Return the signer for the private key that the settings name, None if they name none. Raises ConfigError."""
     if settings.signing_key_env is not None:
         text = os.environ.get(settings.signing_key_env)
         place = f"environment variable {settings.signing_key_env}"
@@ -51,7 +51,7 @@ def load_signer(settings: StoreAccess) -> Signer | None:
 
 
 class SignedStore:
-    """See the module. The private key is read when it is first needed: who only reads needs none.
+    """Signs and checks documents (see the module). The private key is read at its first use: readers need none.
 
     Beside the errors of the store, `get` raises SignatureError, and `put_if_absent` ConfigError if it can't sign.
     """
@@ -70,7 +70,7 @@ class SignedStore:
         return self._inner.url
 
     def signer(self) -> Signer | None:
-        """Return what signs here, None if nothing is signed. Raises ConfigError for a key that can't be used."""
+        """Return the signer, None if documents are not signed. Raises ConfigError for a key that can't be used."""
         if self._settings.signing_key_file is None and self._settings.signing_key_env is None:
             return None
         with self._lock:
@@ -97,7 +97,7 @@ class SignedStore:
         return self._inner.put_if_absent(key, data)
 
     def signer_for(self, what: str) -> Signer | None:
-        """Return what signs here, None if nothing is signed. ConfigError names `what` if it would have to be."""
+        """Return the signer, None if documents are not signed; ConfigError names `what` if a signature is required."""
         signer = self.signer()
         if signer is None and self._trust.require:
             raise ConfigError(
@@ -107,7 +107,7 @@ class SignedStore:
         return signer
 
     def get(self, key: str, *, start: int = 0, end: int | None = None, most: int | None = None) -> bytes:
-        """See ObjectStore. No document is read that is larger than one of its kind can be."""
+        """See ObjectStore. A document above the limit of its kind is not read."""
         most = most_bytes(key) if most is None else most
         if not is_signed(key):
             return self._inner.get(key, start=start, end=end, most=most)
@@ -146,7 +146,7 @@ class SignedStore:
         return self._inner.now()
 
     def probe(self, prefix: str) -> tuple[str, ...]:
-        """See ObjectStore. ConfigError if what is put here could not be signed as it must be."""
+        """See ObjectStore. Raises ConfigError if documents put here must be signed and can't be."""
         self.signer_for(prefix)
         return self._inner.probe(prefix)
 
@@ -156,5 +156,5 @@ class SignedStore:
 
 
 def signer_of(store: object, what: str) -> Signer | None:
-    """Return what signs `what`, which does not go to the store, with the key that the store signs with. ConfigError."""
+    """Return the store's signer to sign `what`, which does not go to the store. Raises ConfigError."""
     return store.signer_for(what) if isinstance(store, SignedStore) else None

@@ -1,4 +1,4 @@
-"""The store's clock, told from the `Date` headers of its answers, or by a file system from the times of files.
+"""The store's clock, estimated from the `Date` headers of its answers or, for a file system, from times of files.
 
 Pure: the local time is an argument.
 """
@@ -9,17 +9,17 @@ import threading
 from datetime import datetime, timedelta
 
 _STEP_BACK = timedelta(seconds=31)
-"""How far the estimate may run ahead of a `Date` before it is taken back: its resolution of 1 s, and 30 s for servers
-behind one address whose clocks differ and for answers that a stalled thread reported late."""
+"""How far the estimate may run ahead of a `Date` before it is set back: the header's resolution of 1 s, and 30 s for
+servers behind one address whose clocks differ and for answers that a stalled thread reported late."""
 
 
 class StoreClock:
     """Estimates the store's time at any monotonic moment.
 
-    The estimate is too low by at most 1 s (the header's resolution) plus an answer's way. It never goes back, except
-    when a `Date` lies more than 31 s behind it: then the store's clock was set or one of its servers is wrong, and
-    the newer word counts. Where the monotonic clock stands still while the machine sleeps, the next answer makes up
-    for it. Safe to use from several threads.
+    The estimate is too low by at most 1 s (the header's resolution) plus an answer's transfer time. It never goes back,
+    except when a `Date` lies more than 31 s behind it: then the store's clock was set or one of its servers is wrong,
+    and the newer `Date` counts. Where the monotonic clock stands still while the machine sleeps, the next answer
+    corrects the estimate. Safe to use from several threads.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class StoreClock:
         self._base: tuple[datetime, float] | None = None
 
     def observe(self, date: datetime, *, at: float) -> None:
-        """Take in the `Date` of an answer that arrived at monotonic second `at`."""
+        """Update the estimate by the `Date` of an answer that arrived at monotonic second `at`."""
         with self._lock:
             estimate = self._estimate(at)
             if estimate is None or estimate < date or estimate > date + _STEP_BACK:

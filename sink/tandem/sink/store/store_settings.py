@@ -1,4 +1,4 @@
-"""What a store needs to know beside its URL."""
+"""Settings of a store besides its URL."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NOT_YET = {
     **dict.fromkeys(("gs", "gcs"), _NO_CONDITION),
     **dict.fromkeys(("az", "azure", "abfs", "abfss", "wasb", "wasbs"), _NO_S3),
 }
-"""Schemes that people expect, and why there is no store for them."""
+"""URL schemes that users may expect, and why no store supports them."""
 BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]", re.ASCII)
-"""Names of buckets, those from before names had at most 63 characters among them."""
+"""Valid bucket names, including old ones, which may have more than 63 characters."""
 MIN_PART_SIZE = 5 * _MIB
 """S3's least size of a part that is not the last, in bytes."""
 
@@ -32,16 +32,16 @@ class StoreAccess:
     """Settings of an S3 store, of signing and of encryption; a file store needs only the latter two.
 
     Without `access_key_id` the provider chain of the SDK is asked (environment, profile, web identity, instance).
-    Sizes in bytes, times in seconds. `attempts` counts the first try too. The repr hides what is secret.
+    Sizes are bytes, times are seconds. `attempts` counts the first try too. The repr hides secrets.
 
     Objects larger than `multipart_threshold` go in parts, but only after the store's probe found the condition honoured
-    there; without a threshold all go in one PutObject (at most 5 GiB). That is the default, because put-if-absent is
-    what counts: SeaweedFS 4.48, for one, lets several writers at once complete uploads under one name.
+    there; without a threshold every object goes in one PutObject (at most 5 GiB). That is the default, because
+    put-if-absent matters most: SeaweedFS 4.48, for one, lets several writers at once complete uploads under one name.
 
-    `checksums` when_required: only where S3 wants one (DeleteObjects); off: nowhere, so deletes go one by one. With
-    `bucket_key` S3 asks KMS for a key of the bucket now and then, and not for one for each object.
-    A private key is named, not held: the file, or the variable of the environment, is read where something is signed.
-    `trusted_keys` are public keys, base64, separated by commas.
+    `checksums` when_required: only where S3 requires one (DeleteObjects); off: nowhere, so deletes go one by one. With
+    `bucket_key` S3 asks KMS for a key of the bucket now and then, instead of one for each object.
+    The settings name the private key and do not hold it: its file, or environment variable, is read at the first
+    signature. `trusted_keys` are public keys, base64, separated by commas.
     Raises ConfigError that names the field.
     """
 
@@ -124,7 +124,7 @@ class StoreAccess:
 
 
 def check_endpoint(endpoint_url: str) -> None:
-    """Raise ConfigError unless `endpoint_url` is one and holds nothing secret: it is shown in messages."""
+    """Raise ConfigError unless `endpoint_url` is a URL without secrets: it is shown in messages."""
     try:
         parts = urlsplit(endpoint_url)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0

@@ -1,4 +1,4 @@
-"""The header of a record batch of magic 2, and its compressions. KIP-98, KIP-534; Kafka's protocol guide.
+"""The header of a record batch of magic 2, and its compression codecs. KIP-98, KIP-534; Kafka's protocol guide.
 
 The base offset, the length, the leader epoch and the magic are outside the CRC, because brokers set them in place.
 """
@@ -43,7 +43,7 @@ ABORT_MARKER: Final = 0
 
 
 class Compression(IntEnum):
-    """How a batch's records are compressed; the number is that of the attribute bits."""
+    """Compression codec of a batch's records; the number is that of the attribute bits."""
 
     NONE = 0
     GZIP = 1
@@ -67,10 +67,10 @@ _COMPRESS: Final[dict[Compression, Callable[[bytes], bytes]]] = {
 
 
 def decompress(data: bytes, codec: int, limit: int) -> Decompressed:
-    """Decompress a batch's records (`codec` as in the attributes, not none) as far as that goes.
+    """Decompress a batch's records (`codec` as in the attributes, not none) as far as possible.
 
-    A flaw counts only if it keeps a record from being read: what lies behind the last one is not looked at. Flaws, and
-    the DamagedError that is raised where there is no such compression, are without the place.
+    A flaw counts only if it prevents reading a record: bytes after the last record are not checked. Flaws, and the
+    DamagedError that is raised for an unknown codec, do not name the place.
     """
     engine = _DECOMPRESS.get(codec)
     if engine is None:
@@ -79,7 +79,7 @@ def decompress(data: bytes, codec: int, limit: int) -> Decompressed:
 
 
 def compress(data: bytes, codec: Compression) -> tuple[bytes, Compression]:
-    """Compress a batch's records; where that gains nothing they stay as they are, so they never grow."""
+    """Compress a batch's records; if that does not make them smaller, they stay uncompressed."""
     if codec is not Compression.NONE:
         smaller = _COMPRESS[codec](data)
         if len(smaller) < len(data):
@@ -90,7 +90,7 @@ def compress(data: bytes, codec: Compression) -> tuple[bytes, Compression]:
 def with_producer(
     data: bytes | bytearray, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
 ) -> bytes:
-    """Return a batch that is the given one but sent by this producer; the CRC is computed again."""
+    """Return the batch with the given producer fields in its header; the CRC is computed again."""
     out = bytearray(data)
     (attributes,) = _ATTRIBUTES.unpack_from(out, CRC_START)
     attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL

@@ -1,4 +1,4 @@
-"""What a restore and a verification do with every record of a body, and who can do it."""
+"""Operations of a restore and a verification on every record of a body, and the protocol of their implementations."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tandem.sink.transcode.batch import Compression
 class BuiltBatch:
     """One record batch, to be appended to the target as it is.
 
-    `runs` are the source offsets of its records, in order, as (first, last) of each stretch without a gap: the k-th
-    record, counted through all runs, gets the target's base offset + k. Its records are those in body[start:end], bytes
-    of the body that it was built from. Timestamps in ms, -1 for none. `oversized`: its one record is, before
-    compression, larger than the limit that was given.
+    `runs` are the source offsets of its records, in order, as (first, last) of each range without a gap: the k-th
+    record, counted through all runs, gets the target's base offset + k. Its records are those in body[start:end] of
+    the body that it was built from. Timestamps in ms, -1 for none. `oversized`: its one record is larger, before
+    compression, than the given limit.
     """
 
     data: bytes
@@ -37,7 +37,7 @@ class BuiltBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashState:
-    """The state of a content hash (see content_hash) after some records, and how many of those lack key or value."""
+    """The state of a content hash (see `content_hash`) after some records, and how many of them lack key or value."""
 
     state: bytes
     tombstones: int
@@ -46,9 +46,9 @@ class HashState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodySurvey:
-    """What the records of a body are. `head` is the encoded topic and partition that all of them begin with.
+    """Figures of the records of a body. `head` is the encoded topic and partition with which all of them begin.
 
-    Timestamps in ms. `disorder`: the first offset that is not above the one before it, and that one.
+    Timestamps in ms. `disorder`: the first offset that is not above the offset before it, and that offset before it.
     """
 
     head: bytes
@@ -61,9 +61,9 @@ class BodySurvey:
 
 
 class BodyWorker(Protocol):
-    """Works on bodies, the `count` uncompressed records of blocks, and on batches that come of them.
+    """Works on bodies, the `count` uncompressed records of blocks, and on batches built from them.
 
-    Stateless and safe to call from several threads.
+    Stateless and thread-safe.
     """
 
     name: str
@@ -87,7 +87,10 @@ class BodyWorker(Protocol):
         ...
 
     def survey(self, body: bytes, count: int) -> BodySurvey | None:
-        """Look at all records at once. None where it takes a look at each: damage, several partitions, plain Python."""
+        """Return figures of all records at once; None if records have to be read one by one.
+
+        That is the case for damage, for several partitions, and in plain Python.
+        """
         ...
 
     def spans(self, body: bytes, count: int) -> Iterator[Span]:
@@ -95,7 +98,7 @@ class BodyWorker(Protocol):
         ...
 
     def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> ConvertedBody:
-        """See `record_v1.modern`."""
+        """See `backup_avro.record.version_1.modern`."""
         ...
 
     def stamped(

@@ -1,4 +1,4 @@
-"""The compiled transcoder: `_twin` where all is well, and the reference to say what is wrong where it is not."""
+"""The compiled transcoder: `_twin` for sound batches, and the reference to describe the damage of others."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tandem.sink.transcode.batch import decompress
 from tandem.sink.transcode.plain_transcoder import BATCH_LIMIT, ReferenceTranscoder
 from tandem.sink.transcode.transcoder_result import OUTPUT_LIMIT, Transcoded
 
-#: Bytes from which on a segment takes no more batches: few enough to fill blocks evenly, enough to be few objects.
+#: Bytes from which a segment takes no more batches: small enough to fill blocks evenly, large enough for few objects.
 PIECE_BYTES: Final = 64 << 10
 
 _prefix = lru_cache(maxsize=4096)(encode_prefix)
 
 
 class CompiledTranscoder:
-    """`Transcoder` without the interpreter's lock. The limits are those of `ReferenceTranscoder`."""
+    """`Transcoder` that releases the interpreter's lock. The limits are those of `ReferenceTranscoder`."""
 
     name = "compiled"
 

@@ -1,4 +1,4 @@
-"""Bodies worked on by `_bodies` where all is well, and by plain Python to say what is wrong where it is not."""
+"""Operations on bodies: by `_bodies` for sound bodies, and by plain Python to describe the damage of others."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from tandem.sink.transcode.body_operations import BodySurvey, BuiltBatch, HashSt
 
 #: A record begins with its topic (at most 249 bytes and their length) and partition.
 _HEAD_BYTES: Final = 300
-#: Spans that are made at once. They take 400 bytes each, and whoever reads many bodies side by side holds some of each.
+#: Spans that are made at once. They take 400 bytes each, and a caller that reads many bodies in parallel holds some of
+#: each.
 _SPANS: Final = 128
 
 
 class CompiledBodies:
-    """`BodyWorker` without the interpreter's lock, but for the compression of batches, which lets it go by itself."""
+    """`BodyWorker` that releases the interpreter's lock; the compression of batches releases it by itself."""
 
     name = "compiled"
 
@@ -119,7 +120,7 @@ class CompiledBodies:
     def spans(self, body: bytes, count: int) -> Iterator[Span]:
         """See `backup_avro.record.record_spans.spans`.
 
-        Some at a time, for a span takes more memory than a small record.
+        `_SPANS` are made at a time, since a span takes more memory than a small record.
         """
         place = _place(body[:_HEAD_BYTES])
         done = at = 0
@@ -134,7 +135,7 @@ class CompiledBodies:
             yield from islice(spans(body, count), done, None)
 
     def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> ConvertedBody:
-        """See `record_v1.modern`."""
+        """See `backup_avro.record.version_1.modern`."""
         place = _place(body[:_HEAD_BYTES])
         found = None
         if place is not None:
@@ -156,7 +157,7 @@ class CompiledBodies:
 
 
 def _place(start: bytes) -> tuple[bytes, str, int] | None:
-    """Return topic and partition at the start of a body, encoded and decoded; None if they are not there."""
+    """Return topic and partition at the start of a body, encoded and decoded; None if they can't be read."""
     reader = BinaryReader(start)
     try:
         topic, partition = reader.topic(), reader.int32()

@@ -1,7 +1,8 @@
-"""One hash over a partition's records in their order: timestamp, key, value, headers. Pure.
+"""One hash over a partition's records in their order: timestamp, key, value, headers.
 
-Each record's hash goes into the next one's, so the state is 32 bytes at every record: a restore that was killed goes on
-from the state that its progress recorded. Offsets and timestamp types are left out: a restore can't keep them.
+Each record's hash includes the hash before it, so the state is 32 bytes after every record: a restore that was killed
+resumes from the state that its progress recorded. Offsets and timestamp types are not hashed: a restore can't keep
+them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def advance(
     value: bytes | None,
     headers: Sequence[tuple[str, bytes | None]] | None,
 ) -> bytes:
-    """Return the state after one more record. Null and empty differ, as do the orders of headers."""
+    """Return the state after one more record. Null differs from empty, and the order of headers matters."""
     length = _LENGTH.pack
     out = [state, _TIMESTAMP.pack(timestamp)]
     if key is None:

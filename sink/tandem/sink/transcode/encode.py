@@ -1,7 +1,7 @@
-"""Records of one batch, already decompressed, to the body of a segment: where a backup spends its time.
+"""Encodes the decompressed records of one batch as the body of a segment: the hot path of a backup.
 
-Written for speed: local names, no object per record, no call for what is nearly always one byte long, what records
-share encoded once. Lengths, counts and the bytes after them are copied as they are.
+Written for speed: local names, no object per record, no call for numbers that nearly always have one byte, fields that
+records share encoded once. Lengths, counts and the bytes after them are copied as they are.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _APPEND: Final = encode_long(TimestampType.LOG_APPEND_TIME)
 _LOW_BITS: Final = 13
 _LOW_MASK: Final = (1 << _LOW_BITS) - 1
 _LOW: Final = tuple(bytes(((low << 1) & 0x7F | 0x80, low >> 6 | 0x80)) for low in range(1 << _LOW_BITS))
-# What a record takes at most besides its topic, its partition, and what its batch had of it: offset, timestamp, marks.
+# Most bytes of a record besides topic, partition and the bytes copied from its batch: offset, timestamp, Avro branches.
 _OWN_BYTES: Final = 24
 
 
 class EncodedBatch(NamedTuple):
-    """What was made of a batch. `weight`: about its bytes. `cut`: there was no room for what follows the segment."""
+    """Result of encoding a batch. `weight`: approximate bytes. `cut`: there was no room for the records after it."""
 
     segment: Segment | None
     weight: int
@@ -35,7 +35,7 @@ class EncodedBatch(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _heads(topic: str, partition: int) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-    """Topic, partition and the low byte of an offset, by the offset's six low bits: alone, and with more to follow."""
+    """Return topic, partition and an offset's low byte, by its six low bits: as last byte, and with more to follow."""
     prefix = encode_prefix(topic, partition)
     return (
         tuple(prefix + bytes((low << 1,)) for low in range(64)),
@@ -59,11 +59,12 @@ def encode_batch(
     stop: int,
     room: int,
 ) -> EncodedBatch:
-    """Encode those of the `count` records at data[pos:] whose offsets lie in [start, stop), none if there are none.
+    """Encode those of the `count` records at data[pos:] whose offsets lie in [start, stop); there may be none.
 
-    It ends with the record whose weight fills `room`; what follows that is not looked at.
-    `append_time` is the timestamp of all records where the broker set it, else None. Raises DamagedError unless
-    all records are there, `fill` the data if they are to, and their offsets ascend up to `last_offset`.
+    It ends with the record whose weight fills `room`; later records are not checked.
+    `append_time` is the timestamp of all records if the broker set it, else None. Raises DamagedError unless all
+    records are complete, end exactly at the end of the data (if `fill`), and have offsets ascending up to
+    `last_offset`.
     """
     try:
         return _encode(
@@ -101,10 +102,10 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
     stop: int,
     room: int,
 ) -> EncodedBatch:
-    """Do the work of `encode_batch`. `own`: what a record weighs besides what its batch had of it.
+    """Encode as `encode_batch`. `own`: the weight of a record in addition to its bytes in the batch.
 
-    No slice is checked on its own: past the end it comes out short, but then the next byte is missing (IndexError) or
-    the position is not the record's end, and the last record's end is beyond that of the data.
+    No slice is checked on its own: a slice past the end is too short, but then the next byte is missing (IndexError) or
+    the position is not the record's end, and the last record's end is beyond the end of the data.
     """
     low = _LOW
     out: list[bytes] = []
@@ -270,9 +271,9 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
 
 
 def _stamp(timestamp: int, *, append: bool) -> bytes:
-    """Encode a timestamp of the first seconds of 1970 or before, and its type."""
+    """Encode a timestamp of the first seconds of 1970 or before, with its type."""
     if timestamp < LONG_MIN:
-        return b""  # refused once the batch is through
+        return b""  # refused at the end of the batch
     if timestamp == NO_TIMESTAMP:
         return encode_long(timestamp) + _NONE
     return encode_long(timestamp) + (_APPEND if append else _CREATE)

@@ -1,4 +1,4 @@
-"""Which twins there are: the compiled ones if they could be built, else those in plain Python."""
+"""Selects the compiled implementations if they could be built, else those in plain Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REMEDY: Final = "install a C compiler and reinstall the package (`pip install -
 
 @cache
 def best_transcoder(*, batch_limit: int = BATCH_LIMIT) -> Transcoder:
-    """Return the fastest transcoder of this installation, the same for all, and warn once if it is the slow one.
+    """Return the fastest transcoder of this installation, one shared instance; warns once if it is the slow one.
 
     `batch_limit`: most bytes that the records of one batch may decompress to.
     """
@@ -36,7 +36,7 @@ def best_transcoder(*, batch_limit: int = BATCH_LIMIT) -> Transcoder:
 
 @cache
 def best_bodies() -> BodyWorker:
-    """Return the fastest worker on bodies of this installation, the same for all, and warn once if it is slow."""
+    """Return the fastest `BodyWorker` of this installation, one shared instance; warns once if it is the slow one."""
     try:
         from tandem.sink.transcode.compiled_bodies import CompiledBodies  # noqa: PLC0415 - it may not be there
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Bodies worked on in plain Python: the reference of `compiled_bodies`, and what there is without a C compiler."""
+"""Operations on bodies in plain Python: the reference of `compiled_bodies`, and the fallback without a C compiler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tandem.sink.transcode.body_operations import BodySurvey, BuiltBatch, HashSt
 
 
 class PlainBodies:
-    """`BodyWorker` as a thin shell around the modules that do the work."""
+    """`BodyWorker` that delegates to the modules in plain Python."""
 
     name = "reference"
 
@@ -44,7 +44,7 @@ class PlainBodies:
         return content_hash.advance_body(state, body, count)
 
     def survey(self, body: bytes, count: int) -> BodySurvey | None:
-        """Leave it to whoever looks at each record."""
+        """Return None: the caller reads the records one by one."""
         del body, count
         return None
 
@@ -53,7 +53,7 @@ class PlainBodies:
         return spans(body, count)
 
     def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> ConvertedBody:
-        """See `record_v1.modern`."""
+        """See `backup_avro.record.version_1.modern`."""
         return version_1.modern(body, count, layout, empty_as_null=empty_as_null)
 
     def stamped(

@@ -1,7 +1,7 @@
-"""The transcoder in plain Python: always there, and what the compiled twin is held against.
+"""The transcoder in plain Python: always available, and the reference for the compiled twin.
 
 Record batches of magic 2 in (KIP-98), bodies of `AvroKafkaRecord` out. A key, value or header has the same bytes in
-both formats, its length included, so records are taken apart only as far as fields change their place.
+both formats, its length included, so records are parsed only as far as fields change their place.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OLD_REMEDY: Final = (
 class ReferenceTranscoder:
     """`Transcoder` in plain Python. `batch_limit`: most bytes that the records of one batch may decompress to.
 
-    `output_limit`: about the most bytes that one call returns, one record at least.
+    `output_limit`: approximate most bytes that one call returns; it returns at least one record.
     """
 
     name = "reference"
@@ -61,8 +61,8 @@ class ReferenceTranscoder:
     ) -> Transcoded:
         """See `Transcoder.transcode`.
 
-        `next_offset` rests on whole, checked batches alone: a batch that is cut short says nothing, and a gap before
-        it is simply asked for again.
+        `next_offset` depends only on whole, checked batches: a batch that is cut short is ignored, and a gap before it
+        is fetched again.
         """
         data = records if isinstance(records, bytes) else bytes(records)
         size = len(data)
@@ -127,7 +127,7 @@ class ReferenceTranscoder:
         transactions: _Transactions | None,
         room: int,
     ) -> tuple[int, EncodedBatch]:
-        """Return the batch's last offset and what was made of it. `covered` begins after the CRC."""
+        """Return the batch's last offset and its encoded records. `covered` begins after the CRC."""
         if google_crc32c.value(covered) != crc:
             raise DamagedError("its CRC is wrong")
         attributes, last_delta, base_timestamp, max_timestamp, producer_id, _, _, count = (
@@ -145,7 +145,7 @@ class ReferenceTranscoder:
         skipped = (
             transactions is not None and attributes & layout.TRANSACTIONAL and transactions.is_aborted(producer_id)
         )
-        # A compacted batch may have lost all its records; it stays as a mark of its producer's sequence.
+        # A compacted batch may have lost all its records; the broker keeps it for its producer's sequence number.
         if skipped or not count or last_offset < start:
             return last_offset, _NOTHING
         codec = attributes & layout.COMPRESSION_MASK
@@ -184,10 +184,10 @@ class ReferenceTranscoder:
 
 
 class _Transactions:
-    """Which producers' records are to be left out, batch by batch.
+    """Tracks, batch by batch, the producers whose records belong to an aborted transaction.
 
-    A fetch response lists its aborted transactions as (producer id, first offset). One starts to count when a batch
-    reaches its first offset, and ends at its producer's next ABORT marker. Protocol guide, "Fetch".
+    A fetch response lists its aborted transactions as (producer id, first offset). A transaction is open from the first
+    batch that reaches its first offset to its producer's next ABORT marker. Protocol guide, "Fetch".
     """
 
     __slots__ = ("_aborted", "_listed")
@@ -221,7 +221,7 @@ def _check_frame(magic: int, base_offset: int, length: int, past: int) -> None:
 
 
 def _is_abort_marker(covered: bytes) -> bool:
-    """Tell whether the first record of a control batch ends its transaction as aborted."""
+    """Return whether the first record of a control batch is an ABORT marker."""
     _, pos = decode_long(covered, layout.CRC_COVERED.size)
     _, pos = decode_long(covered, pos + 1)  # the timestamp's distance, after the attributes
     _, pos = decode_long(covered, pos)

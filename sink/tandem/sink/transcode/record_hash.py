@@ -1,4 +1,4 @@
-"""The hash by which a record is known again in its log, made of what a transcoder returns. Pure."""
+"""The hash that identifies a record in its log, computed from a transcoder's segments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DIGITS: Final = 12
 
 
 def last_record(segments: Sequence[Segment]) -> RecordHash | None:
-    """Return the hash of the last record of segments in their order, None if there is no segment."""
+    """Return the hash of the last record of the last segment, None if there is no segment."""
     if not segments:
         return None
     last = segments[-1]

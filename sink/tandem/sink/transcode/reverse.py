@@ -1,8 +1,8 @@
-"""The way back, for a restore: bodies of `AvroKafkaRecord` in, ready-made record batches of magic 2 (KIP-98) out.
+"""Reverse transcoding for a restore: bodies of `AvroKafkaRecord` in, complete record batches of magic 2 (KIP-98) out.
 
-Timestamps, nulls, empties and headers come out as they went in. Offsets can't: the target log numbers anew, so each
-batch says which source offsets it holds, in order. Batches carry no producer: whoever sends them puts its own id,
-epoch and sequence into the header and computes the CRC again.
+Timestamps, nulls, empty values and headers are preserved. Offsets can't be: the target log assigns new ones, so each
+batch lists the source offsets of its records, in order. Batches have no producer: the sender writes its own id, epoch
+and sequence into the header and computes the CRC again.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def build_batches(
     """Yield the records of a block body with source offsets in [start, until) as record batches, in order.
 
     A batch has at most `max_batch_records` records and, before compression but with its header, at most
-    `max_batch_bytes`; a single larger record goes alone. All records must be of one partition, with ascending offsets.
-    What lies at or after `until` is not looked at. Raises DamagedError, with the place, where the body is not that.
+    `max_batch_bytes`; a single larger record gets its own batch. All records must be of one partition, with ascending
+    offsets; else DamagedError is raised, with the place. Records at or after `until` are not checked.
     """
     if max_batch_records < 1:
         raise ValueError("a batch needs room for one record at least")
@@ -72,7 +72,7 @@ def _build(
     max_bytes: int,
     max_records: int,
 ) -> Iterator[BuiltBatch]:
-    """Fill batch after batch; record by record, so the same rules of speed hold as in `encode`."""
+    """Yield batch after batch. Runs for each record, so it is written for speed by the same rules as `encode`."""
     small = _SMALL
     out: list[bytes] = []
     offsets: list[int] = []
@@ -88,7 +88,7 @@ def _build(
             elif LONG_MIN <= distance <= LONG_MAX:
                 delta = encode_long(distance)
             else:
-                index = max_records  # a distance that a batch can't hold: the next one starts here
+                index = max_records  # a distance that a batch can't encode: a new batch starts here
                 delta = b""
             length = 1 + len(delta) + len(number) + len(content)
             head = small[length] if length < _SMALL_END else encode_long(length)
@@ -124,7 +124,7 @@ def _close(
     compression: Compression,
     max_batch_bytes: int,
 ) -> BuiltBatch:
-    """Put the header before the records of one batch."""
+    """Return a batch of the encoded records, with its header."""
     plain = b"".join(out)
     size = layout.HEADER_SIZE + len(plain)
     if size > INT_MAX:
@@ -148,9 +148,9 @@ def _close(
 
 
 def packed(plain: bytes, compression: Compression, *, records: int, base_timestamp: int, max_timestamp: int) -> bytes:
-    """Return the batch of the encoded records `plain`, compressed where that gains something."""
+    """Return the batch of the encoded records `plain`, compressed if that makes it smaller."""
     payload, codec = layout.compress(plain, compression)
-    # Kafka's own producer: the delta is that of the last record, the base that of the first, both counted here.
+    # As Kafka's own producer: the last offset delta is the last record's, the base timestamp the first record's.
     covered = (
         layout.CRC_COVERED.pack(
             codec, records - 1, base_timestamp, max_timestamp, _NO_PRODUCER, _NO_EPOCH, _NO_SEQUENCE, records
@@ -162,7 +162,7 @@ def packed(plain: bytes, compression: Compression, *, records: int, base_timesta
 
 
 def _runs(offsets: list[int]) -> tuple[tuple[int, int], ...]:
-    """Fold ascending offsets into stretches without a gap."""
+    """Return ascending offsets as ranges without a gap."""
     first, last = offsets[0], offsets[-1]
     if last - first == len(offsets) - 1:
         return ((first, last),)
@@ -180,7 +180,7 @@ def _runs(offsets: list[int]) -> tuple[tuple[int, int], ...]:
 def _records(data: bytes, count: int, start: int, stop: int) -> Iterator[tuple[int, int, int, int, bytes]]:
     """Yield the records in [start, stop).
 
-    As first and last byte, offset, timestamp and (key, value and headers as a batch has them).
+    Each as start byte, end byte, offset, timestamp, and the bytes of key, value and headers in the format of a batch.
     """
     common: bytes | None = None
     previous = -1
@@ -208,7 +208,7 @@ def _records(data: bytes, count: int, start: int, stop: int) -> Iterator[tuple[i
 
 
 def _headers(data: bytes, pos: int) -> bytes:
-    """Turn an Avro array of headers into those of a record."""
+    """Return an Avro array of headers in the format of a record in a batch."""
     reader = BinaryReader(data, start=pos)
     out: list[bytes] = []
     count = 0

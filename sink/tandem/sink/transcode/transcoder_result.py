@@ -1,11 +1,11 @@
-"""What a transcoder returns, and what it is."""
+"""The protocol of a transcoder, and its results."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-#: About the most bytes that one call returns: 32 times what a fetch asks of a partition, which few logs expand to.
+#: Approximate most bytes that one call returns: 32 times a fetch's limit for a partition; few logs expand as much.
 OUTPUT_LIMIT: Final = 64 << 20
 
 
@@ -13,8 +13,8 @@ OUTPUT_LIMIT: Final = 64 << 20
 class Segment:
     """Avro-encoded `AvroKafkaRecord`s of one partition in offset order, uncompressed: the body of (a part of) a block.
 
-    Two bodies in a row are one body. At least one record. Timestamps in ms, -1 for none. `last_at` is the byte of the
-    body at which the last record begins. `largest`: bytes of the largest record, as its batch had it uncompressed.
+    Two concatenated bodies are one body. It has at least one record. Timestamps in ms, -1 for none. `last_at` is the
+    byte of the body at which the last record begins. `largest`: bytes of the largest record in its batch, uncompressed.
     """
 
     body: bytes
@@ -30,12 +30,12 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcoded:
-    """Outcome for one `Fetched`.
+    """Result for one `Fetched`.
 
-    `next_offset` is where to read on: past the last whole batch, past gaps, control batches and aborted records too;
-    never past the `until` that was asked for; equal to the start if no whole batch was there. Where the limit of what
-    one call returns was reached, it is the offset after the last record returned, maybe inside of a batch; what follows
-    is to be fetched again.
+    `next_offset` is the offset to read from next: past the last whole batch, past gaps, control batches and aborted
+    records too; never past the requested `until`; equal to the start if there was no whole batch. If the output limit
+    of one call was reached, it is the offset after the last record returned, maybe inside of a batch; the records after
+    it have to be fetched again.
     `leader_epoch` is that of the last batch that was read, -1 if there was none.
     """
 
@@ -45,7 +45,7 @@ class Transcoded:
 
 
 class Transcoder(Protocol):
-    """Turns undecoded record batches into Avro. Stateless and safe to call from several threads."""
+    """Turns undecoded record batches into Avro. Stateless and thread-safe."""
 
     name: str
 
@@ -62,7 +62,7 @@ class Transcoder(Protocol):
     ) -> Transcoded:
         """Encode the records with offsets in [start, until). One segment per record batch that has any.
 
-        A call that has returned enough stops, see `Transcoded.next_offset`; where there is a record it returns one.
+        A call stops at its output limit, see `Transcoded.next_offset`; if there are records, it returns at least one.
         Control batches and, under `read_committed`, records of aborted transactions are left out.
         Raises DamagedError naming topic, partition and offset on a bad CRC, magic, length or codec.
         """

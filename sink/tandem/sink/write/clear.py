@@ -1,10 +1,10 @@
-"""Clearing a generation: CLEARING, then the pins, then the deletion, then CLEARED. Idempotent; may stop anywhere.
+"""Clears a generation: CLEARING, then the pins, then the deletion, then CLEARED. Idempotent; may stop anywhere.
 
-A reader puts its pin before it reads the chain again. If it sees no CLEARING then, its pin was there before CLEARING
-was, so whoever clears is bound to see the pin. Where a checkpoint rests on a generation, not even CLEARING is appended.
+A reader puts its pin before it reads the chain again. If it sees no CLEARING then, its pin was put before CLEARING, so
+the clearing process is bound to see the pin. If a checkpoint needs the generation, not even CLEARING is appended.
 
-What stands for the cleared copy from then on is looked for in the store, and not in the chain alone, before CLEARING
-and, if pins were waited for, before the deletion.
+The objects of the generation that covers the cleared one are looked up in the store, and not in the chain alone, before
+CLEARING and, if pins were waited for, before the deletion.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROUNDS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClearResult:
-    """Outcome: `pinned` are the pins that are waited for (nothing was deleted then); else what was deleted."""
+    """Result of clearing: `pinned` are pins still waited for (then nothing was deleted); else the deleted objects."""
 
     pinned: tuple[pins.Pin, ...] = ()
     objects: int = 0
@@ -45,10 +45,11 @@ def clear_generation(
     stop: threading.Event,
     confirm: Callable[[], None] = lambda: None,
 ) -> ClearResult:
-    """Clear what `wanted` lets go of the writer's generation, or what an earlier CLEARING named.
+    """Clear the writer's generation as `wanted`, or as an earlier CLEARING entry says.
 
-    `confirm` raises if what covers it is not in the store; what never was COMPLETE nobody has to cover. Raises that,
-    store errors and ChainError. With a pin in the way nothing is confirmed or deleted: call again later.
+    `confirm` raises if the objects of the covering generation are not in the store; a generation that never was
+    COMPLETE needs no cover. Raises that error, store errors and ChainError. While a pin holds the generation, no object
+    is confirmed or deleted: call again later.
     """
     state = writer.state
     begun = state.clearing is not None
@@ -94,7 +95,7 @@ def clear_generation(
 
 
 def _pinned(store: ObjectStore, state: Generation) -> list[pins.Pin]:
-    now = now_ms(store)  # before they are listed: what holds then counts, however long the listing takes
+    now = now_ms(store)  # before the listing: pins that hold then count, however long the listing takes
     return pins.pins_on(pins.list_pins(store, state.claim.pair), state.number, now)
 
 
@@ -103,7 +104,7 @@ def _prefix(state: Generation) -> str:
 
 
 def _doomed(store: ObjectStore, state: Generation, clearing: Clearing) -> Iterator[tuple[str, int]]:
-    """Yield what is to be deleted: all below the prefix but the objects that hold a partition which stays."""
+    """Yield key and size of each object to delete: all below the prefix but those with a partition that stays."""
     kept = {item.key for item in state.objects.values() if any(part.key in clearing.stays for part in item.parts)}
     for info in store.list(_prefix(state)):
         if info.key not in kept:

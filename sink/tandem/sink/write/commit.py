@@ -1,7 +1,8 @@
-"""Committing: upload the objects of a draft, look once more at the topic ids, append to the chain. One at a time.
+"""Commits drafts one at a time: uploads their objects, checks the topic ids once more, appends to the chain.
 
-The order is the safety: an object is in the store before the chain names it, and a taint is in the chain before the
-first commit after the gap that caused it. What others have stored is looked up once more; what is missing is a taint.
+The order is what makes it safe: an object is in the store before the chain names it, and a taint is in the chain before
+the first commit after the gap that caused it. Objects that other processes have stored are looked up once more; a
+missing one is a taint.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ _LOG = structlog.get_logger()
 _T = TypeVar("_T")
 _RETRY_S = 1.0
 _PATIENCE_S = 30.0
-"""What fails for longer than this may fail alone: then its topic must not hold up the others."""
+"""Seconds after which a failing object may be the only one that fails: then its topic must not delay the others."""
 _UPLOADS = 4
 _TOPIC_IDS = "topic ids"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wait:
-    """Whom an object waits for, and what is said when that begins and ends."""
+    """The target that an object waits for, and the log texts for the beginning and end of the wait."""
 
     who: Target
     begins: str
@@ -66,9 +67,9 @@ _FOR_A_KEY = _Wait(who="kms", begins="the KMS gives no key for an object", ends=
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitDraft:
-    """What one commit adds. `stored` are objects that are in the store already.
+    """Contents of one commit. `stored` are objects that are in the store already.
 
-    `names` are the topics behind its positions, to be checked against their ids.
+    `names` are the topics of its positions by topic id, which are checked before the commit.
     """
 
     objects: tuple[ObjectAssembly, ...] = ()
@@ -84,16 +85,16 @@ class CommitDraft:
 
     @property
     def bytes(self) -> int:
-        """Bytes held in memory until it is stored, about."""
+        """Approximate bytes held in memory until the draft is stored."""
         return sum(item.held for item in self.objects)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitResult:
-    """What became of a draft: the entry, and the topic ids that were left out.
+    """Result of a draft: the entry, and the topic ids that were left out.
 
-    Those were no longer there, or nobody may say whether they are, or they are in `refused`: ids of topics that the
-    store takes nothing of, while it takes other objects, and why.
+    Their topics no longer exist, or may not be described, or are in `refused`: ids of topics whose objects the store
+    refuses, while it takes other objects, with the reason.
     """
 
     entry: Entry
@@ -107,9 +108,9 @@ Task = Callable[[ChainWriter], None]
 
 
 class Committer:
-    """A thread that carries out drafts and other appends to one chain, in order. `error` is why it ended early.
+    """A thread that commits drafts and makes other appends to one chain, in order. `error` is why it ended early.
 
-    What fails in passing is tried until it works; `trouble` says what that is now, for any thread.
+    Transient failures are retried until they pass; `trouble` is the present one, readable by any thread.
     """
 
     def __init__(
@@ -146,21 +147,21 @@ class Committer:
 
     @property
     def trouble(self) -> str | None:
-        """Why what was read is not stored yet, although that was tried; None as long as nothing was refused."""
+        """Why records are not stored yet although the committer has tried; None while no attempt has failed."""
         refused = list(self._refused.values())
         return refused[0] if refused else self._writer.trouble
 
     def submit(self, draft: CommitDraft) -> None:
-        """Hand over a draft; its outcome comes out of `outcomes`."""
+        """Queue a draft; `outcomes` returns its result."""
         self._drafts += 1
         self._queue.put(draft)
 
     def request(self, task: Task) -> None:
-        """Have `task` append something of its own between drafts."""
+        """Queue `task` to append entries of its own between drafts."""
         self._queue.put(task)
 
     def outcomes(self) -> list[CommitResult]:
-        """Return what was committed since the last call."""
+        """Return the results of the drafts committed since the last call."""
         found = []
         while not self._done.empty():
             found.append(self._done.get())
@@ -168,11 +169,11 @@ class Committer:
         return found
 
     def stop(self) -> None:
-        """End after what was handed over; for one whose thread may never have been started."""
+        """Stop the thread after the queued work; may be called even if the thread was never started."""
         self._queue.put(None)
 
     def finish(self, timeout: float | None) -> bool:
-        """End after what was handed over; return whether that happened in time (None: however long it takes)."""
+        """Stop the thread after the queued work; return whether it ended within `timeout` s (None: wait for ever)."""
         self.stop()
         self._thread.join(timeout)
         return not self._thread.is_alive()
@@ -188,7 +189,7 @@ class Committer:
                         self._done.put(self._commit(job, pool))
                     else:
                         job(self._writer)
-                except Exception as error:  # noqa: BLE001 (whatever it is, the owner of the thread must see it)
+                except Exception as error:  # noqa: BLE001 (the owner of the thread must see any error)
                     self.error = error
                     return
 
@@ -201,19 +202,19 @@ class Committer:
         lost = self._lost(draft.names) if draft.positions else frozenset[str]()
         lost |= refused.keys()
         positions = {key: value for key, value in draft.positions.items() if key.topic_id not in lost}
-        # The first taint of a partition counts, and what is missing lies below what was read late.
+        # The first taint of a partition counts, and missing objects lie below records that were read late.
         taints = tuple(taint for taint in (*missing, *draft.taints) if taint.key.topic_id not in lost)
         if taints:
             self._writer.append(_entry(EntryKind.TAINTED, taints=taints))
             self._tell(taints, draft.names)
         objects = tuple(_without(item, lost) for item in stored)
-        # Of a topic that is left out nothing is said, either: it would go by a promise that nothing was read under yet.
+        # The news of a topic that is left out stay out too: they hold a guarantee under which no record was read yet.
         topics = tuple(topic for topic in draft.topics if topic.removed or topic.topic_id not in lost)
         entry = _entry(
             EntryKind.COMMIT if objects or positions or topics or draft.groups else EntryKind.CONFIRM,
             objects=tuple(item for item in objects if item.parts),
             positions=positions,
-            head_at=None if lost else draft.head_at,  # it would speak for the positions that are left out
+            head_at=None if lost else draft.head_at,  # it would hold for the positions that are left out
             skew=draft.skew,
             topics=topics,
             groups=draft.groups,
@@ -227,12 +228,13 @@ class Committer:
         return CommitResult(entry=written, lost_topics=lost, bytes=size, seconds=seconds, refused=refused)
 
     def _missing(self, draft: CommitDraft, pool: ThreadPoolExecutor) -> tuple[tuple[Taint, ...], dict[str, str]]:
-        """Return a taint for each base of which something that others have stored is not there any more.
+        """Return a taint for each scan that lacks an object which another process has stored.
 
-        And by topic id why the store does not say whether it has something of a topic, while it says so of others.
+        The second value maps topic ids to the reason why the store does not answer for objects of that topic while it
+        answers for others.
 
-        A base is right as of its end only, so none of it is sound without a part. The commit names the object all the
-        same: the chain says what there was, and whoever verifies or restores it meets the loss.
+        A scan is right as of its end only, so none of it is sound without a part. The commit names the object all the
+        same: the chain records what there was, and a verification or restore meets the loss.
         """
         found: dict[PartitionKey, Taint] = {}
         unseen: dict[str, str] = {}
@@ -267,7 +269,7 @@ class Committer:
         )
 
     def _store_objects(self, draft: CommitDraft, pool: ThreadPoolExecutor) -> tuple[list[StoredObject], dict[str, str]]:
-        """Return what the commit may name, and by topic id why the store takes nothing of a topic."""
+        """Return the objects that the commit may name, and by topic id why the store refuses a topic's objects."""
         stored, refused = list(draft.stored), dict[str, str]()
         for assembly, outcome in zip(draft.objects, pool.map(self._upload, draft.objects), strict=True):
             topic_ids = {key.topic_id for key, _ in assembly.groups}
@@ -275,20 +277,20 @@ class Committer:
                 stored.append(outcome)
                 self._suspects -= topic_ids
                 continue
-            if assembly.journal:  # many topics share it; the next life of the pipeline gives it another name
+            if assembly.journal:  # many topics share it; the next run of the pipeline gives it another name
                 raise outcome
-            # What fails in passing was given up because the store takes others.
+            # A transient failure was given up only because the store takes other objects.
             if isinstance(outcome, PermanentError) and not self._takes_others():
                 raise outcome
             refused.update(dict.fromkeys(topic_ids, str(outcome)))
         return stored, refused
 
     def _patience_s(self, topic_ids: Collection[str]) -> float:
-        """Return how long to try what is of these topics; one try is enough where it failed before."""
+        """Return how many s to try objects of these topics; 0 (one try) for topics that failed before."""
         return _PATIENCE_S if self._suspects.isdisjoint(topic_ids) else 0.0
 
     def _takes_others(self) -> bool:
-        """Whether the store takes objects other than one that failed."""
+        """Return whether the store takes objects other than the one that failed."""
         claim = self._writer.state.claim
         try:
             self._store.probe(layout.data_prefix(claim.pair, claim.instance, claim.generation))
@@ -299,7 +301,7 @@ class Committer:
     def _upload(self, assembly: ObjectAssembly) -> StoredObject | TandemError:
         """Build an object and store it, or return why the store refuses it for good, or fails for it alone.
 
-        Its bytes are let go of as soon as the store has them.
+        Its bytes are released as soon as the store has them.
         """
         key = assembly.key
         built = assembly.build(self._insist(key, _FOR_A_KEY, lambda: new_seal(self._store, key)))
@@ -315,9 +317,9 @@ class Committer:
         return built.item
 
     def _insist(self, key: str, wait: _Wait, step: Callable[[], _T], *, patience_s: float = math.inf) -> _T:
-        """Do what an object waits for until it works: all else would lose its records.
+        """Repeat `step` for an object until it works: giving up would lose its records.
 
-        Raises what it failed with if that goes on for `patience_s`, and the store takes others.
+        Raises the error of `step` if it goes on for `patience_s` while the store takes other objects.
         """
         told, asked = False, clock.now()
         try:
@@ -344,11 +346,11 @@ class Committer:
             self._refused.pop(key, None)
 
     def _lost(self, names: dict[str, str]) -> frozenset[str]:
-        """Return the topic ids that are not what their names stand for any more, or may not be described.
+        """Return the topic ids whose names now have another topic id, or may not be described.
 
-        What was read of the latter may be of another topic that came to the name, so it is not named either. A login
-        that is refused is tried again like all else: one broker may refuse it alone, and the fetch finds out whether
-        any takes it.
+        The records of the latter may be from another topic that took the name, so the commit does not name them
+        either. A refused login is retried like other failures: one broker may refuse it alone, and the fetch finds out
+        whether any broker takes it.
         """
         told = False
         while True:
@@ -393,7 +395,7 @@ def tainted_entry(taints: tuple[Taint, ...]) -> Entry:
 
 
 def sealed_entry(reason: str, *, topics: tuple[Topic, ...] = ()) -> Entry:
-    """Return a SEALED entry; `topics` are those that are no longer guarded (or are again) since the chain said so."""
+    """Return a SEALED entry; `topics` are those that are no longer, or again, guarded in contrast to the chain."""
     return _entry(EntryKind.SEALED, reason=reason, topics=topics)
 
 

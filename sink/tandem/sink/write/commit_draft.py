@@ -1,4 +1,4 @@
-"""Putting a commit together: what changed since the last one, in tracks, topics and consumer groups."""
+"""Drafts the next commit: the changes since the last one in partition progress, topics and consumer groups."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from tandem.sink.write.commit import CommitDraft
 
 _HEAD_FRESH_MS = 10_000
 _PATIENCE_S = 600.0
-"""How long commits wait for somebody to describe a topic; an outage of the brokers' admin side is shorter."""
+"""Seconds that commits wait for a topic's description; an outage of the brokers' admin side is shorter."""
 
 
 class CommitDrafter:
-    """Knows what the chain has and what it lacks. Used from the pipeline's thread.
+    """Tracks which state the chain has and which it lacks. Used by the pipeline's thread.
 
-    `guarded` are the topics that are there as of the last survey, and those that were denied as they were known.
-    `copies` are the generations of the pair, which may know a topic from before a restore began to add to it.
+    `guarded` are the topics that exist as of the last survey, and denied ones as they were known before. `copies`
+    returns the generations of the pair, which may know a topic from before a restore began to write to it.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class CommitDrafter:
         self._groups_seen = self._groups
 
     def survey(self, survey: ClusterSurvey) -> list[Topic]:
-        """Take a survey; return the topics that are gone since the last one."""
+        """Apply a survey; return the topics that are gone since the last one."""
         now = clock.now()
         present = survey.found.with_known(self._topics)
         described = {topic.topic_id for topic in survey.found.topics}
@@ -94,9 +94,10 @@ class CommitDrafter:
         return gone
 
     def _told(self, topic: Topic, now: float) -> Topic:
-        """Return what the chain is told of a topic: a longer promise for tombstones only once no gap began before it.
+        """Return a topic as the chain is to record it: a longer tombstone guarantee only once no gap began before it.
 
-        Whoever goes on with the chain judges by what it says what was missed since, and what of a base was read.
+        A process that continues the chain judges by the recorded guarantee what was missed since, and which part of a
+        scan counts.
         """
         before = self._topics.get(topic.topic_id)
         if held_by_restore(topic.config):
@@ -110,14 +111,14 @@ class CommitDrafter:
             self._longer[topic.topic_id] = (guaranteed_s, now)
         since = self._longer[topic.topic_id][1]
         settled = {progress.key for progress in self._context.progress_of.values() if progress.settled_since(since)}
-        # A list: the committer's thread adds positions meanwhile.
+        # A list, because the committer's thread adds positions meanwhile.
         if settled.issuperset(key for key in list(self._state.positions) if key.topic_id == topic.topic_id):
             del self._longer[topic.topic_id]
             return topic
         return replace(topic, config=before.config)
 
     def _known_elsewhere(self, topic_id: str) -> Mapping[str, str] | None:
-        """Return the config that the newest generation which knows a topic as it is by itself has recorded."""
+        """Return the config of a topic from the newest generation that recorded it without a restore's settings."""
         for state in sorted(self._copies(), key=lambda state: -state.number):
             topic = state.topics.get(topic_id)
             if topic is not None and not held_by_restore(topic.config):
@@ -125,17 +126,17 @@ class CommitDrafter:
         return None
 
     def untold(self, topic_id: str) -> None:
-        """A commit has left out what it was to say of a topic: it is told again, as what was known before."""
+        """Reset a topic whose news a commit has left out to the chain's state, so that they are committed again."""
         self._topics.pop(topic_id, None)
         known = self._state.topics.get(topic_id)
         if known is not None:
             self._topics[topic_id] = known
 
     def unsure(self) -> bool:
-        """Whether what was read can't be judged yet: it came late, and by what promise is known from long ago only.
+        """Return whether late records can't be judged yet, because their topic was last described too long ago.
 
-        What was promised at any time before a topic was last described is known. What is cleaned later lives for at
-        least `SHORTEST_RETENTION_S` from then on. If nobody describes it for long, that is what counts.
+        The guarantee at any time before the topic was last described is known. Tombstones that are cleaned later live
+        for at least `SHORTEST_RETENTION_S` from then on. If no description comes for long, that time counts.
         """
         now, longest_s = clock.now(), longest_gap_s(SHORTEST_RETENTION_S)
         unknown = {topic_id for topic_id, asked in self._asked.items() if now - asked > longest_s}
@@ -156,7 +157,7 @@ class CommitDrafter:
         return False
 
     def _still_known(self, groups: Mapping[str, tuple[GroupOffset, ...] | None]) -> dict[str, tuple[GroupOffset, ...]]:
-        """Return what was known of groups that could not be asked for: silence does not say that they are gone."""
+        """Return the last known offsets of groups that could not be read: no answer is no proof that they are gone."""
         all_listed = ANY_GROUP not in groups
         return {
             name: offsets
@@ -167,9 +168,9 @@ class CommitDrafter:
     def _on_unasked(
         self, topic_ids: Collection[str], groups: Mapping[str, tuple[GroupOffset, ...] | None]
     ) -> dict[str, tuple[GroupOffset, ...]]:
-        """Return what was known of groups on topics that are denied: nobody was asked for their offsets there.
+        """Return the last known offsets of groups on denied topics, for which the brokers were not asked.
 
-        There is none for a group that was left out for want of room.
+        A group that was left out for lack of room has none.
         """
         found = {
             name: tuple(one for one in offsets if one.key.topic_id in topic_ids)
@@ -179,13 +180,13 @@ class CommitDrafter:
         return {name: offsets for name, offsets in found.items() if offsets}
 
     def mark(self) -> None:
-        """Note where the logs end, about once a second. Before COMPLETE nothing can be restored as of then anyway."""
+        """Take a mark, about once a second. Before COMPLETE none is taken: no restore can stop there."""
         now = self._context.now()
         if self._marks.due(now) and self._state.complete:
             self._marks.take(now, self._context.progress_of.values())
 
     def news(self) -> bool:
-        """Whether there is anything to commit besides being at head."""
+        """Return whether there is anything to commit besides being at head."""
         return bool(
             self._context.buffer.bytes
             or self._news
@@ -194,32 +195,32 @@ class CommitDrafter:
         )
 
     def proof_due(self) -> bool:
-        """Whether all is read through, but the chain does not say so yet: the last step before COMPLETE."""
+        """Return whether all partitions are read through but not by the chain: the last step before COMPLETE."""
         progress_of = self._context.progress_of.values()
         return all(progress.read_through for progress in progress_of) and not all(
             self._state.read_through(progress.key) for progress in progress_of
         )
 
     def confirm_interval_s(self) -> float:
-        """Return how often being at head is confirmed when there is nothing new: min(D/8, 15 min).
+        """Return the s between confirmations of being at head while no records arrive: min(D/8, 15 min).
 
-        A D of less than a minute, or of 0, asks for no more than that does: a tail may be away for as long.
+        A D of less than a minute, or of 0, counts as a minute, for which a tail may be away.
         """
         guaranteed = (progress.retention_s for progress in self._context.progress_of.values())
         shortest = min((max(one, SHORTEST_RETENTION_S) for one in guaranteed if one is not None), default=86_400.0)
         return min(shortest / 8, CONFIRM_CEILING_S)
 
     def draft(self) -> CommitDraft | None:
-        """Cut all buffers and return what to commit, None if there is nothing to say at all."""
+        """Cut all buffers and return the draft, None if it would be empty."""
         now = clock.now()
-        # One number speaks for all that are not named, so it must not fall behind what it said before.
+        # `head_at` holds for all partitions that are not named, so it must not fall behind its last value.
         stale = max(self._context.now() - _HEAD_FRESH_MS, self._state.heads[1])
         named: list[PartitionProgress] = []
         unnamed: list[PartitionProgress] = []
         for progress in self._context.progress_of.values():
-            # In the middle of a base chunk there are records, while the position is what it was.
+            # In the middle of a scan range there are records, while the position has not changed.
             news = progress.changed() or self._context.buffer.holds(progress.key)
-            # What an earlier life saw at head it saw by other clocks than those that this entry tells of.
+            # A head seen by an earlier process was seen by other clocks than those that this entry records.
             apart = progress.head_at < stale or progress.skew is not None
             (named if news or apart else unnamed).append(progress)
         taints = tuple(taint for taint in (progress.taint(now) for progress in named) if taint is not None)
@@ -247,13 +248,13 @@ class CommitDrafter:
         return draft if any(said) else None
 
     def _unread(self) -> dict[PartitionKey, Position]:
-        """Return the chain's positions that nobody reads now: a number for all others must not speak for them."""
+        """Return the chain's positions of partitions not read now: the common `head_at` must not hold for them."""
         read = {progress.key for progress in self._context.progress_of.values()}
         return {key: self._state.restated(key) for key in list(self._state.positions) if key not in read}
 
 
 class _Names:
-    """Keys for the objects of one cut."""
+    """Makes the keys of the objects of one cut."""
 
     def __init__(self, state: Generation, names: dict[PartitionKey, str]) -> None:
         self._where = (state.claim.pair, state.claim.instance, state.claim.generation)

@@ -1,8 +1,8 @@
-"""Confirming that every object of a generation is in the store as the chain says.
+"""Confirms that every object of a generation is in the store as the chain says.
 
 That is done before COMPLETE, and before another generation is sealed or cleared because this one covers it.
-What a catch-up job or a worker has stored is looked up before the commit that names it as well
-(`sink.write.commit`): for topics and partitions that come after COMPLETE nobody else would notice that it went.
+Objects of a catch-up job or a worker are also looked up before the commit that names them (`sink.write.commit`): for
+topics and partitions that come after COMPLETE no other check would notice their loss.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, Outs
 
 _READERS = 4
 _PIECE = 8 << 20
-"""Bytes of an object that a reader holds at once: a merged one may be larger than all that an instance is given."""
+"""Bytes of an object that a reader holds at once: a merged one may exceed the whole memory of an instance."""
 _REMEDY = "the generation can't become complete and another one is built; find out what changes the bucket"
 _DISKS = "check the store's disks"
 
 
 class ObjectLostError(DamagedError):
-    """An object of the chain is not, or not as it was sent, in the store. It will not come back by itself."""
+    """An object of the chain is missing from the store or has other bytes. It will not come back by itself."""
 
     def __init__(self, item: StoredObject, message: str, *, remedy: str) -> None:
         super().__init__(message, remedy=remedy)
@@ -36,7 +36,7 @@ class ObjectLostError(DamagedError):
 
 
 class ObjectLoss(NamedTuple):
-    """An object that a chain names, and what is wrong with it in the store, as the end of a sentence about it."""
+    """An object that a chain names, and its fault in the store, worded as the end of a sentence about it."""
 
     item: StoredObject
     what: str
@@ -60,10 +60,10 @@ class CoverLostError(DamagedError):
 
 
 class ReadBack:
-    """Which objects of one generation were read back, by key and SHA-256: nobody overwrites them, so once is enough.
+    """Reads back the objects of one generation, each once by key and SHA-256, since objects are never overwritten.
 
-    Reading a terabyte takes hours, and whoever appends COMPLETE holds up commits. So it is done `ahead`, and little is
-    left then. Used by one thread at a time.
+    Reading a terabyte takes hours, and commits wait while COMPLETE is being appended. So objects are read `ahead`, and
+    few are left then. Used by one thread at a time.
     """
 
     def __init__(self, store: ObjectStore) -> None:
@@ -71,11 +71,11 @@ class ReadBack:
         self._sound: set[tuple[str, str]] = set()
 
     def left(self, state: Generation) -> list[StoredObject]:
-        """Return what was not read back yet."""
+        """Return the objects that were not read back yet."""
         return [item for item in state.objects.values() if (item.key, item.sha256) not in self._sound]
 
     def ahead(self, items: Iterable[StoredObject], stop: threading.Event) -> None:
-        """Read objects back, until `stop`. What is wrong with one is left to `rest`: it may be merged away by then."""
+        """Read objects back, until `stop`. Faults are left to `rest`: a faulty object may be merged away by then."""
 
         def read(item: StoredObject) -> None:
             if not stop.is_set():
@@ -86,7 +86,7 @@ class ReadBack:
             list(pool.map(read, items))
 
     def rest(self, items: Iterable[StoredObject]) -> None:
-        """Read objects back. Raises ObjectLostError for the first one that is not what was sent."""
+        """Read objects back. Raises ObjectLostError for the first one with other bytes than were sent."""
         with ThreadPoolExecutor(_READERS, thread_name_prefix="confirm") as pool:
             list(pool.map(self._read, items))
 
@@ -108,7 +108,7 @@ class ReadBack:
 def confirm_objects(store: ObjectStore, state: Generation, *, read_back: bool, done: ReadBack | None = None) -> int:
     """Check presence and size of all objects by one listing; with `read_back` also their SHA-256. Return their number.
 
-    `read_back` is for stores that do not check a checksum when they take an object; what is `done` is not read again.
+    `read_back` is for stores that check no checksum when they take an object; objects in `done` are not read again.
     Raises ObjectLostError naming the first object that is missing or wrong.
     """
     objects = list(state.objects.values())
@@ -123,11 +123,11 @@ def confirm_objects(store: ObjectStore, state: Generation, *, read_back: bool, d
 
 
 def lost_objects(store: ObjectStore, state: Generation, again: Callable[[], Generation]) -> list[ObjectLoss]:
-    """Return what a restore would miss of a COMPLETE generation: by presence and size, in the order of the chain.
+    """Return the objects of a COMPLETE generation that a restore would miss: by presence and size, in chain order.
 
-    `again` reads its chain anew. Its owner merges meanwhile, and janitors sweep: they delete what they have replaced in
-    the chain before. So what a listing lacks is lost only if a chain that was read after the listing still names it; if
-    none of it is, what took its place is looked for too.
+    `again` reads its chain anew. Its owner merges meanwhile, and janitors sweep: they delete objects that they have
+    replaced in the chain before. So an object that a listing lacks is lost only if a chain that was read after the
+    listing still names it; if no chain names it, the objects that replaced it are checked too.
     """
     while True:
         found = _losses(store, state, [item for item in state.objects.values() if _needed(state, item)])
@@ -140,19 +140,19 @@ def lost_objects(store: ObjectStore, state: Generation, again: Callable[[], Gene
 
 
 def _needed(state: Generation, item: StoredObject) -> bool:
-    """Whether a restore may read anything of an object: not if all of it was given up, or is being cleared."""
+    """Return whether a restore may read any part of an object: not if all parts are void or being cleared."""
     return any(needed_part(state, part) for part in item.parts)
 
 
 def needed_part(state: Generation, part: Part) -> bool:
-    """Whether a restore may read a part."""
+    """Return whether a restore may read a part."""
     return state.counts(part) and part.key not in state.going
 
 
 def _losses(store: ObjectStore, state: Generation, objects: list[StoredObject]) -> list[ObjectLoss]:
     """Return which of these objects of a generation are missing or have another size, by one listing.
 
-    Of what is listed nothing is kept but what is wrong, so it may be millions.
+    Only faulty listed objects are kept in memory, so the listing may have millions.
     """
     left = {item.key: item for item in objects}
     sizes = {}
@@ -169,7 +169,7 @@ def _losses(store: ObjectStore, state: Generation, objects: list[StoredObject]) 
 
 
 def what_is_wrong(item: StoredObject, size: int | None) -> str | None:
-    """Say what is wrong with an object of which the store has `size` bytes (None: that it has not), None if nothing."""
+    """Return the fault of an object of which the store has `size` bytes (None: missing), None if it has no fault."""
     if size == item.bytes:
         return None
     return "is missing" if size is None else f"has {size} bytes instead of {item.bytes}"

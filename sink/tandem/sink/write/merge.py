@@ -1,9 +1,9 @@
-"""Merging: a thread that copies blocks of small objects into larger ones, and deletes what was replaced long ago.
+"""Merges: a thread copies blocks of small objects into larger ones, and deletes objects that were replaced long ago.
 
-Bytes are checked before they are copied, objects are in the store before the chain names them, and both looks at the
-state and appends are the committer's to make, between its commits. What a REWRITE replaced goes after a grace time, and
-only when no pin keeps it: whoever reads may have read the chain before. A checkpoint keeps what was in the chain when
-it was completed.
+Bytes are checked before they are copied, objects are in the store before the chain names them, and the committer both
+reads the state and appends entries for the merger, between its commits. Objects that a REWRITE replaced are deleted
+after a grace time, and only when no pin keeps them: a reader may have read the chain before the REWRITE. A checkpoint
+keeps the objects that were in the chain when it was completed.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ from tandem.sink.write.merge_plan import Merge, MergeOutput, MergePiece, MergeRu
 
 _LOG = structlog.get_logger()
 _GAP = 64 << 10
-"""Bytes between two pieces that are read along rather than asked for apart."""
+"""Bytes between two pieces up to which one request reads both."""
 _AT_ONCE = 1000
 _LOOK_S = 0.2
 _AFTER = 8
-"""Commits after which it is looked for something to merge."""
+"""Commits between two checks for objects to merge."""
 
 
 class ChainAppender(Protocol):
-    """Who appends to the chain, one thing after the other. `error` is why it ended."""
+    """Appends to the chain, one task after the other. `error` is why it ended."""
 
     error: Exception | None
 
     def request(self, task: Task) -> None:
-        """Have `task` do something with the chain's writer."""
+        """Queue `task`, which is called with the chain's writer."""
         ...
 
 
 @dataclass(slots=True)
 class _CommitterCall:
-    """Something that the committer does for the merger. `value` or `failed` once it is done."""
+    """A call that the committer makes for the merger. `value` or `failed` is set once it is done."""
 
     done: threading.Event
     value: object = None
@@ -74,7 +74,7 @@ class _CommitterCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """What is to be done next, and what it takes from the state."""
+    """The next merge, and the parts of the state that it needs."""
 
     merge: Merge | None
     topics: dict[str, Topic]
@@ -85,8 +85,8 @@ class _Job:
 class Merger:
     """Merges one generation's objects, every few commits. `stop` and never `join`: it may be uploading.
 
-    `trouble` is why what was replaced can't be deleted, where only somebody else can mend that. An object is put
-    together while `turn` is held: its pieces and the object are in memory, beside the budget.
+    `trouble` is why replaced objects can't be deleted, where a retry does not help. An object is put together while
+    `turn` is held: its pieces and the object are in memory, beside the budget.
     """
 
     def __init__(
@@ -119,22 +119,22 @@ class Merger:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread. It looks at once: what it did not finish before may have been much."""
+        """Start the thread. It checks at once, because an earlier process may have left much unmerged."""
         self._wake.set()
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after what it is about. What it has stored and not committed is an orphan."""
+        """Stop the thread after its current step. Objects that it has stored and not committed are orphans."""
         self._stopped.set()
         self._wake.set()
 
     @property
     def lost(self) -> tuple[ObjectLoss, ...]:
-        """What was found twice to be missing, or to hold something else. It stays as it is, and the rest is merged."""
+        """Objects found missing or with other bytes twice. They stay as they are, and the rest is merged."""
         return tuple(self._lost.values())
 
     def committed(self) -> None:
-        """Take notice of a commit."""
+        """Count a commit, and wake the thread every `_AFTER` commits."""
         self._commits += 1
         if self._commits % _AFTER == 0:
             self._wake.set()
@@ -175,7 +175,7 @@ class Merger:
         try:
             self._ask(lambda writer: writer.append(entry), mine=ChainError)
         except ChainError as error:
-            # A janitor was faster. The entry was not sent, so nobody knows these objects.
+            # A janitor was faster. The entry was not sent, so no chain names these objects.
             _LOG.info("what was to be merged has changed meanwhile", error=str(error))
             self._store.delete([item.key for item in objects])
             return True
@@ -186,9 +186,9 @@ class Merger:
         return True
 
     def _doubt(self, error: ObjectLostError) -> None:
-        """Leave an object alone from the second time on that it is not what it should be. Raises it the first time.
+        """Leave a faulty object out of merges from its second failure on. Raises `error` the first time.
 
-        The same objects are due at every try, so one that can't be merged would keep all that come after it from that.
+        The same objects are due at every try, so one that can't be merged would block all that come after it.
         """
         key = error.item.key
         if key not in self._doubted:
@@ -221,7 +221,7 @@ class Merger:
         return plan_merge(state, self._rules, refused=lambda item: item.key in self._lost or plain(item))
 
     def _ask(self, what: Callable[[ChainWriter], object], *, mine: type[Exception]) -> object:
-        """Have the committer do something and return what that gave. Raises `mine`; other errors end the committer."""
+        """Have the committer call `what` and return its result. Raises `mine`; other errors end the committer."""
         timed_call = _CommitterCall(done=threading.Event())
 
         def run(writer: ChainWriter) -> None:
@@ -284,7 +284,7 @@ class Merger:
         )
 
     def _fetch(self, pieces: Iterable[MergePiece]) -> dict[tuple[str, int], Plain]:
-        """Read pieces and check them: those of journals one by one, other objects as a whole."""
+        """Read pieces and check them: those of separable objects one by one, other objects as a whole."""
         found: dict[tuple[str, int], Plain] = {}
         by_item: dict[str, list[MergePiece]] = {}
         for piece in pieces:
@@ -312,7 +312,7 @@ class Merger:
     # --- deleting -----------------------------------------------------------------------------------------------------
 
     def _try_sweep(self, replaced: dict[str, int]) -> None:
-        """Sweep; if that fails, merging goes on: without it a chain, and what is kept of it, grow without end."""
+        """Sweep; if that fails, merging goes on: without merging the chain and its state grow without end."""
         before, self.trouble = self.trouble, None
         try:
             self._sweep(replaced)
@@ -324,7 +324,7 @@ class Merger:
                 _LOG.warning("cannot delete what merging replaced", error=str(error))
 
     def _sweep(self, replaced: dict[str, int]) -> None:
-        """Delete what was replaced longer than the grace time ago, unless a pin keeps it. The next REWRITE says so."""
+        """Delete replaced objects after their grace time, unless a pin keeps them. The next REWRITE records it."""
         now = now_ms(self._store)
         old = [key for key, at in replaced.items() if now - at > self._rules.grace_ms and key not in self._deleted]
         if not old:
@@ -344,10 +344,10 @@ class Merger:
                 self._present.pop(key, None)
 
     def _is_known(self, pin: pins.Pin) -> bool:
-        """Find out which objects a pin is there for; return whether that is known, since else all of them may be.
+        """Look up which objects a pin keeps; return whether that is known, since otherwise it may keep all of them.
 
-        An object is in the chain from one entry to another one, so of all checkpoints the first and the last that has
-        it tell of those between them as well: what is kept grows with the objects, and not with each checkpoint's.
+        An object is in the chain from one entry to another, so the first and the last checkpoint that have it stand for
+        those between them as well: the memory grows with the objects, and not with the objects of each checkpoint.
         """
         if pin.id in self._seqs:
             return True
@@ -362,13 +362,13 @@ class Merger:
         return True
 
     def _is_needed(self, key: str, seqs: list[int]) -> bool:
-        """Whether one of the checkpoints, whose entries are `seqs` in ascending order, has an object."""
+        """Return whether one of the checkpoints, whose entries are `seqs` in ascending order, has an object."""
         first, last = self._present.get(key, (0, -1))
         at = bisect_left(seqs, first)
         return at < len(seqs) and seqs[at] <= last
 
     def _forget_all_but(self, held: set[str]) -> None:
-        """Forget the pins that hold nothing any more, and what was there for them alone."""
+        """Forget the pins that no longer hold the generation, and the objects that only they kept."""
         before, self._seqs = self._seqs, {pin_id: seq for pin_id, seq in self._seqs.items() if pin_id in held}
         if len(self._seqs) < len(before):
             lowest = min(self._seqs.values(), default=math.inf)
@@ -376,7 +376,7 @@ class Merger:
 
 
 class _StoppedError(Exception):
-    """The merger was told to end, or the committer has ended."""
+    """The merger was stopped, or the committer has ended."""
 
 
 _REWRITE = Entry(kind=EntryKind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0)
@@ -400,7 +400,7 @@ def _sound(item: StoredObject) -> Iterator[None]:
 
 
 def _joined(group: tuple[MergePiece, ...], start: int, end: int) -> Part:
-    """Return what became bytes [start, end) of the new object as one part."""
+    """Return the part for pieces that were written as bytes [start, end) of the new object."""
     parts = [piece.part for piece in group]
     return replace(
         parts[0],
@@ -419,7 +419,7 @@ def _joined(group: tuple[MergePiece, ...], start: int, end: int) -> Part:
 
 
 def _runs(pieces: Iterable[MergePiece]) -> Iterator[list[MergePiece]]:
-    """Yield pieces of one object that are read in one go, in the order of their bytes."""
+    """Yield lists of pieces of one object that one request reads, in the order of their bytes."""
     run: list[MergePiece] = []
     for piece in sorted(pieces, key=lambda piece: piece.part.start):
         if run and piece.part.start - run[-1].part.end > _GAP:

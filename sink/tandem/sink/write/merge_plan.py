@@ -1,11 +1,11 @@
-"""What to merge next. Pure: the folded state of a generation in, objects to read and objects to write out.
+"""Plans the next merge. Pure: takes the folded state of a generation, returns objects to read and objects to write.
 
-Journals, and the objects of one partition, are runs in the order in which they were read. What is merged is always the
-newest end of such a line: all runs of a size class and below, as soon as there are enough of them. So every record is
-copied about once per size class, and what is left is a few runs of each class, whatever the age of the generation.
+Journals, and the objects of one partition, are sequences of runs in the order in which they were read. A merge always
+takes the newest end of such a sequence: all runs of a size class and below, as soon as there are enough of them. So
+every record is copied about once per size class, and a few runs of each class remain, whatever the generation's age.
 
-A journal's partition that has become large leaves it for an object of its own. What is large enough is left alone. So
-are objects with a base that is still being read: which of its attempts count is not settled before it is done.
+A partition of a journal that has become large gets an object of its own. Objects that are large enough are left alone.
+So are objects with a scan that is still being read: which of its attempts count is not settled before it is done.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tandem.sink.write.object_buffer import OWN_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRules:
-    """Sizes in bytes. `fan_in` runs make a merge; classes are `fan_in` times as large as the one below.
+    """Limits of merges; sizes in bytes. `fan_in` runs make a merge; each class is `fan_in` times the one below.
 
     `limit` is the size of an object that is written; a run of half of that is left alone. One merge reads at most
-    `most_runs` journals, or about `most_bytes` of partitions' own objects. What was replaced is deleted after
+    `most_runs` journals, or about `most_bytes` of partitions' own objects. Replaced objects are deleted after
     `grace_ms`.
     """
 
@@ -37,7 +37,7 @@ class MergeRules:
     most_bytes: int = 256 << 20
 
     def size_class(self, size: int) -> int:
-        """Return the class of a run."""
+        """Return the size class of a run of `size` bytes."""
         found = 0
         while size >= self.smallest * self.fan_in:
             size //= self.fan_in
@@ -55,7 +55,7 @@ class MergePiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeOutput:
-    """An object to write. Each group of pieces follows one on another without a gap and becomes one part.
+    """An object to write. The pieces of each group follow one another without a gap and become one part.
 
     `place` is the number in the name of a journal, None for an object of one partition.
     """
@@ -66,7 +66,7 @@ class MergeOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """What one REWRITE does. What does not count of the inputs is in no output."""
+    """Inputs and outputs of one REWRITE. Parts of the inputs that do not count are in no output."""
 
     inputs: tuple[StoredObject, ...]
     outputs: tuple[MergeOutput, ...]
@@ -75,7 +75,7 @@ class Merge:
 def plan_merge(
     state: Generation, rules: MergeRules, *, refused: Callable[[StoredObject], bool] = lambda _: False
 ) -> Merge | None:
-    """Return the next merge, None if there is none. What is `refused` stays as it is, as if it were not there."""
+    """Return the next merge, None if there is none. `refused` objects are left out of the plan and stay as they are."""
     journals: list[StoredObject] = []
     own: dict[PartitionKey, list[StoredObject]] = {}
     for item in state.objects.values():
@@ -111,8 +111,8 @@ def plan_merge(
 def _due(
     state: Generation, runs: Sequence[StoredObject], rules: MergeRules, *, final: int | None
 ) -> list[StoredObject]:
-    """Return the runs at the newest end that are due, oldest first: those up to the lowest class that has enough."""
-    counts: dict[int, int] = {}  # how many at the newest end are of a class or below, by class, ascending
+    """Return the due runs at the newest end, oldest first: those up to the lowest class that has enough."""
+    counts: dict[int, int] = {}  # number of runs at the newest end of a class or below, by class, ascending
     highest = 0
     for count, item in enumerate(reversed(runs), 1):
         if (final is not None and item.bytes >= final) or not _settled(state, item):
@@ -124,12 +124,12 @@ def _due(
 
 
 def _settled(state: Generation, item: StoredObject) -> bool:
-    """Whether it can't change any more which parts count."""
+    """Return whether it is final which parts of an object count."""
     return all(part.scan is None or state.positions[part.key].base.complete for part in item.parts)
 
 
 def _fitting(runs: Sequence[StoredObject], limit: int) -> list[StoredObject]:
-    """Return the oldest of `runs` that together stay within `limit`. Two always do, being less than half of it each."""
+    """Return the oldest of `runs` that together fit into `limit`. Two always do: each is less than half of it."""
     total = 0
     taken: list[StoredObject] = []
     for item in runs:
@@ -169,7 +169,7 @@ def _split(state: Generation, journals: list[StoredObject], rules: MergeRules) -
 
 
 def _holders(state: Generation, keys: Iterable[PartitionKey]) -> dict[PartitionKey, list[MergePiece]]:
-    """Return all that counts of some partitions, in whatever object it is."""
+    """Return all counting pieces of some partitions, from all objects."""
     found: dict[PartitionKey, list[MergePiece]] = {key: [] for key in keys}
     for item, part in state.live_parts():
         if part.key in found:
@@ -196,7 +196,7 @@ def _portions(groups: tuple[tuple[MergePiece, ...], ...], limit: int) -> list[tu
 
 
 def _groups(pieces: Iterable[MergePiece], holders: Iterable[MergePiece]) -> tuple[tuple[MergePiece, ...], ...]:
-    """Put pieces of one partition into groups that can become one part: nothing else that counts lies in between.
+    """Group pieces of one partition so that each group can become one part: no other counting piece lies in between.
 
     `holders` are all pieces of the partition that count.
     """

@@ -1,12 +1,12 @@
-"""Rolling: segments of many partitions into compressed blocks, blocks into objects.
+"""Buffers segments of many partitions in compressed blocks until a commit cuts them into objects.
 
-Buffers are kept per partition and per lane (the tail, or one attempt at a base chunk), because an attempt may turn out
-not to count. A cut empties all buffers into objects, one for each partition or, if these are too many, for each that
-has much; the others share a journal. All objects of a generation have the same header and sync marker, so that blocks
-can be copied between them.
+Buffers are kept per partition and per lane (the tail, or one attempt at a scan range), because an attempt may turn out
+not to count. A cut empties all buffers into objects, one for each partition or, if these are too many, for each large
+one; the others share a journal. All objects of a generation have the same header and sync marker, so that blocks can be
+copied between them.
 
-Whoever reads does not wait for compression: blocks are compressed by other threads, and put together by whoever stores
-the object.
+The reading thread does not wait for compression: other threads compress the blocks, and the thread that stores an
+object puts it together.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tandem.sink.transcode.transcoder_result import Segment
 
 LaneKey = tuple[PartitionKey, int | None]
 _MOST_COMPRESSING = 32
-"""Blocks that wait for a thread or have one. Each is held uncompressed, so there must not be many."""
+"""Most blocks that are being compressed or wait for it. Each is held uncompressed, so they must be few."""
 OWN_BYTES = 1 << 20
-"""Where not every partition can have an object of its own, those with less of a commit share the journal."""
+"""Bytes in a commit below which partitions share the journal, if not each can have an object of its own."""
 
 
 class ObjectNames(Protocol):
-    """Makes the keys of new objects; every call returns another one."""
+    """Makes the keys of new objects; every call returns a new one."""
 
     def data(self, key: PartitionKey, first: int, last: int) -> str:
         """Return the key of an object of one partition."""
@@ -51,10 +51,10 @@ class BuiltObject:
 
 
 class _Lane:
-    """What was read of one partition in one lane since the last cut: closed blocks and the block being filled.
+    """Records of one partition and lane since the last cut: closed blocks and the block being filled.
 
-    `blocks` are compressed or being compressed, in order. `held` are the bytes of all, as far as is known: a block
-    counts as it was until it is compressed.
+    `blocks` are compressed or being compressed, in order. `held` are the bytes of all of them: a block counts with its
+    uncompressed size until it is compressed.
     """
 
     __slots__ = (
@@ -113,7 +113,7 @@ class _Lane:
         return sum(len(block) for block in done)
 
     def move_to(self, canvas: ObjectBytes) -> None:
-        """Write all blocks to `canvas` and let go of each. After `finish`."""
+        """Write all blocks to `canvas` and release each. Call `finish` first."""
         while self.blocks:
             block = self.blocks.popleft()
             assert isinstance(block, bytes)
@@ -122,7 +122,7 @@ class _Lane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectAssembly:
-    """An object in the making. `held` are about the bytes that it takes in memory."""
+    """An object that is not built yet. `held` are about the bytes that it takes in memory."""
 
     key: str
     journal: bool
@@ -131,11 +131,11 @@ class ObjectAssembly:
 
     @property
     def held(self) -> int:
-        """Bytes held, as far as was known at the cut."""
+        """Bytes held, by the sizes of the blocks known at the cut."""
         return len(self.header) + sum(lane.held for _, lanes in self.groups for _, lane in lanes)
 
     def build(self, seal: ObjectSeal | None = None) -> BuiltObject:
-        """Put the object together, once all of its blocks are compressed. For any thread, once: it lets go of them.
+        """Put the object together once all of its blocks are compressed. Any thread may call it, once: it frees them.
 
         With a `seal` it is encrypted.
         """
@@ -177,10 +177,10 @@ class _Compressing:
 
 
 class ObjectBuffer:
-    """Buffers segments and cuts them into objects. For one thread. `bytes` is what it holds, compressed or not yet.
+    """Buffers segments and cuts them into objects. Used by one thread. `bytes` counts all blocks, compressed or not.
 
-    `level` is the codec's compression level, None for its own. It may differ between processes of one generation.
-    `pool` compresses; without one, whoever adds does.
+    `level` is the codec's compression level, None for its default. It may differ between processes of one generation.
+    `pool` compresses the blocks; without one, the thread that calls `add` does.
     """
 
     def __init__(
@@ -199,15 +199,15 @@ class ObjectBuffer:
 
     @property
     def largest(self) -> int:
-        """Bytes held for the partition with most of them."""
+        """Bytes held for the partition that has the most."""
         return max(self._bytes_by_key.values(), default=0)
 
     def holds(self, key: PartitionKey) -> bool:
-        """Whether anything of a partition waits for the next cut."""
+        """Return whether records of a partition wait for the next cut."""
         return key in self._bytes_by_key
 
     def add(self, key: PartitionKey, scan: int | None, segments: Iterable[Segment]) -> None:
-        """Take segments of one partition and lane; their offsets go on from the last ones'."""
+        """Add segments of one partition and lane; their offsets are above those of earlier segments."""
         self._settle()
         lane = self._lanes.get((key, scan))
         for segment in segments:
@@ -239,7 +239,7 @@ class ObjectBuffer:
         return encode_block(body, count, codec=self._codec, sync=self._sync, level=self._level)
 
     def _settle(self) -> None:
-        """Take notice of blocks that were compressed."""
+        """Account for blocks that were compressed since the last call."""
         while self._compressing and self._compressing[0].block.done():
             found = self._compressing.popleft()
             self._compressed(found.key, found.lane, len(found.block.result()) - found.size)
@@ -257,11 +257,11 @@ class ObjectBuffer:
             self._bytes_by_key.pop(key, None)
 
     def discard(self, key: PartitionKey, scan: int) -> None:
-        """Forget what an attempt read since the last cut."""
+        """Drop the records that an attempt has read since the last cut."""
         self._forget({(key, scan)} & self._lanes.keys())
 
     def drop(self, key: PartitionKey) -> None:
-        """Forget everything of a partition since the last cut."""
+        """Drop all records of a partition since the last cut."""
         self._forget({lane_key for lane_key in self._lanes if lane_key[0] == key})
 
     def _forget(self, lane_keys: Iterable[LaneKey]) -> None:
@@ -271,7 +271,7 @@ class ObjectBuffer:
             self._account(lane_key[0], -lane.held)
 
     def cut(self, names: ObjectNames, *, max_objects: int) -> list[ObjectAssembly]:
-        """Turn all that is held into at most `max_objects` objects (at least 2) and start afresh."""
+        """Turn all buffers into at most `max_objects` objects (at least 2), and empty them."""
         by_key: dict[PartitionKey, list[tuple[int | None, _Lane]]] = {}
         for (key, scan), lane in self._lanes.items():
             self._close_block(key, lane)

@@ -1,4 +1,4 @@
-"""Topics that the store takes nothing of, while it takes all else: they rest, longer each time. Pure."""
+"""Sets aside topics whose objects the store refuses while it takes others: they rest, longer each time. Pure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class _Resting:
 
 
 class TopicsAside:
-    """Topics by id that were set aside. For the pipeline's thread alone.
+    """Topics by id that were set aside. Used by the pipeline's thread alone.
 
-    A topic stays here until something of it is committed, or it is guarded no longer. What it rests is doubled with
-    each refusal, from a minute to an hour: each attempt reads what it has not stored once more.
+    A topic stays here until records of it are committed, or it is no longer guarded. Its rest doubles with each
+    refusal, from a minute to an hour, because each attempt reads the records that are not stored once more.
     """
 
     def __init__(self) -> None:
@@ -39,24 +39,24 @@ class TopicsAside:
         return topic_id in self._topics
 
     def set_aside(self, topic_id: str, *, name: str, why: str, now: float) -> None:
-        """Have a topic rest because the store refuses it for the reason `why`."""
+        """Rest a topic because the store refuses its objects for the reason `why`."""
         before = self._topics.get(topic_id)
         failures = 0 if before is None else before.failures + 1
         until = now + backoff(failures, first=_FIRST_REST_S, most=_LONGEST_REST_S)
         self._topics[topic_id] = _Resting(name=name, why=why, failures=failures, until=until)
 
     def committed(self, topic_ids: Collection[str]) -> None:
-        """Forget topics of which something was committed."""
+        """Forget topics of which records were committed."""
         for topic_id in self._topics.keys() & set(topic_ids):
             del self._topics[topic_id]
 
     def keep(self, guarded: Collection[str]) -> None:
-        """Forget the topics that are not guarded any more."""
+        """Forget the topics that are no longer guarded."""
         for topic_id in self._topics.keys() - set(guarded):
             del self._topics[topic_id]
 
     def rests(self, topic_id: str, now: float) -> bool:
-        """Whether a topic is not to be read now."""
+        """Return whether a topic must not be read now."""
         found = self._topics.get(topic_id)
         return found is not None and now < found.until
 
@@ -67,7 +67,7 @@ class TopicsAside:
 
     @property
     def trouble(self) -> str | None:
-        """Which topics were set aside, the first few with the reason; None if none was."""
+        """The topics that were set aside, the first few with the reason; None if there is none."""
         found = sorted(self._topics.values(), key=lambda one: one.name)
         if not found:
             return None

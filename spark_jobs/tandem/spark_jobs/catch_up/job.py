@@ -1,7 +1,8 @@
-"""`tandem catch-up`: the bases of a generation that is being built, read by Spark's workers instead of its instance.
+"""`tandem catch-up`: Spark's workers read the scan of a generation that an instance is building.
 
-A task reads one range of one partition and offers it; the instance takes offers into its chain, newest first, and keeps
-reading the tails meanwhile. Tasks start newest first too. What a worker leaves behind when it dies is in no chain.
+A task reads one range of one partition and puts an offer for it. The instance commits offered ranges to its chain,
+newest first, and meanwhile keeps reading the tails. Tasks start newest first too. The objects of a worker that died
+before its offer are in no chain.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _IDLE_ROUNDS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeFigures:
-    """Figures of one range; `bytes` are those of stored objects."""
+    """Figures of one range: records, and bytes of the stored objects."""
 
     records: int
     bytes: int
@@ -49,7 +50,7 @@ class RangeFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeOutcome:
-    """What became of one range: what was read, or why not."""
+    """The result of one range: its figures, or the error that ended it."""
 
     place: str
     read: RangeFigures | None = None
@@ -73,7 +74,7 @@ Tell = Callable[[str], None]
 
 
 class CatchUpJob:
-    """One job for one pair."""
+    """A catch-up job for one pair."""
 
     def __init__(
         self,
@@ -96,10 +97,11 @@ class CatchUpJob:
         self._copies: list[Generation] = []
 
     def run(self, *, number: int | None, wait_s: float, patience_s: float, tell: Tell) -> CatchUpResult:
-        """Read until all bases of a generation are done. `wait_s` is how long to wait for one that is being built.
+        """Read ranges until the scans of all partitions of a generation are complete.
 
-        Raises RefusedError if there is none, TransientError if the instance takes nothing for `patience_s`, and what
-        kept all ranges of three rounds in a row from being read.
+        `wait_s` is how long (seconds) to wait for a generation that is being built. Raises RefusedError if there is
+        none, TransientError if the instance commits nothing for `patience_s` seconds, and the error that failed every
+        range of three rounds in a row.
         """
         began = time.monotonic()
         keys_of(self._store).check(self._pair)
@@ -156,7 +158,10 @@ class CatchUpJob:
             time.sleep(_POLL_S)
 
     def _left(self, state: Generation) -> RemainingRanges:
-        """Look at the offers first: what the chain takes meanwhile is in the chain when that is read."""
+        """Return the remaining ranges; the offers are listed before the chain is read.
+
+        In this order, a range that the instance commits meanwhile is in the chain when the chain is read.
+        """
         folder = layout.offers_prefix(self._pair, state.instance, state.number)
         names = [info.key.removeprefix(folder) for info in self._store.list(folder)]
         self._read_on(state)
@@ -178,7 +183,11 @@ class CatchUpJob:
             self._read_on(state)
 
     def _read_on(self, state: Generation) -> None:
-        """Read on. Another chain that is damaged is no matter here: what is read may be what takes its place."""
+        """Read new entries of the chains; damage to another generation's chain is ignored.
+
+        The generation being read may be the replacement of the damaged one. Raises DamagedError if its own chain is
+        damaged.
+        """
         self._reader.refresh(tolerant=True)
         if state.number in self._reader.damaged:
             raise bare(self._reader.damaged[state.number])
@@ -192,7 +201,11 @@ class CatchUpJob:
 
 
 def _read_all(address: StoreAddress, cluster: ClusterAddress, ranges: Iterable[RangeTask]) -> Iterator[RangeOutcome]:
-    """Read one task's ranges. What fails is for the driver to plan again, in order; Spark must not retry it late."""
+    """Read the ranges of one task and put their offers.
+
+    A range that fails is reported, not raised: the driver plans it again in its order. A retry by Spark would read it
+    too late.
+    """
     for task in ranges:
         try:
             with RawFetcher(cluster.props, read_committed=task.opening.isolation_level == "read_committed") as source:

@@ -1,4 +1,4 @@
-"""What a catch-up job has to read: the bases that a generation's chain says are not done, cut into ranges. Pure."""
+"""Plan a catch-up job: the scans that a generation's chain records as incomplete, cut into ranges. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tandem.sink.read.tombstone_guarantee import tombstone_guarantee
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatchUpPace:
-    """How ranges are cut and read: offsets, seconds, bytes."""
+    """How ranges are cut and read: sizes in offsets and bytes, times in seconds."""
 
     range_offsets: int = 1_000_000
     chunk_ceiling_s: float = 60.0
@@ -28,7 +28,7 @@ class CatchUpPace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedRange:
-    """A range that was read already, as the name of its offer says."""
+    """A range that was already read and offered, parsed from the name of its offer."""
 
     key: PartitionKey
     floor: int
@@ -39,7 +39,11 @@ class OfferedRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemainingRanges:
-    """What is left to do: `ranges` to read, newest first; `untaken` ranges wait for the instance; bases not done."""
+    """The remaining work of a job.
+
+    `ranges` are to be read, newest first. `untaken` is the number of offered ranges that the instance has not committed
+    yet, `bases` the number of partitions whose scan is incomplete.
+    """
 
     ranges: tuple[RangeTask, ...]
     untaken: int
@@ -47,7 +51,7 @@ class RemainingRanges:
 
 
 def generation_being_built(states: Iterable[Generation], number: int | None = None) -> Generation | None:
-    """Return the newest generation that takes records and has bases to read, or `number`; None if there is none."""
+    """Return the newest generation (or `number`) that takes records and has an incomplete scan, or None."""
     found = [
         state
         for state in states
@@ -63,7 +67,7 @@ def generation_being_built(states: Iterable[Generation], number: int | None = No
 
 
 def offered_ranges(names: Iterable[str]) -> list[OfferedRange]:
-    """Return what names of offers say; other names are left out."""
+    """Parse the names of offers; names of other forms are ignored."""
     found = []
     for name in names:
         parts = layout.offer_of(name)
@@ -83,9 +87,10 @@ def remaining_ranges(
     run: str,
     copies: Collection[Generation] = (),
 ) -> RemainingRanges:
-    """Return what is left of all bases. Ranges come in descending order of each partition, partitions in turns.
+    """Return the remaining ranges of all incomplete scans.
 
-    What `copies` hold goes with the ranges. RefusedError if the chain has no OPEN yet.
+    The ranges of a partition descend by offset, and the partitions alternate. Each range carries what `copies`, the
+    other generations, hold of its partition. Raises RefusedError if the chain has no OPEN yet.
     """
     if state.opening is None:
         raise RefusedError(f"generation {state.number} is not open yet", remedy="try again in a moment")
@@ -121,7 +126,7 @@ def remaining_ranges(
 
 
 def _gaps(position: Position, top: int, usable: list[OfferedRange], pace: CatchUpPace) -> list[tuple[int, int]]:
-    """Return what of [start, top) is not offered, in pieces, from high to low."""
+    """Return the ranges of [start, top) that no usable offer covers, cut to `pace.range_offsets`, from high to low."""
     gaps = []
     high = top
     for offer in sorted(usable, key=lambda offer: -offer.high):
@@ -135,7 +140,7 @@ def _cut(low: int, high: int, size: int) -> list[tuple[int, int]]:
 
 
 def _task(state: Generation, key: PartitionKey, pace: CatchUpPace, run: str) -> RangeTask:
-    """Return a task for all of a base."""
+    """Return a task that covers the whole scan of a partition; the caller narrows `low` and `high`."""
     assert state.opening is not None
     base = state.positions[key].base
     topic = state.topics[key.topic_id]

@@ -1,17 +1,17 @@
-"""How the keys of a partition are remembered: in a few bytes each, whatever their length."""
+"""The fingerprint by which a key of a partition is remembered: at most 16 bytes, whatever the key's length."""
 
 from __future__ import annotations
 
 from hashlib import blake2b
 from typing import Final
 
-# A key of at least so many bytes is remembered by as many bytes of its hash.
+# Keys of at least this many bytes are remembered by a hash of exactly this many bytes.
 _KEPT_BYTES: Final = 16
 
 
 def key_fingerprint(key: bytes) -> bytes:
-    """Return what stands for a key: a short one itself, a longer one's BLAKE2b of 128 bits.
+    """Return the fingerprint of a key: a short key itself, or the 128-bit BLAKE2b of a longer one.
 
-    A key of less than 16 bytes stands for itself, so that the two are never taken for each other.
+    A key of less than 16 bytes is its own fingerprint, so a key and a hash are never equal.
     """
     return key if len(key) < _KEPT_BYTES else blake2b(key, digest_size=_KEPT_BYTES).digest()

@@ -1,10 +1,10 @@
 """The newest record of each key, as Kafka's own compaction would leave it: within a partition the highest offset wins.
 
-Two ways. `newest_records` is what the option `latestPerKey` does in one task: it reads a partition from its end and
-remembers the keys that it has seen. `latest_per_key` has Spark aggregate any frame with the source's columns: it
-shuffles, and so has no limit but the disks. docs/decisions/0020 says when which.
+There are two implementations. `newest_records` serves the option `latestPerKey` within one task: it reads a partition
+from its end and remembers the keys that it has seen. `latest_per_key` has Spark aggregate any frame that has the
+source's columns: it shuffles, so only the disks limit it. docs/decisions/0020 says when to use which.
 
-A key that lies in several partitions has a winner in each of them, because nothing but the clocks of producers relates
+A key that occurs in several partitions has a newest record in each of them, because only the clocks of producers relate
 the offsets of two partitions. A record without a key supersedes nothing and is superseded by nothing.
 """
 
@@ -34,11 +34,11 @@ def newest_records(
     generation: int = 0,
     item: str = "",
 ) -> Iterator[RecordRun]:
-    """Yield the records of a partition whose keys are not in `seen`, and put them there.
+    """Yield the records of a partition whose keys are not in `seen`, and add their keys to `seen`.
 
-    The bodies come from the newest to the oldest, each with its records in ascending order of offset. Records whose
-    times are not wanted count for nothing. Of `bucket` (i, n) see LatestTask. `seen` holds `key_fingerprint` of the
-    keys. `generation` and `item` are where the bodies are stored.
+    The bodies come from the newest to the oldest, each with its records in ascending order of offset. Records outside
+    the wanted times are ignored: they supersede nothing. `bucket` (i, n) is described at LatestTask. `seen` holds the
+    `key_fingerprint` of each key. `generation` and `item` are where the bodies are stored.
     """
     number, of = bucket
     for body in bodies:
@@ -71,16 +71,17 @@ def _offset(span: Span) -> int:
 
 
 def latest_per_key(frame: DataFrame, *, across_partitions: bool = False) -> DataFrame:
-    """Return those rows of `frame`, which has the source's columns, that are the newest of topic, partition and key.
+    """Return the rows of `frame` (with the source's columns) that are the newest of topic, partition and key.
 
-    Tombstones win like any other record and stay; leave them out afterwards with `where("value is not null")`. With
-    `across_partitions` there is one row per topic and key: of several partitions' winners the one with the latest
-    timestamp, then the highest partition. That trusts producers' clocks; use it where a topic got more partitions.
+    A tombstone that is the newest record of its key stays; filter tombstones out afterwards with
+    `where("value is not null")`. With `across_partitions` there is one row per topic and key: of the newest records in
+    several partitions, the one with the latest timestamp, then the one in the highest partition. That relies on
+    producers' clocks; use it where a topic got more partitions.
     """
     from pyspark.sql import functions  # noqa: PLC0415 (PySpark takes a second to load)
 
     column = functions.col
-    # A record without a key is a group of its own.
+    # Each record without a key is a group of its own.
     alone = functions.when(column("key").isNull(), functions.struct("partition", "offset"))
     within = functions.max_by(functions.struct(*frame.columns), column("offset"))
     found = frame.groupBy("topic", "partition", "key", alone.alias("alone")).agg(within.alias("row"))

@@ -1,1 +1,1 @@
-"""Backups that the Java connector wrote (record version 1): listed, chosen, read and verified as they are."""
+"""Backups that the Java connector wrote (record version 1): list, choose, read and verify its files unchanged."""

@@ -1,7 +1,8 @@
-"""What is read of a connector's files, from what they turned out to be. Pure.
+"""Choose the files of a connector that are read, from the figures that reading them gave. Pure.
 
-Of each topic one copy is taken, whole. Two copies were written at different times, from logs that were compacted in
-between: their union would bring back keys that one of them saw deleted, and a union by partition would mix two states.
+Of each topic exactly one copy is read, as a whole. Two copies were written at different times, from logs that were
+compacted in between: their union would bring back keys whose deletion one of them has seen, and a choice by partition
+would mix two states.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from tandem.backup_avro.selection.newest_state import PartitionSelection, Slice
 from tandem.spark_jobs.connector.file_findings import ConnectorFile, FileFinding, ListedFile
 from tandem.spark_jobs.connector.overlapping_files import FileCut, SettledFiles, overlapping_groups
 
-#: The generation that a connector's files are said to be of, wherever a number is needed: none has it.
+#: The number that stands in for a generation where one is needed: a connector's files have none.
 NO_GENERATION: Final = 0
-#: How new topics are configured, since nobody recorded how the old ones were.
+#: The configuration of new topics, since a connector's files do not record that of the old ones.
 CONFIG: Final[Mapping[str, str]] = {"cleanup.policy": "compact"}
 _REPLICAS: Final = 3
 _SHOWN: Final = 3
-#: More partitions a topic can't have; a folder may be named after a day by mistake.
+#: The largest number of partitions of a topic; a folder may be named after a day by mistake.
 _MOST_PARTITIONS: Final = 100_000
 _ID_BYTES: Final = 16
 
@@ -35,9 +36,9 @@ Copies: TypeAlias = dict[str, dict[str, list[ConnectorFile]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileListing:
-    """What lies below a root. `strays` are Avro files in no folder of either layout, `others` files of other kinds.
+    """The contents of a root. `strays` are Avro files outside both layouts, `others` counts files of other kinds.
 
-    `pairs` are Tandem's own, whose backups lie there.
+    `pairs` are Tandem's own pairs whose backups lie below the same root.
     """
 
     files: tuple[ListedFile, ...]
@@ -48,15 +49,15 @@ class FileListing:
 
 
 def topic_id_of(topic: str) -> str:
-    """Return what stands for the topic's id, which no file has: the same for the same name."""
+    """Return a stand-in for the topic's id, which no file records: equal names give equal ids."""
     digest = hashlib.sha256(f"connector {topic}".encode()).digest()[:_ID_BYTES]
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def files_to_read(listing: FileListing, reading: ConnectorReading, wants: Callable[[str], bool]) -> list[ListedFile]:
-    """Return the files that have to be read: of wanted topics, and of the copy that is asked for, if one is.
+    """Return the files of the wanted topics; where `reading` names a copy of a topic, only that copy's files.
 
-    Raises ConfigError where a topic has no such copy, and for names that nothing has.
+    Raises ConfigError if a named topic has no files or does not have the named copy.
     """
     there: dict[str, set[str]] = {}
     for item in listing.files:
@@ -85,7 +86,7 @@ def _known(there: Mapping[str, object]) -> str:
 
 
 def by_copy(files: Iterable[ConnectorFile]) -> Copies:
-    """Put the files of each copy of each topic together."""
+    """Group files by topic and copy."""
     found: Copies = {}
     for file in files:
         found.setdefault(file.listed.place.topic, {}).setdefault(file.listed.place.copy, []).append(file)
@@ -93,7 +94,7 @@ def by_copy(files: Iterable[ConnectorFile]) -> Copies:
 
 
 def refuse_faults(findings: Sequence[FileFinding]) -> None:
-    """Raise DamagedError if there is any fault, which names the first."""
+    """Raise DamagedError that names the first fault, if there is any."""
     if findings:
         first = findings[0]
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
@@ -114,10 +115,10 @@ def ends_of(files: Iterable[ConnectorFile]) -> dict[int, int]:
 
 
 def choose(topic: str, copies: Mapping[str, Sequence[ConnectorFile]]) -> tuple[str, str | None]:
-    """Return the copy that reaches further than every other one, and what to say of that if there were several.
+    """Return the copy that reaches further than every other one, and a note on the choice if there were several.
 
-    Nowhere may another one be ahead. Raises RefusedError if there is no such copy: which of them is whole, files don't
-    tell.
+    In no partition may another copy end later. Raises RefusedError if no copy is ahead of all others: the files do not
+    show which copy is complete.
     """
     if len(copies) == 1:
         return next(iter(copies)), None
@@ -152,7 +153,7 @@ def overlapping(files: Iterable[ConnectorFile]) -> list[Sequence[ConnectorFile]]
 
 
 def by_partition(files: Iterable[ConnectorFile]) -> dict[int, list[ConnectorFile]]:
-    """Put the files of each partition together, ascending."""
+    """Group files by partition, ascending by partition number."""
     found: dict[int, list[ConnectorFile]] = {}
     for file in files:
         found.setdefault(file.listed.place.partition, []).append(file)
@@ -162,10 +163,11 @@ def by_partition(files: Iterable[ConnectorFile]) -> dict[int, list[ConnectorFile
 def select(
     topic: str, files: Collection[ConnectorFile], settled: Mapping[str, SettledFiles]
 ) -> list[PartitionSelection]:
-    """Return all of one copy, by partition. `settled`: key of the first file of each group that overlaps -> its files.
+    """Return the selection of one whole copy, by partition.
 
-    A partition without any record is none of them, but counts for the topic's number of partitions. Raises RefusedError
-    if a folder's number can be no partition's.
+    `settled` maps the key of the first file of each overlapping group to the group's settled files. A partition without
+    records is left out of the selection, but counts for the topic's number of partitions. Raises RefusedError if a
+    folder's number can't be that of a partition.
     """
     highest = max(file.listed.place.partition for file in files)
     if highest >= _MOST_PARTITIONS:
@@ -207,14 +209,14 @@ def _partition(
 
 
 def slice_of_file(item: StoredObject, part: Part) -> Slice:
-    """Return the slice of a file that holds a part of it."""
+    """Return the slice of a file that covers one of its parts."""
     return Slice(generation=NO_GENERATION, opening=None, item=item, part=part, low=part.first, high=part.last + 1)
 
 
 def notes_of(
     topic: str, files: Collection[ConnectorFile], settled: Collection[SettledFiles], reading: ConnectorReading
 ) -> list[str]:
-    """Return what to know of a copy before relying on it."""
+    """Return notes on a copy that the user should know before relying on it."""
     found = []
     empty_keys, empty_values = sum(file.empty_keys for file in files), sum(file.empty_values for file in files)
     if empty_keys or empty_values:
@@ -242,7 +244,7 @@ def notes_of(
 
 
 def notes_on(listing: FileListing) -> list[str]:
-    """Return what to know of a root before relying on it."""
+    """Return notes on a root that the user should know before relying on it."""
     found = [f"{key} is left out" for key in listing.left_out]
     if listing.strays:
         some = ", ".join(listing.strays[:_SHOWN])

@@ -1,7 +1,7 @@
-"""The files of a connector below a root: listed, read, and put into a state that restores and readers take.
+"""List and read the files of a connector below a root, and build the state that restores and readers use.
 
-Nothing tells what is in the files but the files, so all of them are read before a plan is made: in threads, or by
-Spark's tasks. In memory are a few files at a time, and some hundred bytes for each.
+The contents of the files are recorded nowhere else, so all of them are read before a plan is made: in threads, or by
+Spark's tasks. Memory holds a few files at a time, and some hundred bytes of figures for each file.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
 #: Threads that read files. Each holds one.
 _THREADS: Final = 16
-#: Files from this size on, in bytes, are read one at a time: a connector may have cut them as large as it liked.
+#: Files of at least this many bytes are read one at a time: a connector may have written files of any size.
 _LARGE: Final = 32 * 1024 * 1024
-#: How often the index is written while files are read.
+#: Seconds between two writes of the index while files are read.
 _KEPT_EVERY_S: Final = 60.0
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 Run = Callable[[Callable[[_Task], _Result], Sequence[_Task]], Iterable[_Result]]
-"""Carries out tasks, side by side, and yields the results in the order of the tasks."""
+"""Runs tasks in parallel and yields the results in the order of the tasks."""
 
 Tell = Callable[[int, int], None]
-"""Told how many bytes were read, and of how many."""
+"""Called with the bytes read so far and the bytes in total."""
 
 
 def in_threads(work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> Iterator[_Result]:
-    """Run tasks in this process."""
+    """Run tasks in threads of this process."""
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="connector") as pool:
         try:
             yield from pool.map(work, tasks)
@@ -57,16 +57,16 @@ def in_threads(work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> Iter
 
 
 def in_spark(spark: SparkSession, work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> Iterable[_Result]:
-    """Run tasks as Spark's."""
+    """Run each task as a Spark task."""
     found: list[_Result] = spark.sparkContext.parallelize(tasks, max(1, len(tasks))).map(logged(work)).collect()
     return found
 
 
 class ConnectorReader:
-    """What a `ChainReader` is for a pair: tells which state there is. Files are listed and read once.
+    """Finds the state that a connector's files hold, as `ChainReader` does for a pair. Files are listed and read once.
 
-    `wants` says of which topics; `run` how tasks are carried out. `index` is a file that says what files hold which did
-    not change since, and is written.
+    `wants` selects topics by name; `run` is how tasks are run. `index` is a local file with the figures of files that
+    have not changed since they were read; it is read and written.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class ConnectorReader:
         self._found: FoundState | None = None
 
     def find(self, state_request: StateRequest) -> FoundState:
-        """Return the one state there is.
+        """Return the state that the files hold; there is exactly one.
 
-        Raises ConfigError for what is asked for and is not there, or can't be; DamagedError for files that can't be
-        relied on; RefusedError where only a person can choose; the store's errors.
+        Raises ConfigError for an option that names something absent or impossible, DamagedError for files that can't be
+        relied on, RefusedError where the user has to choose a copy, and the store's errors.
         """
         refuse_states(state_request)
         if self._found is None:
@@ -118,7 +118,7 @@ class ConnectorReader:
         return ReadyState(selection=selection, notes=tuple(notes), reading=_identity(self.reading))
 
     def listing(self) -> FileListing:
-        """List all that lies below the root. ConfigError if a file that is to be left out is not there."""
+        """List all files below the root. Raises ConfigError if a file named by --leave-out does not exist."""
         listing = list_root(self.store, self.reading)
         missing = sorted(self.reading.left_out - set(listing.left_out))
         if missing:
@@ -136,7 +136,10 @@ class ConnectorReader:
     def files(
         self, wanted: Sequence[ListedFile], known: Mapping[str, ConnectorFile] | None = None
     ) -> list[ConnectorFile]:
-        """Read files, whatever is in them, but for those that did not change since they were `known`."""
+        """Return the figures of files; files that are unchanged since `known` are not read again.
+
+        Faults of a file are part of its figures, not raised.
+        """
         before = known or {}
         found = [before[item.key] for item in wanted if item.key in before and before[item.key].listed == item]
         new = [item for item in wanted if item.key not in before or before[item.key].listed != item]
@@ -149,7 +152,7 @@ class ConnectorReader:
             file_index.save(self._index, kept.values(), root=root, empty_as_null=empty_as_null)
 
     def _read(self, wanted: Sequence[ListedFile], before: Mapping[str, ConnectorFile]) -> list[ConnectorFile]:
-        """Read files; now and then what they hold is kept, with what was known `before`."""
+        """Read files; write the index every `_KEPT_EVERY_S` seconds and at the end, merged into `before`."""
         total = sum(item.size for item in wanted)
         large = [item for item in wanted if item.size >= _LARGE]
         small = [item for item in wanted if item.size < _LARGE]
@@ -170,7 +173,7 @@ class ConnectorReader:
         return found
 
     def settled(self, topic: str, files: Sequence[ConnectorFile]) -> Mapping[str, SettledFiles]:
-        """Say what is taken of the files of one copy that overlap: by the key of the first file of each group."""
+        """Settle the overlapping files of one copy; return the result by the key of the first file of each group."""
         work = partial(_settle, self._address, choose_files.topic_id_of(topic))
         groups = choose_files.overlapping(files)
         large = [group for group in groups if sum(file.size for file in group) >= _LARGE]
@@ -186,12 +189,12 @@ def _one_by_one(work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> Ite
 
 
 def _identity(reading: ConnectorReading) -> str:
-    """Return what makes other records of the same parts of the same files."""
+    """Return the part of a plan's identity that tells two ways of decoding the same files apart."""
     return "connector, empty as null" if reading.empty_as_null else "connector"
 
 
 def refuse_states(state_request: StateRequest, prefix: str = "") -> None:
-    """Raise ConfigError if a state is wished for that only chains can tell; `prefix` is what options begin with."""
+    """Raise ConfigError if the request names a state that only chains have; `prefix` precedes the option's name."""
     for name in ("generation", "at", "commit", "checkpoint"):
         if getattr(state_request, name) is not None:
             raise ConfigError(
@@ -201,7 +204,7 @@ def refuse_states(state_request: StateRequest, prefix: str = "") -> None:
 
 
 def list_root(store: ObjectStore, reading: ConnectorReading) -> FileListing:
-    """List a root. What is left there by restores is nothing of the connector's."""
+    """List a root. Objects that restores have left there are ignored."""
     files: list[ListedFile] = []
     strays: list[str] = []
     left_out: list[str] = []
@@ -227,7 +230,7 @@ def list_root(store: ObjectStore, reading: ConnectorReading) -> FileListing:
 
 
 def nothing_there(address: StoreAddress, listing: FileListing, missing: Collection[str] = ()) -> ConfigError:
-    """Return the error for a root, or a choice, without files; `missing` are topics that were named."""
+    """Return the error for a root, or a choice of topics, without files; `missing` are topics that were named."""
     if listing.files:
         topics = sorted({item.place.topic for item in listing.files})
         return ConfigError(
@@ -255,7 +258,7 @@ def _look_all(address: StoreAddress, task: Sequence[ListedFile]) -> list[Connect
 
 
 def look_one(address: StoreAddress, item: ListedFile) -> ConnectorFile:
-    """Read one file and say what it is. Raises errors of the store."""
+    """Read one file and return its figures and faults. Raises errors of the store."""
     assert address.connector is not None
     try:
         data = address.open().get(item.key, most=item.size)

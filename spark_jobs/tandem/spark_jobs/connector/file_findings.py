@@ -1,4 +1,4 @@
-"""One file of a connector, looked at as a whole: what nobody wrote down. Pure: bytes in, figures and faults out."""
+"""Read one file of a connector as a whole: figures and faults, recorded nowhere else. Pure: bytes in, figures out."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tandem.spark_jobs.reading.object_reader import Turned, turned_by
 class FileFault(StrEnum):
     """What is wrong with a file, or with files that belong together."""
 
-    MISSING = "missing"  # it was deleted since it was listed
-    CONTAINER = "container"  # it is no Avro file, is cut off, or can't be decoded
-    SCHEMA = "schema"  # an Avro file of something else
-    FOREIGN = "foreign"  # records of another topic or partition than its folder says
+    MISSING = "missing"  # the file was deleted after the listing
+    CONTAINER = "container"  # the file is not an Avro file, is truncated, or can't be decoded
+    SCHEMA = "schema"  # an Avro file with another schema
+    FOREIGN = "foreign"  # records of another topic or partition than that of the file's folder
     ORDER = "order"  # offsets do not ascend
-    CONFLICT = "conflict"  # two files have different records under one offset
-    PLACE = "place"  # an Avro file in no folder of a partition
+    CONFLICT = "conflict"  # two files have different records at one offset
+    PLACE = "place"  # an Avro file outside of any partition's folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class FileFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedFile:
-    """A file as a listing has it: its size in bytes, and when it was written, ms by the store's clock."""
+    """A file as it was listed: its size in bytes, and when it was modified, in ms by the store's clock."""
 
     key: str
     size: int
@@ -48,9 +48,9 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorFile:
-    """A file that was read. `start` is where its first block is; offsets and times are -1 if it holds no record.
+    """A file that was read. `start` is the byte where its first block begins; offsets and times are -1 without records.
 
-    `empty_keys` and `empty_values` count what the file has as empty bytes, whatever is made of it.
+    `empty_keys` and `empty_values` count keys and values that are empty bytes in the file, however they are decoded.
     """
 
     listed: ListedFile
@@ -73,7 +73,7 @@ class ConnectorFile:
         return self.listed.key
 
     def item(self, topic_id: str) -> StoredObject:
-        """Return the file as an object with one part, which is all of it."""
+        """Return the file as a stored object with one part that covers all of it."""
         part = Part(
             key=PartitionKey(topic_id, self.listed.place.partition),
             first=self.first,
@@ -89,24 +89,24 @@ class ConnectorFile:
 
 
 def gone(listed: ListedFile) -> ConnectorFile:
-    """Return the result for a file that is not there any more."""
+    """Return the result for a file that was deleted after the listing."""
     return _failed(listed, FileFault.MISSING, "it was deleted since it was listed")
 
 
 def grown(listed: ListedFile, size: int) -> ConnectorFile:
-    """Return the result for a file that has more bytes by now than the listing had, which were not read."""
+    """Return the result for a file that has grown since the listing; it was not read."""
     return _failed(
         listed, FileFault.CONTAINER, f"it has {size} bytes, and had {listed.size} when it was listed: it was changed"
     )
 
 
 def unreadable(listed: ListedFile, error: DamagedError) -> ConnectorFile:
-    """Return the result for a file that the store itself finds damaged."""
+    """Return the result for a file that the store itself reports as damaged."""
     return _failed(listed, FileFault.CONTAINER, str(error))
 
 
 def examine_file(listed: ListedFile, data: bytes, *, empty_as_null: bool) -> ConnectorFile:
-    """Look at every record of a file. Whatever the bytes are, it is told and not raised."""
+    """Check every record of a file. Damage is returned as a finding, never raised."""
     if not data:
         return _failed(listed, FileFault.CONTAINER, "it is empty")
     try:
@@ -143,7 +143,7 @@ def examine_file(listed: ListedFile, data: bytes, *, empty_as_null: bool) -> Con
 
 
 class _Tally:
-    """What is counted while a file is read."""
+    """The figures that are collected while a file is read."""
 
     def __init__(self, turned: Turned) -> None:
         self.seen = ObjectFigures()
@@ -180,15 +180,15 @@ def _failed(listed: ListedFile, fault: FileFault, message: str) -> ConnectorFile
     )
 
 
-#: Most bytes, and files, that one task reads.
+#: The most bytes, and the most files, that one task reads.
 TASK_BYTES: Final = 64 * 1024 * 1024
 TASK_FILES: Final = 500
-#: Tasks to aim at, if there are as many files: most of the time they wait for the store.
+#: The number of tasks to aim at, if there are as many files: tasks spend most of their time waiting for the store.
 TASKS: Final = 64
 
 
 def group(files: Sequence[ListedFile]) -> list[Sequence[ListedFile]]:
-    """Cut files into tasks, small ones together."""
+    """Group files into tasks, several small files to a task."""
     most_bytes = min(TASK_BYTES, -(-sum(item.size for item in files) // TASKS))
     most_files = min(TASK_FILES, -(-len(files) // TASKS))
     tasks: list[list[ListedFile]] = []

@@ -1,6 +1,6 @@
-"""What a connector's files hold, kept in a file of this machine: files that did not change are not read again.
+"""An index of a connector's files on the local machine: files that did not change are not read again for a plan.
 
-It is no more than a shortcut to a plan. Whoever reads records checks each file against the checksum that stands in it.
+The index only shortens planning. A reader of records checks each file against the checksum in the index.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _COLUMNS: Final = tuple(field.name for field in fields(ConnectorFile) if field.n
 
 
 def load(path: Path, *, root: str, empty_as_null: bool) -> dict[str, ConnectorFile]:
-    """Return what is known, by key; nothing if the file is not there yet.
+    """Return the known files by key; an empty dict if the index does not exist yet.
 
-    Raises ConfigError if it can't be read, is none, or is of another root or another reading.
+    Raises ConfigError if the file can't be read, is not an index, or is of another root or another way of decoding.
     """
     try:
         with path.open(encoding="utf-8") as lines:
@@ -50,7 +50,7 @@ def load(path: Path, *, root: str, empty_as_null: bool) -> dict[str, ConnectorFi
 
 
 def save(path: Path, files: Iterable[ConnectorFile], *, root: str, empty_as_null: bool) -> None:
-    """Write what is known of files of which nothing is wrong, in the place of what was there. Raises ConfigError."""
+    """Replace the index with the given files, but for those with findings. Raises ConfigError."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with beside.open("x", encoding="utf-8") as out:
@@ -79,7 +79,7 @@ def _file(line: str) -> ConnectorFile:
 
 
 def _is_sound(columns: Mapping[str, Any], size: int) -> bool:
-    """Whether that can be true of a file of this size in which nothing is wrong. Plans are made of it unseen."""
+    """Return whether a sound file of this size can have these columns: plans use them without reading the file."""
     if not all(is_int64(value) for name, value in columns.items() if name != "sha256"):
         return False
     records, start = columns["records"], columns["start"]

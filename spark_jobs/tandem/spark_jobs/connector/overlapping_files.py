@@ -1,8 +1,8 @@
-"""Files of one partition that hold the same offsets: which file each record is taken from. Pure.
+"""Choose, for files of one partition that hold the same offsets, the file that each record is read from. Pure.
 
-A connector that was restarted writes some records twice. Under one offset there is one record, so two files that agree
-are no trouble: it is taken once. What only one of them holds is taken as well, because the other one may have been
-written after compaction.
+A connector that was restarted writes some records twice. There is one record at an offset, so two files that agree are
+no conflict: the record is read once. A record that only one of them holds is read as well, because the other file may
+have been written after compaction.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tandem.backup_avro.record.current import decode_body
 from tandem.spark_jobs.connector.file_findings import ConnectorFile, FileFault, FileFinding
 from tandem.spark_jobs.reading.object_reader import Body
 
-#: Most times that reading may go from one file to another within a group of files that overlap: each time it is decoded
-#: again.
+#: The most changes from one file to another while a group of overlapping files is read: after each change, the file is
+#: decoded again.
 MOST_TURNS: Final = 1000
-#: Most conflicts that are told of one group.
+#: The most conflicts that are reported for one group.
 MOST_TOLD: Final = 20
 
 
 class FileCut(NamedTuple):
-    """What is taken of one file: all of its records with offsets from part.first to part.last, which `part` counts."""
+    """The records that are read from one file: all with offsets from part.first to part.last, which `part` counts."""
 
     file: ConnectorFile
     part: Part
@@ -35,10 +35,10 @@ class FileCut(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledFiles:
-    """Some files, and what is taken of them in offset order.
+    """The cuts of a group of files, in offset order.
 
-    `twice` records were in more than one file. `lone` ones were in only some of the files whose offsets reach over
-    them: the log was compacted between two readings.
+    `twice` counts the records that are in more than one file. `lone` counts those that are missing in a file whose
+    offset range covers them: the log was compacted between two readings.
     """
 
     cuts: tuple[FileCut, ...]
@@ -48,9 +48,9 @@ class SettledFiles:
 
 
 def overlapping_groups(files: Iterable[ConnectorFile]) -> Iterator[Sequence[ConnectorFile]]:
-    """Cut the files of a partition into groups that share no range of offsets with each other, ascending.
+    """Group the files of a partition so that no two groups share a range of offsets, in ascending order.
 
-    Files without records are left out, and all but one of those that are the same byte for byte.
+    Files without records are left out, and so are all but one of several byte-identical files.
     """
     seen: set[tuple[str, int]] = set()
     held: list[ConnectorFile] = []
@@ -69,7 +69,7 @@ def overlapping_groups(files: Iterable[ConnectorFile]) -> Iterator[Sequence[Conn
 
 
 class _Head(NamedTuple):
-    """The next record of a file that is being read. Compared by offset and the file's number alone."""
+    """The next record of a file that is being read. Ordered by offset and the file's number."""
 
     offset: int
     number: int
@@ -87,10 +87,11 @@ def settle_overlap(
     prefer: OverlapPreference | None,
     most_turns: int = MOST_TURNS,
 ) -> SettledFiles:
-    """Say what is taken of files that overlap. `bodies` reads all of one file, in offset order.
+    """Choose the file of each record where files overlap. `bodies` reads one whole file, in offset order.
 
-    Holds a block of each file that reaches over the same offset. Different records under one offset are a conflict
-    each, unless `prefer` says which one counts. Raises RefusedError if the files are interwoven beyond use.
+    Memory holds one block of each file that covers the current offset. Different records at one offset are a conflict
+    unless `prefer` decides. Raises RefusedError if the files are so interwoven that reading would change from file to
+    file more than `most_turns` times, beyond once per file.
     """
     pending = sorted(range(len(files)), key=lambda number: files[number].first, reverse=True)
     heads: list[_Head] = []
@@ -131,7 +132,7 @@ def settle_overlap(
 
 
 class _TakenRun:
-    """Records that are taken from one file, one after the other."""
+    """A run of consecutive records that are read from one file."""
 
     __slots__ = ("_first", "_greatest", "_last", "_least", "_records", "_tombstones", "number")
 
@@ -170,14 +171,14 @@ def _push(heads: list[_Head], number: int, rest: Iterator[tuple[int, bytes, int,
 
 
 def _records(bodies: Iterable[Body]) -> Iterator[tuple[int, bytes, int, bool]]:
-    """Yield offset, encoded record, timestamp, and whether it is a tombstone."""
+    """Yield offset, encoded record, timestamp, and whether the record is a tombstone."""
     for body in bodies:
         for span in body.spans():
             yield span[2], body.body[span[1] : span[-1]], span[3], span[8] < 0
 
 
 def _chosen(group: Sequence[_Head], owner: int, files: Sequence[ConnectorFile]) -> _Head:
-    """Return the one that goes on with the file that was read last, else with the one that reaches furthest."""
+    """Return the record of the file that was read last, else that of the file that reaches furthest."""
     for head in group:
         if head.number == owner:
             return head
@@ -190,7 +191,7 @@ def _agree(group: Sequence[_Head]) -> bool:
 
 
 def _unordered(encoded: bytes) -> tuple[object, ...]:
-    """Return a record without the order of its headers, which version 1 doesn't have."""
+    """Return a record with its headers unordered: version 1 does not record their order."""
     [record] = decode_body(encoded, 1)
     return (record.timestamp, record.timestamp_type, record.key, record.value, frozenset(record.headers))
 

@@ -1,6 +1,6 @@
-"""`tandem verify --layout connector`: every record of a connector's files, and how the files fit together.
+"""`tandem verify --layout connector`: check every record of a connector's files, and how the files fit together.
 
-Nothing says what should be there: a file, or the newest records, may be missing without a trace.
+No record says which files should exist: a file, or the newest records, may be missing without a trace.
 """
 
 from __future__ import annotations
@@ -70,26 +70,26 @@ class FilesResult:
     @property
     @in_json
     def layout(self) -> Literal["connector"]:
-        """Whose files these are."""
+        """The layout of the files."""
         return "connector"
 
     @property
     @in_json
     def clean(self) -> bool:
-        """Whether nothing is wrong with what is there."""
+        """Whether the files have no findings."""
         return not self.findings
 
     @property
     @in_json
     def not_proven(self) -> tuple[str, ...]:
-        """What no look at the files can tell."""
+        """What reading the files can't prove."""
         return _NOT_PROVEN
 
 
 def verify_files(address: StoreAddress, reader: ConnectorReader, *, topics: Collection[str] | None) -> FilesResult:
-    """Read all copies of all `topics` (None: of all there are), or just the copies that are asked for.
+    """Read all copies of the named `topics` (None: of all topics), or only the copies that `reader.reading` names.
 
-    Raises ConfigError if there are none of a topic, and the store's errors; whatever is wrong with a file is a finding.
+    Raises ConfigError if a named topic has no files, and the store's errors; each fault of a file is a finding.
     """
     listing = reader.listing()
     missing = set(topics or ()) - {item.place.topic for item in listing.files}
@@ -134,7 +134,7 @@ def _strays(listing: FileListing) -> Iterable[FileFinding]:
 def _figures(
     topic: str, copy: str, files: Collection[ConnectorFile], settled: Mapping[str, SettledFiles]
 ) -> CopyResult:
-    """Put a copy's figures together; files of which something is wrong count as files, not with their records."""
+    """Return the figures of a copy; files with findings count as files, but not with their records."""
     sound = [file for file in files if not file.findings]
     parts = {
         number: [part for group in overlapping_groups(of_it) for part in _taken(group, settled)]
@@ -166,7 +166,7 @@ def _figures(
 
 
 def _taken(group: Sequence[ConnectorFile], settled: Mapping[str, SettledFiles]) -> list[Part]:
-    """Return what is taken of files that overlap, or of the one that does not."""
+    """Return the parts that are read from a group of files: those of its cuts, or the whole of a single file."""
     found = settled.get(group[0].key)
     if found is not None:
         return [cut.part for cut in found.cuts]

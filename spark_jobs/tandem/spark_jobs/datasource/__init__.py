@@ -1,4 +1,5 @@
 """`spark.read.format("kafka_backup")`, and `tandem export`, which is built on it.
 
-`options` checks what a notebook says, `plan` cuts it into tasks, `pushed_filters` narrows it by Spark's filters.
+`options` checks a notebook's options, `plan` cuts the selected records into tasks, `pushed_filters` narrows the tasks
+by Spark's filters.
 """

@@ -1,4 +1,4 @@
-"""`tandem export`: a state of the backup as Parquet or JSON lines, through Spark's own writers."""
+"""`tandem export`: write a state of the backup as Parquet or JSON lines, through Spark's own writers."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _GROUP: Final = "tandem export"
 _LOCAL: Final = frozenset({"", "file"})
 
 Tell = Callable[[int, int], None]
-"""Told how many of Spark's tasks are done, and of how many that are known by now."""
+"""Called with the number of completed Spark tasks, and the number of tasks that are known so far."""
 
 
 class ExportFormat(StrEnum):
-    """What is written."""
+    """The file format that is written."""
 
     PARQUET = "parquet"
     JSONL = "jsonl"
@@ -44,7 +44,7 @@ class ExportFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedExport:
-    """What an export will read: the data source's `options`, and what they were found to mean."""
+    """The input of an export: the data source's `options`, the state that they name, and the selection of records."""
 
     options: Mapping[str, str]
     found: FoundState
@@ -53,7 +53,7 @@ class PlannedExport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """What was written; `to` as Spark was told."""
+    """The records that were written; `to` is the URL that Spark was given."""
 
     to: str
     records: int
@@ -61,7 +61,7 @@ class ExportReport:
 
 
 def prepare(options: Mapping[str, str]) -> PlannedExport:
-    """Find what these options of the data source mean now; what it would refuse is refused before Spark starts."""
+    """Find the state and the records that the options name; invalid options are refused before Spark starts."""
     parsed = parse_options(options)
     reader = parsed.reader()
     found = find_state.find_state(reader, parsed.state_request, tolerant=parsed.state_request.generation is not None)
@@ -72,9 +72,10 @@ def prepare(options: Mapping[str, str]) -> PlannedExport:
 
 
 def place(to: str) -> str:
-    """Return where Spark is to write: a URL as it is, a path of this machine as `file:`.
+    """Return the URL that Spark writes to: a URL unchanged, a path of this machine as `file:`.
 
-    RefusedError if a local path exists: what is there is not touched. ConfigError if it holds credentials.
+    Raises RefusedError if a local path exists, because existing files are never overwritten, and ConfigError if the URL
+    contains credentials.
     """
     url = urlsplit(to)
     if "@" in url.netloc:
@@ -92,7 +93,7 @@ def place(to: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """What is exported to a new folder `to`, as `place` returned it. `latest`: only the newest record of each key."""
+    """An export to a new folder `to`, which `place` returned. `latest`: write only the newest record of each key."""
 
     planned: PlannedExport
     form: ExportFormat
@@ -102,11 +103,11 @@ class ExportRequest:
 
 
 def export(spark: SparkSession, request: ExportRequest, *, tell: Tell | None = None) -> ExportReport:
-    """Write what was planned.
+    """Write the planned export.
 
-    The folder holds one file per task, and `_SUCCESS` as soon as all are complete. Pins keep what is read; the newest
-    state is the newest when Spark plans, not when `planned` was made. Raises RefusedError if the folder exists,
-    ConfigError if Spark can't write to such a place, else what `plain_errors` makes of Spark's errors.
+    The folder holds one file per task, and `_SUCCESS` as soon as all are complete. Pins keep the objects that are read.
+    The newest state is the newest when Spark plans, not when `planned` was made. Raises RefusedError if the folder
+    exists, ConfigError if Spark can't write to this kind of URL, else the errors of `plain_errors`.
     """
     from py4j.protocol import Py4JError  # noqa: PLC0415 (comes with PySpark)
     from pyspark.errors import PySparkException  # noqa: PLC0415 (PySpark takes a second to load)
@@ -144,7 +145,7 @@ def _write(frame: DataFrame, form: ExportFormat, to: str) -> None:
         case ExportFormat.PARQUET:
             writer.parquet(to)
         case ExportFormat.JSONL:
-            # Spark writes binary as base64. A field that is null is written, so that it differs from an empty one.
+            # Spark writes binary as base64. A null field is written, so that it differs from an empty one.
             writer.option("ignoreNullFields", "false").json(to)
 
 
@@ -167,7 +168,7 @@ def _plainer(error: Exception, to: str) -> Exception:
 
 @contextmanager
 def _telling(spark: SparkSession, tell: Tell | None) -> Iterator[None]:
-    """Tell every two seconds how many tasks of this thread's jobs are done."""
+    """Report the number of completed tasks of this thread's jobs every two seconds while the block runs."""
     if tell is None:
         yield
         return

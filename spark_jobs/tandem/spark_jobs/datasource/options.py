@@ -26,9 +26,9 @@ from tandem.spark_jobs.state.wanted_state import StateRequest
 
 STORE_PREFIX: Final = "store."
 KEYS_PREFIX: Final = "encryption."
-#: Tasks that a small backup is cut into at least, if its objects are large enough: a laptop's cores, several times.
+#: The fewest tasks that a small backup is cut into, if its objects are large enough: several per core of a laptop.
 MIN_PARTITIONS: Final = 16
-#: The largest time (ms) that Spark's microseconds hold.
+#: The largest timestamp (ms) that Spark's microseconds can represent.
 MAX_MS: Final = ((1 << 63) - 1) // 1000
 
 _OWN: Final = (
@@ -59,7 +59,7 @@ _OWN: Final = (
 )
 _SECRETS: Final = ("access_key_id", "secret_access_key", "session_token")
 _PLACES: Final = {"env": SecretSource.VARIABLE, "file": SecretSource.FILE}
-#: Whose files lie below the root.
+#: The layouts of the files below the root.
 LAYOUTS: Final = ("tandem", "connector")
 _TRUE: Final = {"true": True, "false": False}
 
@@ -69,7 +69,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetBounds:
-    """Offsets by partition, or one for all that have none of their own; None: no bound."""
+    """A bound by partition, and one for all partitions without a bound of their own; None: no bound."""
 
     each: Mapping[Place, int] = field(default_factory=dict)
     every: int | None = None
@@ -88,15 +88,15 @@ class NumberRange:
 
     @property
     def bounded(self) -> bool:
-        """Whether there is anything to look at."""
+        """Whether the range has a bound."""
         return self.low is not None or self.high is not None
 
     def meets(self, first: int, last: int) -> bool:
-        """Whether one of the numbers from `first` to `last` is in it."""
+        """Return whether at least one of the numbers from `first` to `last` lies in the range."""
         return (self.low is None or self.low <= last) and (self.high is None or first < self.high)
 
     def within(self, other: NumberRange) -> NumberRange:
-        """Return what is in both."""
+        """Return the intersection of two ranges."""
         return NumberRange(
             low=max((bound for bound in (self.low, other.low) if bound is not None), default=None),
             high=min((bound for bound in (self.high, other.high) if bound is not None), default=None),
@@ -108,11 +108,12 @@ ALL: Final = NumberRange()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options, checked. `topics`, `pattern` and `partitions` empty: all.
+    """The checked options. If `topics`, `pattern` and `partitions` are all empty, all topics are read.
 
-    `start` and `end` are offsets, `times` (ms) what producers or brokers wrote, without which a record is in no range:
-    they choose among the records of the state that `state_request` names, and `latest_per_key` among what is left.
-    `tombstones` False leaves out records without a value at the very end. `index` is that of a connector's files.
+    `start` and `end` bound offsets, and `times` bounds record timestamps (ms, set by producers or brokers); a record
+    without a timestamp is in no range. They filter the records of the state that `state_request` names, and
+    `latest_per_key` applies to the remaining records. `tombstones` False removes records without a value as the last
+    step. `index` is the index of a connector's files.
     """
 
     address: StoreAddress
@@ -133,11 +134,11 @@ class SourceOptions:
 
     @property
     def named(self) -> frozenset[str]:
-        """The topics that are asked for by name: those that must be there, be it that the cluster deleted them."""
+        """The topics that are named. A named topic must exist in the backup, even if the cluster has deleted it."""
         return self.topics | {topic for topic, _ in self.partitions}
 
     def wants(self, topic: Topic) -> bool:
-        """Whether a topic is asked for."""
+        """Return whether the options select a topic."""
         return self._wants(topic.name, removed=topic.removed)
 
     def _wants(self, name: str, *, removed: bool = False) -> bool:
@@ -148,16 +149,16 @@ class SourceOptions:
         )
 
     def reader(self) -> ChainReader | ConnectorReader:
-        """Return what finds states there."""
+        """Return the reader that finds states at the address."""
         if self.address.connector is not None:
             return ConnectorReader(self.address, wants=self._wants, index=self.index)
         return ChainReader(self.address.open(), self.pair)
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """Check the options of `spark.read`. Their names are case-insensitive; unknown ones are ConfigError.
+    """Check the options of `spark.read`. Their names are case-insensitive; an unknown name raises ConfigError.
 
-    `store.<name>` are the fields of StoreSettings; credentials left out are looked for where AWS SDKs look for them.
+    `store.<name>` are the fields of StoreAccess; missing credentials are taken from where AWS SDKs look for them.
     Messages never show a value of `store.*`.
     """
     given = {name.lower(): value for name, value in options.items()}
@@ -210,7 +211,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def _reading(given: Mapping[str, str]) -> ConnectorReading | None:
-    """Return how a connector's files are read, None if there are none of them."""
+    """Return how a connector's files are decoded and chosen, None for the layout of Tandem's own objects."""
     name = given.get("layout", LAYOUTS[0])
     if name not in LAYOUTS:
         raise ConfigError(f"kafka_backup: layout {name!r} is unknown", remedy=f"it is {' or '.join(LAYOUTS)}")
@@ -232,9 +233,9 @@ def _reading(given: Mapping[str, str]) -> ConnectorReading | None:
 def reading_of(
     *, empty_as_null: bool, instances: Iterable[str], prefer: str | None, left_out: Iterable[str], place: str
 ) -> ConnectorReading:
-    """Return how a connector's files are read. ConfigError for what makes no sense; `place` is before an option's name.
+    """Return how a connector's files are decoded and chosen. Raises ConfigError for contradictory options.
 
-    `instances` are names, or TOPIC=NAME for single topics.
+    `instances` are names, or TOPIC=NAME for single topics. `place` precedes an option's name in messages.
     """
     every: set[str] = set()
     single: dict[str, str] = {}
@@ -352,10 +353,10 @@ def _time(name: str, text: str | None) -> int | None:
 
 
 def parse_store(options: Mapping[str, str]) -> StoreAccess:
-    """Return store settings from text. ConfigError names the option, never its value.
+    """Parse store settings from text. ConfigError names the option, never its value.
 
-    A credential's name and `_file` or `_env` names the file or the environment variable that holds it, here and where
-    tasks run.
+    A credential's name with `_file` or `_env` appended names the file or the environment variable that holds the
+    credential, on this machine and on Spark's workers.
     """
     known = {item.name: item for item in fields(StoreAccess) if item.name != "encryption"}
     values: dict[str, object] = {}
@@ -381,7 +382,7 @@ def parse_store(options: Mapping[str, str]) -> StoreAccess:
 
 
 def parse_keys(options: Mapping[str, str]) -> KeySettings:
-    """Return where keys are, from text; lists are separated by commas. ConfigError names the option."""
+    """Parse key settings from text; lists are separated by commas. ConfigError names the option."""
     known = {item.name: item for item in fields(KeySettings)}
     values: dict[str, object] = {}
     for name, text in options.items():
@@ -402,7 +403,7 @@ def _converted(option: str, field: Field[Any], text: str) -> object:
         raise ConfigError(f"kafka_backup: option {option} is no {kind}", remedy="correct it") from None
 
 
-#: By the first word of a field's type; all others are texts.
+#: Converters by the first word of a field's type; fields of all other types stay text.
 _CONVERTERS: Final[Mapping[str, Callable[[str], object]]] = {
     "bool": lambda text: _TRUE[text.lower()],
     "int": int,
@@ -411,7 +412,10 @@ _CONVERTERS: Final[Mapping[str, Callable[[str], object]]] = {
 
 
 def referenced(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options with the place of each secret that has one for Spark's workers: Spark keeps options."""
+    """Return the options with each secret replaced by a reference to its file or variable, if it has one.
+
+    Spark keeps options in its plans, and its workers resolve the references.
+    """
     found: dict[str, str] = {}
     for name, value in options.items():
         reference = value.reference() if isinstance(value, SourcedSecret) else None
@@ -423,9 +427,9 @@ def referenced(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def store_options(settings: StoreAccess) -> dict[str, str]:
-    """Return the options that `parse_store` makes these settings of; what is as by default is left out.
+    """Return the options from which `parse_store` builds these settings; default values are left out.
 
-    Secrets among them know where they were read, for `referenced`.
+    Secrets among them keep the place they were read from, for `referenced`.
     """
     values = {item.name: (getattr(settings, item.name), item.default) for item in fields(settings)}
     keys = settings.encryption

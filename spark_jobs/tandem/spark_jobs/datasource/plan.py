@@ -1,4 +1,4 @@
-"""What `spark.read.format("kafka_backup")` reads: what is asked for of a selection, cut into tasks. Pure."""
+"""Cut the records that the options of `kafka_backup` choose from a selection into Spark tasks. Pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tandem.spark_jobs.reading.task_objects import with_used_parts_only
 
 #: Bytes of stored objects that one Spark partition reads, unless a single object is larger.
 TASK_BYTES: Final = 16 * 1024 * 1024
-#: Bytes of an object below which it isn't split: fetching it twice would cost more than decoding half of it saves.
+#: Objects below this many bytes are not split: a second fetch would cost more than decoding half of it saves.
 SHARE_BYTES: Final = 4 * 1024 * 1024
-#: Keys that one task remembers at most for `latestPerKey` (about 200 MB), and how often a partition is read at most for
-#: that.
+#: The most keys that one task remembers for `latestPerKey` (about 200 MB), and the most times that a partition is read
+#: for it.
 TASK_KEYS: Final = 2_000_000
 MAX_PASSES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterScope:
-    """What Spark's own filters leave: no row outside of it is wanted. Rows inside are filtered by Spark once more.
+    """The scope of Spark's own filters: no row outside of it is wanted. Spark filters the rows inside of it once more.
 
     `topics` None: all. `times` in ms.
     """
@@ -35,7 +35,7 @@ class FilterScope:
     times: NumberRange = ALL
 
     def has(self, topic: str, partition: int) -> bool:
-        """Whether rows of a partition may be wanted."""
+        """Return whether the scope may contain rows of a partition."""
         return (self.topics is None or topic in self.topics) and self.partitions.meets(partition, partition)
 
 
@@ -44,10 +44,10 @@ EVERYTHING: Final = FilterScope()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTask:
-    """What one Spark partition reads, in this order: slices of one object stand together.
+    """The slices that one Spark partition reads, in this order; slices of one object are adjacent.
 
-    `share` (i, n): only the blocks that begin in the i-th of n equal ranges of each slice's bytes. `apart`: of journals
-    only the parts are fetched, which have checksums of their own.
+    `share` (i, n): only the blocks that begin in the i-th of n equal ranges of each slice's bytes. `apart`: only the
+    needed parts of journals are fetched; each part has its own checksum.
     """
 
     slices: tuple[Slice, ...]
@@ -57,9 +57,9 @@ class ReadTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestTask:
-    """Partitions, each a tuple of slices from the newest to the oldest, of which the newest record per key is wanted.
+    """Partitions of which the newest record per key is read, each a tuple of slices from the newest to the oldest.
 
-    `bucket` (i, n): only of those keys whose checksum modulo n is i, so that what one task remembers is bounded.
+    `bucket` (i, n): only keys whose CRC-32 modulo n is i, which bounds the keys that one task remembers.
     """
 
     partitions: tuple[tuple[Slice, ...], ...]
@@ -70,12 +70,12 @@ class LatestTask:
 def plan(
     selection: Selection, options: SourceOptions, scope: FilterScope = EVERYTHING
 ) -> list[ReadTask] | list[LatestTask]:
-    """Cut what is wanted of a selection into tasks. ConfigError for what is named and is not there."""
+    """Cut the selected records into tasks. Raises ConfigError if an option names an absent topic or partition."""
     _check_named(selection, options)
     partitions = [narrowed(item, options) for item in selection.partitions if _asked(item, options)]
     partitions = [item for item in partitions if scope.has(item.topic.name, item.key.partition)]
     if options.latest_per_key:
-        # What Spark's filters say of offsets and times is for the winners, which are found only by reading.
+        # Spark's filters on offsets and times apply to the newest record of each key, which only reading can find.
         return plan_latest(partitions)
     return plan_tasks(
         [_scoped(item, scope) for item in partitions],
@@ -120,9 +120,9 @@ def _asked(item: PartitionSelection, options: SourceOptions) -> bool:
 
 
 def narrowed(item: PartitionSelection, options: SourceOptions) -> PartitionSelection:
-    """Return a partition without what the options' offsets leave out, and without slices that hold none of the times.
+    """Return a partition cut to the options' offsets, without the slices that hold none of the wanted times.
 
-    Offsets are exact then; records whose times are not wanted may still be among them.
+    The offsets are exact; records outside the wanted times may remain.
     """
     place = (item.topic.name, item.key.partition)
     found = _between(item.slices, NumberRange(low=options.start.of(place), high=options.end.of(place)))
@@ -152,12 +152,13 @@ def plan_tasks(
 ) -> list[ReadTask]:
     """Cut partitions into tasks: one per object, small objects together. All slices of an object are in one task.
 
-    Order: by topic, partition, offset of an object's first slice. Bytes are those that are fetched: of the whole object
-    for its checksum, or, where little of a journal is wanted, of the parts, which have their own.
+    Tasks are ordered by topic, partition, and offset of an object's first slice. Task sizes are fetched bytes: the
+    whole object, which is needed for its checksum, or only the wanted parts of a journal, which have checksums of their
+    own.
 
-    Where there would be fewer than `min_tasks`, large objects are split: several tasks then fetch and check all of it,
-    and each decodes a share of its blocks. An object has one checksum, and decoding takes a hundred times as long as
-    fetching and checking: so little of the work is done twice, and none of it in a backup that has enough objects.
+    If there would be fewer than `min_tasks`, large objects are split: several tasks then fetch and check the whole
+    object, and each decodes a share of its blocks. An object has one checksum, and decoding takes a hundred times as
+    long as fetching and checking: little of the work is done twice, and none of it in a backup that has enough objects.
     """
     by_object: dict[str, list[Slice]] = {}
     for partition in sorted(partitions, key=lambda item: (item.topic.name, item.key.partition)):
@@ -175,7 +176,7 @@ def _task(slices: Sequence[Slice], *, apart: bool) -> ReadTask:
 
 
 def _little(group: Sequence[Slice]) -> bool:
-    """Whether less than half of a journal is wanted, so that fetching its parts one by one is cheaper."""
+    """Return whether less than half of a journal's bytes are wanted, so that fetching single parts is cheaper."""
     item = group[0].item
     return item.separable and 2 * _part_bytes(group) < item.bytes
 
@@ -199,7 +200,7 @@ def _packed(objects: Iterable[Sequence[Slice]], task_bytes: int) -> Iterator[Seq
 
 
 def _split(tasks: list[ReadTask], min_tasks: int) -> list[ReadTask]:
-    """Split tasks of one large object into shares, in proportion to their size, until there are enough tasks."""
+    """Split the tasks of single large objects into shares, in proportion to size, until there are `min_tasks` tasks."""
     missing = min_tasks - len(tasks)
     large = {number: _object_bytes(task) for number, task in enumerate(tasks)}
     large = {number: size for number, size in large.items() if size >= 2 * SHARE_BYTES}
@@ -215,7 +216,7 @@ def _split(tasks: list[ReadTask], min_tasks: int) -> list[ReadTask]:
 
 
 def _object_bytes(task: ReadTask) -> int:
-    """Return the bytes of a task's one object, 0 if it reads several, or parts of them."""
+    """Return the size in bytes of a task's only object; 0 if it reads several objects, or only parts of them."""
     keys = {piece.item.key for piece in task.slices}
     return task.slices[0].item.bytes if len(keys) == 1 and not task.apart else 0
 
@@ -225,8 +226,8 @@ def plan_latest(
 ) -> list[LatestTask]:
     """Cut partitions into tasks that find the newest record of each key, small partitions together.
 
-    A partition with more records than a task may remember keys is read by several tasks, each for its share of the
-    keys. Raises ConfigError where that would be more than MAX_PASSES times.
+    A partition with more records than the keys that a task may remember is read by several tasks, each for its share of
+    the keys. Raises ConfigError if it would be read more than MAX_PASSES times.
     """
     tasks: list[LatestTask] = []
     held: list[PartitionSelection] = []

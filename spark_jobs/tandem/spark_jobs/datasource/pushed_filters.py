@@ -1,6 +1,6 @@
-"""From Spark's filters to the scope that they leave. Pure: filters are known by the names of their classes.
+"""Derive a scope from Spark's filters. Pure: filters are recognised by the names of their classes.
 
-Only what is understood narrows the scope, and Spark applies every filter to the rows once more. So a scope may be too
+Only recognised filters narrow the scope, and Spark applies every filter to the rows once more. So a scope may be too
 wide, never too narrow.
 """
 
@@ -21,7 +21,7 @@ _BELOW: Final = {"LessThan": 0, "LessThanOrEqual": 1}
 
 
 def scope_of(filters: Iterable[Any]) -> FilterScope:
-    """Return the scope that all of these leave together (they are joined by AND)."""
+    """Return the intersection of the scopes of all filters (Spark joins them by AND)."""
     scope = EVERYTHING
     for item in filters:
         attribute: tuple[str, ...] = getattr(item, "attribute", ())
@@ -51,7 +51,7 @@ def _narrowed(scope: FilterScope, column: str, kind: str, values: list[Any]) -> 
 
 
 def _range(kind: str, values: list[Any]) -> NumberRange:
-    """Return where a column of whole numbers may lie."""
+    """Return the range that a filter allows for an integer column."""
     if not values or not all(isinstance(item, int) for item in values):
         return ALL
     if kind in _EQUAL or kind == "In":
@@ -64,10 +64,10 @@ def _range(kind: str, values: list[Any]) -> NumberRange:
 
 
 def _in_ms(micros: NumberRange) -> NumberRange:
-    """Return a range of shown times, in µs, as one of stored times, in ms.
+    """Convert a range of timestamps as Spark shows them (µs) to one of stored timestamps (ms).
 
-    Spark is shown the nearest time that it can hold, so bounds out there say nothing of what is stored; a low bound
-    below 0 would have to tell the -1 of records without a time.
+    Spark is shown the nearest timestamp that it can represent, so a bound outside of that range says nothing about
+    stored timestamps. A low bound below 0 is dropped too: it could not exclude the -1 of records without a timestamp.
     """
     low = None if micros.low is None else micros.low // 1000
     high = None if micros.high is None else -(-micros.high // 1000)

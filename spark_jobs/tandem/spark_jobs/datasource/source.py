@@ -1,11 +1,12 @@
 """The `kafka_backup` data source: `register(spark)`, then `spark.read.format("kafka_backup")`.
 
 It reads the explicit object list of the chain, never a listing, and checks each object's SHA-256 before decoding it. It
-holds no pin: if a generation is cleared while it is read, the job fails with missing objects, and never reads less in
-silence. A Python Data Source (PySpark 4.0 and newer), so it needs no jars. docs/data-source.md is its manual.
+holds no pin: if a generation is cleared while it is read, the job fails with missing objects instead of silently
+reading fewer records. It is a Python Data Source (PySpark 4.0 and newer), so it needs no jars. docs/data-source.md is
+its manual.
 
-How often a frame is planned is Spark's choice: 4.0 plans each action anew, 4.3 plans once per `load()`. So a frame of
-the newest state may or may not see what was committed since; with `at`, `commit` or `checkpoint` it sees one state.
+Spark decides how often a frame is planned: 4.0 plans each action anew, 4.3 plans once per `load()`. So a frame of the
+newest state may or may not include later commits; with `at`, `commit` or `checkpoint` it reads one fixed state.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FORMAT: Final = "kafka_backup"
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("kafka_backup")` known to a session."""
+    """Register `spark.read.format("kafka_backup")` in a session."""
     spark.dataSource.register(KafkaBackup)
 
 
@@ -45,16 +46,16 @@ class KafkaBackup(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name after `format`."""
+        """The format's name for Spark."""
         return FORMAT
 
     def schema(self) -> str:
-        """The columns: two more with `includeSource`."""
-        options = parse_options(self.options)  # a wrong option is told at once, not when the first action runs
+        """The columns as Spark DDL; `includeSource` adds two."""
+        options = parse_options(self.options)  # a wrong option is reported at once, not when the first action runs
         return arrow.SPARK_SCHEMA_WITH_SOURCE if options.include_source else arrow.SPARK_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what plans and reads. ConfigError for columns of the user's own."""
+        """Return the reader that plans and reads. Raises ConfigError if the user gave a schema with other columns."""
         options = parse_options(self.options)
         fixed = arrow.ARROW_SCHEMA_WITH_SOURCE if options.include_source else arrow.ARROW_SCHEMA
         if schema.names != fixed.names:
@@ -66,30 +67,31 @@ class KafkaBackup(DataSource):
         return PushingReader(options)
 
     def __repr__(self) -> str:
-        """Without options, some of which are secret."""
+        """Return a text without the options, some of which are secret."""
         return f"{type(self).__name__}()"
 
 
 class _Partition(InputPartition):
-    """Carries a task, None if there is nothing to read."""
+    """Carries a task; None if there is nothing to read."""
 
     def __init__(self, task: ReadTask | LatestTask | None) -> None:
         super().__init__(task)
 
 
 class KafkaBackupReader(DataSourceReader):
-    """Plans on the driver and reads in the tasks."""
+    """Plans tasks on the driver and reads them on the workers."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._scope: FilterScope = EVERYTHING
 
     def partitions(self) -> Sequence[Any]:
-        """Read the chain and cut what is wanted of it into tasks. RefusedError if nothing is complete."""
+        """Read the chain and cut the selected records into tasks. RefusedError if no generation is complete."""
         log.configure_unless_done()
         options = self._options
         reader = options.reader()
-        # Nobody reads what the planning process prints: a newer state that can't be read is an error, unless named.
+        # Warnings of the planning process are not shown to the user: an unreadable newer state is an error, unless a
+        # generation is named.
         found = find_state.find_state(
             reader, options.state_request, tolerant=options.state_request.generation is not None
         )
@@ -144,12 +146,16 @@ def _latest(reader: ObjectReader, task: LatestTask, options: SourceOptions) -> I
 
 
 class PushingReader(KafkaBackupReader):
-    """Takes Spark's filters to read less, for frames that are read by one scan only (docs/decisions/0021).
+    """Narrows the tasks by Spark's filters, for frames that only one scan reads (docs/decisions/0021).
 
-    A class of its own: Spark refuses one that could take filters where spark.sql.python.filterPushdown.enabled is off.
+    It is a class of its own because Spark refuses a reader with `pushFilters` if
+    spark.sql.python.filterPushdown.enabled is off.
     """
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - PySpark's name
-        """Take what filters say of topic, partition, offset and timestamp; all of them are Spark's to apply as well."""
+        """Narrow the scope by filters on topic, partition, offset and timestamp; return all filters to Spark.
+
+        Spark applies each of them to the rows once more.
+        """
         self._scope = scope_of(filters)
         return filters

@@ -1,8 +1,8 @@
-"""From block bodies to Arrow record batches with the columns of Spark's own Kafka source.
+"""Convert block bodies to Arrow record batches with the columns of Spark's own Kafka source.
 
-Kafka's absent values stay absent: a null key or value is null, empty is empty. A timestamp of -1 ("none") is null.
-Times that Spark's microseconds can't hold become the nearest that they can. On demand two more columns say where a
-record is stored: generation and object.
+Kafka's absent values stay absent: a null key or value is null, an empty one is empty. A timestamp of -1 ("none") is
+null. A timestamp outside the range of Spark's microseconds becomes the nearest one inside. Two optional columns hold
+where a record is stored: generation and object.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tandem.backup_avro.record.current import NO_TIMESTAMP, NOT_UTF8, decode_hea
 from tandem.backup_avro.record.record_spans import Span
 from tandem.spark_jobs.reading.object_reader import Body
 
-#: Spark's own names and order (its Structured Streaming + Kafka guide).
+#: The names and order of Spark's own columns (its Structured Streaming + Kafka guide).
 SPARK_SCHEMA: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
@@ -37,7 +37,7 @@ ARROW_SCHEMA: Final = pa.schema(
         pa.field("headers", pa.list_(pa.field("element", _HEADER))),
     ]
 )
-#: The same with where each record is stored.
+#: The same columns, and where each record is stored.
 SPARK_SCHEMA_WITH_SOURCE: Final = f"{SPARK_SCHEMA}, generation int, object string"
 ARROW_SCHEMA_WITH_SOURCE: Final = ARROW_SCHEMA.append(pa.field("generation", pa.int32())).append(
     pa.field("object", pa.string())
@@ -50,7 +50,7 @@ _BATCH_BYTES: Final = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordRun:
-    """Some records of one body `data`, where they lie in it, and the generation and object that they are stored in."""
+    """Records of one body `data`: the span of each, and the generation and object that store them."""
 
     data: bytes
     spans: Iterable[Span]
@@ -64,7 +64,7 @@ def batches(bodies: Iterable[Body]) -> Iterator[pa.RecordBatch]:
 
 
 def batches_of(runs: Iterable[RecordRun], *, with_source: bool = False) -> Iterator[pa.RecordBatch]:
-    """Like `batches`, of chosen records, and with `with_source` of where they are stored."""
+    """Yield batches as `batches` does, from chosen records; `with_source` adds the columns of where they are stored."""
     columns = _Columns()
     for run in runs:
         columns.add(run)
@@ -78,9 +78,9 @@ def batches_of(runs: Iterable[RecordRun], *, with_source: bool = False) -> Itera
 def filtered(
     found: Iterable[pa.RecordBatch], *, since: int | None, until: int | None, tombstones: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches without records whose time (ms) is not in [since, until), or without tombstones.
+    """Yield batches without records outside of [since, until) (ms) and, unless `tombstones`, without tombstones.
 
-    With either bound a record without a time is left out. Batches of which nothing is left are not yielded.
+    With either bound, a record without a timestamp is left out. Empty batches are not yielded.
     """
     for batch in found:
         wanted = None if tombstones else pc.is_valid(batch.column("value"))
@@ -144,7 +144,7 @@ class _Columns:
         self.sources.append((run.generation, run.item, len(self.offset) - before))
 
     def batch(self, *, with_source: bool = False) -> pa.RecordBatch:
-        """Return what was appended."""
+        """Return the batch of the appended records."""
         arrays = [
             pa.array(self.key, pa.binary()),
             pa.array(self.value, pa.binary()),

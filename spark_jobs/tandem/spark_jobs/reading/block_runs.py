@@ -1,4 +1,4 @@
-"""Runs of whole blocks of an object that was checked, so that it can be read again run by run, without all of it."""
+"""Runs of consecutive blocks of an object that was checked, so that it can be read again run by run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIGEST: Final = 32
 
 
 class BlockRun(NamedTuple):
-    """The bytes [start, end) of what was checked, and their SHA-256."""
+    """The bytes [start, end) of the checked data, and their SHA-256."""
 
     start: int
     end: int
@@ -22,14 +22,14 @@ class BlockRun(NamedTuple):
 
 
 class BlockRuns:
-    """The runs of consecutive blocks, in order. Takes 40 bytes for each."""
+    """The runs of consecutive blocks, in order. Each takes 40 bytes of memory."""
 
     __slots__ = ("_digests", "_ends", "_start")
 
     def __init__(self, data: Plain, blocks: Iterable[ContainerBlock], *, most: int) -> None:
-        """Put `blocks`, which follow one another in `data`, into runs of up to `most` bytes, or of one larger block.
+        """Group `blocks`, which are adjacent in `data`, into runs of at most `most` bytes, or of one larger block.
 
-        Raises as `blocks` does.
+        Raises the errors of iterating over `blocks`.
         """
         self._ends = array("q")
         digests = bytearray()

@@ -1,8 +1,8 @@
-"""The history of one key: every record of it that a state holds. Without Spark: threads fetch, little is decoded.
+"""Find every record of one key in a state. Runs without Spark: threads fetch, and few blocks are decoded.
 
-Which partition a key belongs to only its producer knows: the Java client's hash is one of several in use, and a topic
-may have got more partitions. So all partitions of the topic are read. A block in which the encoded key does not occur
-is decompressed and searched, but not decoded, which is what makes this bearable.
+Only the producer determines a key's partition: the Java client's hash is one of several in use, and a topic may have
+got more partitions. So all partitions of the topic are read. A block is decompressed and searched for the encoded key,
+and decoded only if the key occurs in it; without this the search would take too long.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tandem.spark_jobs.state import find_state
 from tandem.spark_jobs.state.wanted_state import FoundState, StateRequest
 
 _THREADS: Final = 4
-"""Each holds one object in memory, 64 MiB as they are cut, and one block."""
+"""Each thread holds one object in memory (64 MiB, as objects are cut), and one block."""
 
 Tell = Callable[[int, int], None]
-"""Told how many bytes were read, and of how many."""
+"""Called with the bytes read so far and the bytes in total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRecord:
-    """A record, and where it is stored."""
+    """A record, with the generation and the object that store it."""
 
     record: Record
     generation: int
@@ -44,9 +44,9 @@ class KeyRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsRequest:
-    """Whose records are looked for: those of a key of a topic, in the state that is wished for.
+    """The records to find: those of one key of a topic, in the requested state.
 
-    With a connector's files, `index` is where it is kept what they hold.
+    With a connector's files, `index` is the path of their index.
     """
 
     address: StoreAddress
@@ -58,7 +58,10 @@ class RecordsRequest:
 
 
 def find_partitions(request: RecordsRequest, *, tell: Tell) -> tuple[FoundState, Selection]:
-    """Return the state, and what of it has the topic, also one that was deleted. ConfigError if nothing has."""
+    """Return the state and its partitions of the topic, which may be one that was deleted.
+
+    Raises ConfigError if no complete partition is found.
+    """
     address = request.address
     reader: ChainReader | ConnectorReader
     if address.connector is None:
@@ -84,10 +87,10 @@ def history(
     connector: ConnectorReading | None = None,
     tell: Tell | None = None,
 ) -> list[KeyRecord]:
-    """Return all records of `key`, by partition and offset: within a partition that is the order of history.
+    """Return all records of `key`, sorted by partition and offset, which is the order of writing within a partition.
 
-    Reads everything that the partitions hold, and keeps what it found in memory. With a `connector` the objects are its
-    files. Raises DamagedError and errors of the store; what was read by then is lost.
+    Reads all objects of the partitions, and keeps the matching records in memory. With a `connector` the objects are
+    its files. Raises DamagedError and errors of the store; the records found before an error are lost.
     """
     tasks = plan_tasks(partitions, min_tasks=1)
     total = sum(map(_bytes, tasks))

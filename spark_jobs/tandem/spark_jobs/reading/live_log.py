@@ -1,4 +1,4 @@
-"""One partition of a live topic as Avro bodies, read the sink's own way: up to an offset, and then on to its head."""
+"""Read one partition of a live topic as Avro bodies with the sink's fetcher: up to an offset, then on to its end."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _FINAL: Final = frozenset({FaultKind.DIVERGED, FaultKind.UNKNOWN_TOPIC, FaultKin
 
 
 class TopicChangedError(PermanentError):
-    """The topic is not what it was: deleted, made again, or no longer readable."""
+    """The topic was deleted, was created again, or is no longer readable."""
 
 
 class LiveLog:
-    """A partition of one life of a topic, read once, in order. `at` is the next offset to read.
+    """A partition of one topic id, read once, in order. `at` is the next offset to read.
 
-    `start` is the log start, as far as it was seen to have moved. `end` is set if the log was found to end below what
-    was asked for: it was cut. Methods raise TopicChangedError, TimedOutError if nothing comes for `stall_s` seconds,
-    DamagedError, and what a `RawFetcher` raises.
+    `start` is the highest log start offset seen. `end` is set if the log ends below the requested offset, because it
+    was truncated. Methods raise TopicChangedError, TimedOutError if no record arrives for `stall_s` seconds,
+    DamagedError, and the errors of a `RawFetcher`.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class LiveLog:
         return self._fetcher.start_offsets([self._place])[self._place][0]  # type: ignore[index]  # equal to the plain pair
 
     def head(self) -> int:
-        """Return where a reader gets to now."""
+        """Return the current end offset of the log, for the fetcher's isolation level."""
         return self._fetcher.end_offsets([self._place])[self._place][0]  # type: ignore[index]  # as above
 
     def look_again(self) -> None:
-        """Ask where the log starts now."""
+        """Update `start` with the current log start offset."""
         self.start = max(self.start, self._first())
 
     def below(self, offset: int) -> Iterator[Segment]:
-        """Yield what lies in [at, offset), or up to the log's end if that is lower: then `end` says so."""
+        """Yield the records of [at, offset), or up to the log's end if it is lower, in which case `end` is set."""
         reach = min(offset, self.head())
         self.end = reach if reach < offset else None
         waited = 0.0
@@ -80,9 +80,9 @@ class LiveLog:
                 )
 
     def to_head(self, patience_s: float) -> Iterator[Segment]:
-        """Yield what there is from `at` on, until nothing newer has come while it was read.
+        """Yield the records from `at` on, until the log's end is reached.
 
-        A log that is written to faster than it can be read is given up after `patience_s`: then `behind` is set.
+        If the log grows faster than it can be read, reading stops after `patience_s` seconds and `behind` is set.
         """
         deadline = time.monotonic() + patience_s
         while (end := self.head()) > self.at:

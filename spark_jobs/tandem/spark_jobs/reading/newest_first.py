@@ -1,4 +1,4 @@
-"""Records of slices from the newest to the oldest, by which joins of two generations are proven."""
+"""Yield the records of slices from the newest to the oldest: the proof that two generations may be joined."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from tandem.spark_jobs.reading.object_reader import ObjectReader
 
 
 def newest_first(store: ObjectStore) -> Records:
-    """Return what reads slices from a store. It raises DamagedError that names the object, and errors of the store."""
+    """Return a function that reads slices from a store.
+
+    It raises DamagedError that names the object, and errors of the store.
+    """
     reader = ObjectReader(store, apart=True)
 
     def records(piece: Slice) -> Iterator[tuple[int, bytes]]:

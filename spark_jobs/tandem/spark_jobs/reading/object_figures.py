@@ -1,4 +1,4 @@
-"""What the records of an object turn out to be when all of them are looked at."""
+"""Figures of an object's records, counted by reading all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tandem.sink.transcode.implementation_choice import best_bodies
 
 @dataclass(slots=True)
 class ObjectFigures:
-    """What the records of some bodies, in the order of reading, turned out to be. Timestamps in ms."""
+    """Figures of the records in some bodies, added in the order of reading. Timestamps in ms."""
 
     records: int = 0
     tombstones: int = 0
@@ -23,7 +23,7 @@ class ObjectFigures:
     disorder: str | None = None
 
     def add(self, body: bytes, count: int) -> None:
-        """Look at each record of a block's body. Raises DamagedError."""
+        """Count each record of a block's body. Raises DamagedError."""
         found = best_bodies().survey(body, count)
         if found is None:
             self._add_slowly(body, count)
@@ -43,7 +43,7 @@ class ObjectFigures:
         self.tombstones += found.tombstones
 
     def _add_slowly(self, body: bytes, count: int) -> None:
-        """Look at records one by one: what is damaged still counts up to the damage."""
+        """Count records one by one: the records before the damage are still counted."""
         low, high, last, head = self.min_timestamp, self.max_timestamp, self.last, b""
         for span in spans(body, count):
             if span[0] is not head:
@@ -63,6 +63,6 @@ class ObjectFigures:
 
     @property
     def places(self) -> set[tuple[str, int]]:
-        """Topics and partitions that the records name."""
+        """The topics and partitions in the records."""
         readers = [BinaryReader(head) for head in self.heads]
         return {(reader.text(), reader.int32()) for reader in readers}

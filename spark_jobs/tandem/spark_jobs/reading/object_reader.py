@@ -1,9 +1,10 @@
-"""Reading slices: fetch an object, check its SHA-256, then yield uncompressed block bodies cut to [low, high).
+"""Read slices: fetch an object, check its SHA-256, then yield uncompressed block bodies cut to [low, high).
 
-Nothing is decoded before its checksum is right: that of the whole object, which `ObjectReader` keeps for the next
-slices of it, or, for whoever wants little of many journals, that of a journal's part; what the header before it says is
-known from the generation's OPEN. What is encrypted is opened after that, so the chain vouches for it too. Whoever reads
-very many slices side by side can't hold their objects: he reads them again, run by run, as they were when checked.
+No byte is decoded before its checksum has been verified: either that of the whole object, which `ObjectReader` keeps
+for further slices of it, or, where little of many journals is read, that of a journal's part; the container header,
+which the part lacks, is known from the generation's OPEN. Encrypted bytes are decrypted after the check, so the chain
+vouches for them too. A job that reads very many slices side by side can't hold all their objects: it reads them again,
+run by run, and compares each run with the bytes that were checked.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.reading.block_runs import BlockRuns
 
-#: Bytes of checked objects that one reader keeps. A single larger object is kept too while it is the last one.
+#: Bytes of checked objects that one reader keeps. A larger object is kept too while it is the most recent one.
 CACHE_BYTES: Final = 128 * 1024 * 1024
 
 
@@ -58,14 +59,14 @@ class MissingObjectError(DamagedError):
 
 
 class ChangedObjectError(DamagedError):
-    """An object was as the chain says when it was checked, and is not when it is read again."""
+    """An object matched the chain when it was checked, and differs when it is read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreAddress:
-    """Where a store is and how to get in; travels to the tasks. Its repr hides what is secret.
+    """The location of a store and its access settings; it is sent to the tasks. Its repr hides secrets.
 
-    With a `connector`, what lies there are that one's files, and not a pair's.
+    With a `connector`, the objects there are a connector's files, not those of a pair.
     """
 
     root: str
@@ -73,21 +74,21 @@ class StoreAddress:
     connector: ConnectorReading | None = None
 
     def open(self) -> ObjectStore:
-        """Return the store of this process for this address; it is opened once and never closed."""
+        """Return this process's store for this address; it is opened once and never closed."""
         return _open(self.root, self.settings)
 
     def reader(self, *, cache_bytes: int = CACHE_BYTES, apart: bool = False) -> ObjectReader:
-        """Return what fetches and checks objects there."""
+        """Return a new reader that fetches and checks objects of this store."""
         return ObjectReader(self.open(), cache_bytes=cache_bytes, apart=apart, connector=self.connector)
 
 
 def require_pair(address: StoreAddress, pair: str) -> None:
-    """Look whether anything was claimed, before Spark starts for nothing. Raises ConfigError or the store's errors."""
+    """Raise ConfigError if the pair has no generation, before Spark is started. Raises errors of the store too."""
     store = address.open()
     if ChainReader(store, pair).exists():
         return
     place = None
-    with suppress(StoreDeniedError):  # who may not list knows no better
+    with suppress(StoreDeniedError):  # without the right to list, no hint can be given
         place = next((found for info in islice(store.list(""), _LOOKED_AT) if (found := place_of(info.key))), None)
     if place is None:
         raise ConfigError(f"pair {pair} has no generation under {address.root}", remedy="check pair and store.root")
@@ -97,7 +98,7 @@ def require_pair(address: StoreAddress, pair: str) -> None:
     )
 
 
-#: How many keys are looked at for files of a connector where no pair is: a page of a listing.
+#: The number of keys that are searched for a connector's files if there is no pair: one page of a listing.
 _LOOKED_AT: Final = 1000
 
 
@@ -108,22 +109,22 @@ def _open(root: str, settings: StoreAccess) -> ObjectStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """Whole Avro-encoded records in offset order, uncompressed. At least one; `first` is the offset of the first."""
+    """Whole Avro-encoded records in offset order, uncompressed; at least one. `first` is the offset of the first."""
 
     body: bytes
     records: int
     first: int
 
     def spans(self) -> Iterator[Span]:
-        """Say where each record lies, as `backup_avro.record.record_spans.spans` does. Raises DamagedError."""
+        """Yield the span of each record, as `backup_avro.record.record_spans.spans` does. Raises DamagedError."""
         return best_bodies().spans(self.body, self.records)
 
 
 class ObjectReader:
     """Fetches and checks objects of one store. Not safe to share between threads; each task makes its own.
 
-    With `apart`, parts of journals are fetched one by one: a partition's share of a thousand journals, not all of them.
-    With a `connector`, objects are its files, and their records come out in today's form.
+    With `apart`, parts of journals are fetched one by one: a partition's share of a thousand journals, not the whole
+    journals. With a `connector`, objects are its files, and their records are converted to the current schema.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class ObjectReader:
         self._kept: OrderedDict[str, Plain] = OrderedDict()
 
     def fetch(self, item: StoredObject) -> Plain:
-        """Return the whole object, decrypted. DamagedError if size or SHA-256 differ from the chain's.
+        """Return the whole object, decrypted. Raises DamagedError if size or SHA-256 differ from the chain's.
 
         Also raises MissingObjectError, and errors of keys.
         """
@@ -185,11 +186,11 @@ class ObjectReader:
             ) from error
 
     def bodies(self, piece: Slice, *, share: tuple[int, int] = (0, 1), newest_first: bool = False) -> Iterator[Body]:
-        """Yield the records of `piece` with offsets in [low, high), block by block. Nothing if there are none.
+        """Yield the records of `piece` with offsets in [low, high), block by block; yield nothing if there are none.
 
-        With a `share` (i, n) only those of the blocks that begin in the i-th of n equal ranges of the part's bytes.
-        With `newest_first` the last block comes first; inside of a block the order is as always.
-        Raises DamagedError that names the object.
+        With a `share` (i, n), only the blocks that begin in the i-th of n equal ranges of the part's bytes are read.
+        With `newest_first` the last block comes first; the order inside of a block does not change. Raises DamagedError
+        that names the object.
         """
         data, begin = self._checked(piece)
         part = piece.part
@@ -203,11 +204,11 @@ class ObjectReader:
                 yield from cut(_decoded(blocks, header, turned), piece.low, piece.high, last=self._last(part))
 
     def bodies_apart(self, piece: Slice, *, most: int) -> Iterator[Body]:
-        """Yield what `bodies` does, for who reads very many slices side by side.
+        """Yield what `bodies` does, with bounded memory, for jobs that read very many slices side by side.
 
-        Meanwhile at most `most` bytes as they are stored are held, or one block that is larger, and one block that is
-        decompressed. What is larger is read twice: once whole, to be checked, and then run by run, each held against
-        what it was. Raises DamagedError that names the object, ChangedObjectError among them.
+        Between two bodies at most `most` stored bytes are held, or one larger block, and one decompressed block. A
+        larger slice is read twice: once whole, to be checked, and then run by run, each compared with the bytes that
+        were checked. Raises DamagedError that names the object, which may be a ChangedObjectError.
         """
         data, begin = self._checked(piece)
         part = piece.part
@@ -221,7 +222,7 @@ class ObjectReader:
             yield from cut_alone(_decoded(blocks, header, turned), piece.low, piece.high, last=self._last(part))
 
     def _checked(self, piece: Slice) -> tuple[Plain, int]:
-        """Fetch what holds the slice's part; return it and where in it the part begins."""
+        """Fetch the bytes that hold the slice's part, checked; return them and the position of the part in them."""
         item, part = piece.item, piece.part
         if not self._alone(item):
             return self.fetch(item), part.start
@@ -239,13 +240,16 @@ class ObjectReader:
         return header, turned_by(header, empty_as_null=self._connector.empty_as_null)
 
     def _last(self, part: Part) -> int:
-        """Return the last offset that there may be: a connector's file may reach beyond what a slice takes of it."""
+        """Return an upper bound of the offsets in the data: a connector's file may reach beyond the slice's part."""
         return part.last if self._connector is None else LONG_MAX
 
     def _again(
         self, item: StoredObject, header: ContainerHeader, runs: BlockRuns, shift: int
     ) -> Iterator[ContainerBlock]:
-        """Yield the blocks of runs that lie `shift` bytes further on in the object than in what was checked."""
+        """Read the runs from the object again, `shift` bytes after their checked positions, and yield their blocks.
+
+        Raises ChangedObjectError if a run's bytes differ from those that were checked.
+        """
         for run in runs:
             try:
                 data = self._range(item, run.start + shift, run.end + shift)
@@ -263,7 +267,7 @@ class ObjectReader:
 
 @contextmanager
 def _written_so(item: StoredObject) -> Iterator[None]:
-    """Have damage that is found behind a right checksum name the object."""
+    """Make a DamagedError that occurs after a correct checksum name the object."""
     try:
         yield
     except (MissingObjectError, ChangedObjectError):
@@ -282,10 +286,10 @@ def _changed(item: StoredObject) -> DamagedError:
 
 
 def get_whole(store: ObjectStore, item: StoredObject) -> bytes:
-    """Return the stored bytes of an object, which are not checked yet.
+    """Return the stored bytes of an object, not yet checked.
 
-    Raises the store's errors, and DamagedError as `check_bytes` does if there are more of them than the chain says:
-    before they are read, as whoever replaced the object chose how many there are.
+    Raises the store's errors, and DamagedError as `check_bytes` does if the object is larger than the chain says. This
+    is found before the bytes are read, because a replaced object may have any size.
     """
     try:
         return store.get(item.key, most=item.bytes)
@@ -307,7 +311,7 @@ def _of_another_size(item: StoredObject, size: int) -> DamagedError:
 
 
 def open_container(data: Plain) -> ContainerHeader:
-    """Decode an object's header. DamagedError unless its schema is today's `AvroKafkaRecord`."""
+    """Decode an object's header. DamagedError unless its schema is the current `AvroKafkaRecord`."""
     header = decode_header(data)
     if _decoder(header.schema_json) is not decode_body:
         raise DamagedError("the schema in the header is not the one of a generation's objects")
@@ -321,7 +325,7 @@ def _opening(piece: Slice) -> Opening:
 
 @cache
 def header_of(opening: Opening) -> ContainerHeader:
-    """Return the header with which each object of a generation begins. DamagedError for a codec that is not ours."""
+    """Return the header that each object of a generation begins with. DamagedError for an unknown codec."""
     if opening.codec not in list(Codec):
         raise DamagedError(f"its generation's OPEN names the codec {opening.codec}")
     return decode_header(encode_header(codec=Codec(opening.codec), sync=bytes.fromhex(opening.sync)))
@@ -331,11 +335,14 @@ _decoder = cache(decoder_for)
 _layout_of = cache(layout_of)
 
 Turned: TypeAlias = Callable[[bytes, int], ConvertedBody] | None
-"""Turns the bodies of an older version into today's; None where that is not needed."""
+"""Converts bodies of an older schema version to the current one; None if no conversion is needed."""
 
 
 def turned_by(header: ContainerHeader, *, empty_as_null: bool) -> Turned:
-    """Return what makes today's bodies of a file's; None if they are that. Raises DamagedError for another schema."""
+    """Return the function that converts a file's bodies to the current schema; None if they already have it.
+
+    Raises DamagedError for any other schema.
+    """
     layout = _layout_of(header.schema_json)
     return None if layout is None else partial(best_bodies().modern, layout=layout, empty_as_null=empty_as_null)
 
@@ -343,7 +350,7 @@ def turned_by(header: ContainerHeader, *, empty_as_null: bool) -> Turned:
 def _shared(
     blocks: Iterable[ContainerBlock], begin: int, part: Part, share: tuple[int, int]
 ) -> Iterator[ContainerBlock]:
-    """Yield the blocks that begin in a share of the part's bytes, which lie from `begin` on."""
+    """Yield the blocks that begin in a share of the part's bytes; the part begins at `begin`."""
     number, of = share
     size = part.end - part.start
     low, high = begin + size * number // of, begin + size * (number + 1) // of
@@ -366,9 +373,9 @@ def _decoded(blocks: Iterable[ContainerBlock], header: ContainerHeader, turned: 
 
 
 def cut(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[Body]:
-    """Yield what lies in [low, high) of bodies in ascending offset order; `last` is the last offset in all of them.
+    """Yield the records in [low, high) of bodies in ascending offset order; `last` is the last offset in all of them.
 
-    Only bodies at an edge are looked into.
+    Only bodies at an edge of the range are cut by the spans of their records.
     """
     for body, after in _with_next(bodies, last + 1):
         if body.first >= high:
@@ -384,7 +391,7 @@ def cut(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[B
 
 
 def cut_alone(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[Body]:
-    """Like `cut`, with no body ahead of the one that is yielded: each that may reach beyond `high` is looked into."""
+    """Yield what `cut` does without reading a body ahead: bodies that may reach beyond `high` are cut by spans."""
     for body in bodies:
         if body.first >= high:
             return
@@ -394,7 +401,7 @@ def cut_alone(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iter
 
 
 def cut_backwards(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[Body]:
-    """Like `cut`, for bodies in descending offset order."""
+    """Yield what `cut` does, for bodies in descending offset order."""
     after = last + 1
     for body in bodies:
         if body.first < high and after > low:

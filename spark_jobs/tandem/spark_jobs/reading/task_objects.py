@@ -1,4 +1,4 @@
-"""What a task carries of the objects that it reads: a journal names the parts of thousands of partitions."""
+"""Reduce the objects that a task carries: a journal names the parts of thousands of partitions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tandem.backup_avro.selection.newest_state import Slice
 
 
 def with_used_parts_only(slices: Iterable[Slice]) -> tuple[Slice, ...]:
-    """Return slices, in their order, whose objects name no parts but theirs.
+    """Return the slices, in their order, with each object's parts reduced to those that the slices use.
 
-    A journal of a thousand partitions would otherwise travel to a thousand tasks with all of its parts.
+    Otherwise a journal of a thousand partitions would be sent to a thousand tasks, each time with all of its parts.
     """
     pieces = tuple(slices)
     wanted: dict[str, dict[int, Part]] = {}

@@ -1,8 +1,8 @@
-"""Giving up a restore that did not end: nobody goes on with it, and topics that it appended to get their config back.
+"""Giving up an unfinished restore: it can't be resumed any more, and topics that it appended to get their config back.
 
-What it has put into topics stays there. Topics that it was restoring as a whole stay as they are loaded, unless
-they had settings of their own: half of a backup, in which nothing is compacted or deleted, is to be deleted by whoever
-knows that nobody needs it.
+The records that it has written stay in the topics. Topics that it was restoring as a whole keep the loading config,
+unless they had settings of their own: such a topic holds part of a backup, and nothing in it is compacted or deleted;
+an operator deletes it when it is not needed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ _SHORTEST: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbandonResult:
-    """What became of it. `put_back`: topics whose config is as it was before. `stay`: topics that are left as loaded.
+    """The result of `abandon`. `put_back`: topics whose config is as before. `stay`: topics that are left as loaded.
 
-    `gone`: topics that are not there any more. `refused`: topic -> setting -> why the cluster refuses it; then it is
-    not given up yet, and `own` is how these topics were configured.
+    `gone`: topics that don't exist any more. `refused`: topic -> setting -> why the cluster refuses it; if there are
+    any, the restore is not given up yet, and `own` is the config that these topics had. `records`: those that the
+    restore has written.
     """
 
     state: PlanState
@@ -51,7 +52,7 @@ class AbandonResult:
 def find(found: RestoreProgress, name: str) -> PlanState:
     """Return the restore whose plan's hash begins with `name`.
 
-    Raises ConfigError unless there is exactly one, or if fewer than eight digits are given, RefusedError if it ended.
+    Raises ConfigError unless exactly one matches, or if `name` has fewer than eight digits, RefusedError if it ended.
     """
     if len(name) < _SHORTEST:
         raise ConfigError(f"{name!r} is too short for a restore", remedy="`tandem restore list` shows whole names")
@@ -69,13 +70,13 @@ def find(found: RestoreProgress, name: str) -> PlanState:
 
 
 def abandon(target: TargetCluster, name: str, tell: Callable[[str], None] = lambda _: None) -> AbandonResult:
-    """Give up the restore whose plan's hash begins with `name`. Raises as `find`, and what the cluster says.
+    """Give up the restore whose plan's hash begins with `name`. Raises as `find`, and the errors of the cluster.
 
-    A run of it that is still at work is ended. Ended in mid-way, or if the cluster refuses some of the config, this is
-    to be done again. `tell` takes what is being done, for people who wait.
+    A run of it that is still at work is fenced. If this call is interrupted, or if the cluster refuses some of the
+    config, it is to be repeated. `tell` receives messages about the current step.
     """
     begun = find(target.plans() if marks.partitions(target.admin) else RestoreProgress(), name)
-    # Whoever is at work finds out at its next word, its tasks when they look who is in charge.
+    # A run that is at work finds out at its next write of the plan's state, its tasks when they check the run's id.
     state = replace(begun, run=str(uuid.uuid4()))
     lease_record.write_phase(target, begun, state)
     tell(f"restore {short(state.plan)}: ending what up to {sum(1 for _ in state.tasks)} tasks may have open")
@@ -85,7 +86,7 @@ def abandon(target: TargetCluster, name: str, tell: Callable[[str], None] = lamb
         tell(f"restore {short(state.plan)} is not given up yet; the same command, given again, goes on with that")
         raise
     found = _what_is_known(target, tell)
-    # One without an id was about to be made.
+    # A topic without an id was about to be created.
     looked = target.look(state.targets)
     there = {name for name, item in looked.items() if state.targets[name] in {item.topic_id, ""}}
     before = {name: own for name, own in state.before.items() if name in there}
@@ -111,7 +112,7 @@ def abandon(target: TargetCluster, name: str, tell: Callable[[str], None] = lamb
 
 
 def _what_is_known(target: TargetCluster, tell: Callable[[str], None]) -> RestoreProgress:
-    """Return all progress; if a transaction stays open, what there is before it: it is only told."""
+    """Return all progress; if a transaction stays open, the progress before it: the numbers are only displayed."""
     try:
         return target.progress(settled=True)
     except LostEndError as error:
@@ -120,9 +121,9 @@ def _what_is_known(target: TargetCluster, tell: Callable[[str], None]) -> Restor
 
 
 def put_back(target: TargetCluster, before: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
-    """Set topics that were appended to as they were `before`; return by topic what the cluster refuses, and why.
+    """Set the config of topics that were appended to as it was `before`; return the refused settings by topic.
 
-    What somebody has set otherwise since, because the cluster refused it, is left as it is.
+    A refused setting that was changed by other means since is left as it is, and does not count as refused.
     """
     refused = {name: target.set_config(name, append.put_back(own)) for name, own in before.items()}
     return _still(target, refused, append.HELD)
@@ -131,7 +132,7 @@ def put_back(target: TargetCluster, before: Mapping[str, Mapping[str, str]]) -> 
 def _still(
     target: TargetCluster, refused: Mapping[str, Mapping[str, str]], ours: Mapping[str, str]
 ) -> dict[str, Mapping[str, str]]:
-    """Return what was refused of settings that are as a restore has set them, `ours`."""
+    """Return the refused settings that still have the restore's own value, `ours`."""
     names = [name for name, why in refused.items() if why]
     now_set = target.set_on(names) if names else {}
     return {
@@ -141,10 +142,10 @@ def _still(
 
 
 def put_back_again(target: TargetCluster, before: Mapping[str, Mapping[str, str]]) -> None:
-    """Do it once more where a run has held a topic off that did not know yet that it was not in charge any more.
+    """Put the config back once more where a run that had lost the lease has suspended compaction and retention since.
 
-    After the word that ends the restore: whoever does so later finds that word, and takes it back himself. What another
-    restore holds off by now is left to that one.
+    It is called after the state that ends the restore was written: a run that suspends them later finds that state, and
+    puts the config back itself. Topics that another unfinished restore writes to are left to that one.
     """
     now_set = target.set_on(before) if before else {}
     held = {name: before[name] for name, config in now_set.items() if append.held(config)}
@@ -158,10 +159,10 @@ def put_back_again(target: TargetCluster, before: Mapping[str, Mapping[str, str]
 def fence_all(props: Mapping[str, Value], states: Iterable[PlanState]) -> None:
     """Fence all producers of these plans' tasks, and end their transactions.
 
-    Raises as `produce.fence`, with the first that fails, and KeyboardInterrupt, and waits then for none that is under
-    way: each may take minutes where a broker is away, and there may be thousands. None is begun or tried again after
-    that, but up to eight that are under way may still come to their end: if such a plan is gone on with at once, they
-    may fence new tasks of it. Those then fail with FencedError, and the plan can be gone on with again.
+    Raises as `batch_producer.fence`, with the first that fails, and KeyboardInterrupt, and then waits for no fencing
+    that is under way: each may take minutes if a broker is down, and there may be thousands. None is begun or retried
+    after that, but up to eight that are under way may still complete: if such a plan is resumed at once, they may fence
+    new tasks of it. Those then fail with FencedError, and the plan can be resumed again.
     """
     ids = [
         restore_plan.transactional_id(state.plan, topic_id, number)
@@ -198,7 +199,7 @@ def fence_all(props: Mapping[str, Value], states: Iterable[PlanState]) -> None:
 
 
 def _next(ended: SimpleQueue[Exception | None]) -> Exception | None:
-    """Wait for the next; a signal that another thread gets is noticed only between two looks."""
+    """Return the next result; waits in steps of `_LOOK_S` seconds, because signals are handled only between them."""
     while True:
         with suppress(Empty):
             return ended.get(timeout=_LOOK_S)

@@ -1,6 +1,6 @@
 """`tandem drill`: a restore into scratch topics that are deleted afterwards, by the very code of `tandem restore`.
 
-What can go wrong in a restore goes wrong here first: the plan, the reading, the loading, the check, the config.
+A drill exercises every step of a restore: the plan, the reading, the loading, the check, the config.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Names end like this; no pattern of a pair guards them.
+#: The suffix of scratch topics, followed by the drill's id; no pattern of a pair guards such names.
 SUFFIX: Final = ".drill-"
 _LEFT_OVER: Final = r".*\.drill-[0-9a-f]{8}"
 _ID: Final = re.compile(r"[0-9a-f]{8}")
@@ -33,7 +33,7 @@ _ID: Final = re.compile(r"[0-9a-f]{8}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillResult:
-    """What a drill came to. `deleted` are the scratch topics that are gone again, `left` those that stay, why.
+    """The result of a drill. `deleted` are the deleted scratch topics; `left`: remaining scratch topic -> the reason.
 
     `phases`: name -> seconds. `report` is that of the restore.
     """
@@ -45,14 +45,14 @@ class DrillResult:
 
     @property
     def clean(self) -> bool:
-        """Whether the topics held exactly what the backup holds, under the config that was recorded."""
+        """Whether the topics held exactly the backup's records, under the recorded config."""
         return self.report.ended
 
 
 def drill_options(options: RestoreOptions, drill_id: str) -> RestoreOptions:
-    """Return the options of the restore.
+    """Return the options of the drill's restore. ValueError unless `drill_id` is eight hex digits.
 
-    What the recorded retention deletes of scratch topics needs no consent, and nobody looks for what was in them.
+    Deletions by the recorded retention need no consent in scratch topics, and no record of the restore is left.
     """
     if _ID.fullmatch(drill_id) is None:
         raise ValueError(f"{drill_id!r} is not eight hex digits")
@@ -62,7 +62,7 @@ def drill_options(options: RestoreOptions, drill_id: str) -> RestoreOptions:
 def prepare_drill(
     reader: ChainReader | ConnectorReader, target: TargetCluster, options: RestoreOptions
 ) -> PreparedRestore:
-    """Plan it, touching nothing. Raises what `restore.prepare` does, and RefusedError for a name that is taken."""
+    """Plan the drill without changing anything. Raises as `prepare_restore`, and RefusedError if a topic exists."""
     prepared = prepare_restore(reader, target, options)
     if prepared.targets:
         raise RefusedError(
@@ -73,7 +73,7 @@ def prepare_drill(
 
 
 def left_over(target: TargetCluster) -> list[str]:
-    """Return the scratch topics of drills that were killed, or are at work elsewhere."""
+    """Return the scratch topics of drills that were killed, or that run elsewhere."""
     return sorted(info.name for info in target.admin.topics((), [_LEFT_OVER]))
 
 
@@ -82,8 +82,7 @@ def drill(
 ) -> DrillResult:
     """Restore, check, and delete the scratch topics again unless `keep`, also when it fails.
 
-    The options of the request are those of `drill_options`. Raises what `restore.restore` does; the topics are deleted
-    then too.
+    The options of the request are those of `drill_options`. Raises as `restore`; the topics are deleted then too.
     """
     told = tell or RestoreListener()
     target = request.target
@@ -111,17 +110,17 @@ def drill(
 
 
 class _Scratch(RestoreListener):
-    """What happens in a restore that nobody goes on with, however it ends."""
+    """Passes on the progress of a drill's restore, but not `unfinished`: its topics are deleted, however it ends."""
 
     def __init__(self, told: RestoreListener) -> None:
         self._told = told
 
     def phase(self, text: str) -> None:
-        """Said."""
+        """Pass on the text."""
         self._told.phase(text)
 
     def records(self, done: int, of: int) -> None:
-        """Said."""
+        """Pass on the numbers."""
         self._told.records(done, of)
 
 
@@ -129,7 +128,7 @@ class _Scratch(RestoreListener):
 def _deleting(
     target: TargetCluster, names: list[str], gone: list[str], left: dict[str, str], told: RestoreListener
 ) -> Iterator[list[float]]:
-    """Delete the topics after the block, however it ends; what can't be deleted is told of, not raised."""
+    """Delete the topics after the block, however it ends; failures are reported and put into `left`, not raised."""
     took: list[float] = []
     try:
         yield took
@@ -150,7 +149,7 @@ def _deleting(
             else:
                 gone.append(name)
         if names and not left:
-            with suppress(TandemError):  # a later restore forgets it, after some days
+            with suppress(TandemError):  # a later restore deletes the progress, after some days
                 forget_restores.forget_unfinished(target, names)
         for name, why in left.items():
             told.phase(f"scratch topic {name} is left over, delete it: {why}")

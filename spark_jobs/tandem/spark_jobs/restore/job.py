@@ -60,9 +60,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """One restored topic. `notes` say what could not be kept or needs attention.
+    """One restored topic. `notes` are messages about settings that could not be kept or that need attention.
 
-    `unset`: setting -> why the cluster refused it, of those without which the restore has not come to its end.
+    `unset`: setting -> why the cluster refused it, for settings without which the restore is not finished.
     """
 
     source: str
@@ -80,9 +80,10 @@ class TopicReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreReport:
-    """What was done. `mismatches` is empty if and only if the target holds exactly what the backup holds.
+    """The result of a restore. `mismatches` is empty if and only if the target holds exactly the backup's records.
 
-    `id` names the restore: its record and its offset map lie in the store under it.
+    `id` names the restore: its record and its offset map lie in the store under it. `resumed` records were loaded by
+    earlier runs.
     """
 
     id: str
@@ -100,37 +101,37 @@ class RestoreReport:
 
     @property
     def left_out(self) -> int:
-        """Records that were read and not written, by what the user chose to be changed on the way, or without a key."""
+        """Records that were read and not written: by the user's record changes, or for want of a key."""
         return sum(item.left_out for topic in self.topics for item in topic.partitions)
 
     def in_vain(self) -> list[str]:
-        """Return which keys were named and met nothing, in words."""
+        """Return a text for each option whose keys matched no record."""
         return self.plan.shape.in_vain(records=self.records, left_out=self.left_out)
 
     @property
     def ended(self) -> bool:
-        """Whether all is as it should be: what the backup holds, under the config that was asked for."""
+        """Whether the restore is finished: the target holds the backup's records under the requested config."""
         return not self.mismatches and not any(topic.unset for topic in self.topics)
 
 
 class RestoreListener:
-    """What happens meanwhile, for people. This one keeps it to itself."""
+    """Receives the progress of a restore, for display. The base class ignores it."""
 
     def phase(self, text: str) -> None:
-        """A step begins."""
+        """Receive the text of a step that begins."""
 
     def records(self, done: int, of: int) -> None:
-        """So many records are committed; `of` may be an upper bound."""
+        """Receive the number of committed records; `of` may be an upper bound."""
 
     def unfinished(self, plan: RestorePlan, *, wrong: bool = False) -> None:
-        """It ends here, without having come to its end. `wrong`: the target is not what the backup is."""
+        """Receive that the run ends and the restore is unfinished. `wrong`: the target differs from the backup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreRequest:
-    """What is restored: the backup that `reader` knows, which workers open at `address`, into the `target` cluster.
+    """The inputs of a restore: the backup of `reader`, which workers open at `address`, and the `target` cluster.
 
-    `options` are what the user chose; `now` returns ms since the epoch.
+    `options` are the user's; `now` returns ms since the epoch.
     """
 
     address: StoreAddress
@@ -141,9 +142,10 @@ class RestoreRequest:
 
 
 def restore(spark: SparkSession, request: RestoreRequest, *, tell: RestoreListener | None = None) -> RestoreReport:
-    """Carry a restore out. See `prepare_restore`, `check_consent` for what is refused.
+    """Carry out a restore. See `prepare_restore` and `check_consent` for refusals.
 
-    A run that ended anyhow is resumed by calling this again; two at once are safe: the later one takes over.
+    A run that ended unfinished, for whatever reason, is resumed by calling this again; two runs at once are safe: the
+    later one takes over.
     """
     told = tell or RestoreListener()
     told.phase("planning")
@@ -175,7 +177,10 @@ class _RestoreRun:
         self._refused: dict[str, Mapping[str, str]] = {}
 
     def run(self) -> RestoreReport:
-        """Carry it out. Whatever ends it in mid-way, it is told that there is something to go on with or to give up."""
+        """Carry out the run; if it fails, tell the listener that the restore is unfinished.
+
+        An unfinished restore is to be resumed or given up.
+        """
         try:
             report = self._carried_out()
         except LostEndError:
@@ -193,7 +198,10 @@ class _RestoreRun:
         return report
 
     def _tell_unless_overtaken(self, find_out: Callable[[], None], *, wrong: bool = False) -> None:
-        """Raise OvertakenError if that is why it ended: then nothing of it waits for anybody."""
+        """Tell the listener that the restore is unfinished, unless another run has taken it over.
+
+        `find_out` raises OvertakenError in that case, which is passed on: nothing is left for this run's user to do.
+        """
         if not self._charge.said:
             return
         try:
@@ -201,7 +209,7 @@ class _RestoreRun:
         except OvertakenError:
             raise
         except TandemError:
-            pass  # there is nobody to ask
+            pass  # the cluster does not answer
         self._told.unfinished(self._plan, wrong=wrong)
 
     def _carried_out(self) -> RestoreReport:
@@ -219,7 +227,7 @@ class _RestoreRun:
             check_seconds = time.monotonic() - began
         mismatches = tuple(item for item in checked if not item.same)
         if mismatches:
-            # Whoever took over may have let it be compacted since.
+            # If another run has taken over, it may have set a config under which records were compacted since.
             self._charge.stand_by()
             self._note_other_writers(mismatches)
         else:
@@ -237,7 +245,7 @@ class _RestoreRun:
         )
 
     def _note_other_writers(self, mismatches: Iterable[CheckResult]) -> None:
-        """Say who else writes to a target. What is appended to has other records anyway."""
+        """Add notes that name other producers of a target. Targets of an append have other records anyway."""
         found = {(item.target, item.partition): item.others for item in mismatches if not self._plan.append}
         for (target, number), others in sorted(found.items()):
             if others:
@@ -255,7 +263,7 @@ class _RestoreRun:
                 self._plan.pair,
                 self._plan.hash,
                 self._target.admin.cluster_id(),
-                # Under its own name a topic is brought back, and guarded as before.
+                # A topic that is restored under its own name stays in the pair's guarded topics, as before.
                 [
                     topic.target
                     for topic in self._plan.topics
@@ -265,7 +273,7 @@ class _RestoreRun:
         return self._identified(self._charge.begin(merged, lambda name, text: self._notes[name].append(text)))
 
     def _identified(self, targets: dict[str, TargetTopic]) -> dict[str, TargetTopic]:
-        """Say under which ids the announced topics were created, so that no later topic of such a name is meant."""
+        """Add the ids of the created topics to the announcement, so that it matches no later topic of such a name."""
         if self._options.leaves_record:
             ids = {name: item.topic_id for name, item in targets.items()}
             restore_targets.identify_targets(self._address.open(), self._plan.pair, self._plan.hash, ids)
@@ -279,7 +287,7 @@ class _RestoreRun:
         return self._identified(self._charge.take_over())
 
     def _survey(self) -> tuple[str, ...]:
-        """Return the ids of topics in which one key may lie in several partitions, of those that are re-partitioned."""
+        """Return the ids of the re-partitioned topics in which one key may lie in several partitions."""
         partitioner = self._plan.shape.partitioner
         topics = [topic for topic in self._plan.topics if topic.repartitioned]
         if not topics or partitioner is None:
@@ -320,7 +328,7 @@ class _RestoreRun:
         ]
 
     def _refuse_unless_ordered(self, merged: Collection[str]) -> None:
-        """Raise RefusedError if a merge by timestamp would not give the order of timestamps. `merged`: topic ids."""
+        """Raise RefusedError if a partition of the `merged` topics (ids) is not in timestamp order."""
         topics = {
             topic.source.topic_id: topic
             for topic in self._plan.topics
@@ -354,19 +362,19 @@ class _RestoreRun:
 
     @property
     def _leaves_map(self) -> bool:
-        """Whether rows are kept: the check needs them too, where a partition holds more than what one task wrote."""
+        """Whether tasks keep an offset map: the check needs it too, where several writers share a target partition."""
         return (
             self._options.leaves_record or self._plan.append or any(topic.repartitioned for topic in self._plan.topics)
         )
 
     def _groups(self, topic: TopicPlan) -> list[tuple[PartitionSelection, ...]]:
-        """Return which source partitions are loaded together, ascending."""
+        """Return the source partitions of each task, ascending."""
         if topic.source.topic_id in self._charge.merged:
             return [tuple(sorted(topic.partitions, key=lambda item: item.key.partition))]
         return [(item,) for item in topic.partitions]
 
     def _pace(self, tasks: int) -> LoadPace:
-        """Return the pace of one of so many tasks."""
+        """Return the pace of one of `tasks` tasks: the user's rate is divided among those that run at once."""
         pace, wanted = self._options.pace, self._options.bytes_per_second
         if wanted is None:
             return pace
@@ -411,7 +419,7 @@ class _RestoreRun:
 
     @contextmanager
     def _following(self) -> Iterator[None]:
-        """Tell how many records are committed, as the progress topic has it."""
+        """Report the number of committed records from the progress topic, while the block runs."""
 
         def tell(progress: RestoreProgress) -> None:
             done = sum(item.records + item.left_out for item in progress.of_plan(self._plan.hash))
@@ -446,7 +454,7 @@ class _RestoreRun:
                 target_topic_id=target.topic_id,
                 partition=number,
                 start=_lowest(expected, end) if self._plan.append else target.starts[number],
-                # What comes after is none of ours, and whoever writes it may have transactions open for long.
+                # Records after that are not the restore's, and their producers may keep transactions open for long.
                 end=_highest(expected) + 1 if self._plan.append else end,
                 expected=expected,
                 shared=self._plan.append or len(expected) > 1,
@@ -461,8 +469,8 @@ class _RestoreRun:
         maps = check_partition.map_tasks(tasks, self._address, pair=self._plan.pair, restore=restore)
         if not maps:
             return _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(logged(_check_all)).collect())
-        # One task's rows belong to many checks. They are sent to them, and each check to where its rows come: without
-        # what it logs in with, since Spark may keep on disks what it sends.
+        # One task's rows belong to many checks. Spark shuffles rows and checks by the check's number. The checks are
+        # sent without credentials, since Spark may write shuffled data to disks.
         bare = [replace(task, cluster=ClusterAddress(props={})) for task in tasks]
         given: list[MapTask | tuple[int, CheckTask]] = [*maps, *enumerate(bare)]
         slices = min(len(maps), _SLICES * spark.defaultParallelism)
@@ -470,7 +478,7 @@ class _RestoreRun:
         return _sound(sent.mapPartitions(logged(partial(_check_shared, self._cluster))).collect())
 
     def _leave_record(self, loaded: Sequence[LoadResult], targets: Mapping[str, TargetTopic]) -> None:
-        """Put what was restored, and how that was proven, beside its offset map. What is there already stays."""
+        """Put the record of the verified restore beside its offset map. An existing record stays."""
         record = restore_record.RestoreRecord(
             id=self._id(targets),
             pair=self._plan.pair,
@@ -505,7 +513,7 @@ class _RestoreRun:
                 notes.append(why_not)
 
     def _as_recorded(self) -> list[LoadResult]:
-        """Return what was loaded and checked before, when only the config is left to be set."""
+        """Return the load results of earlier runs, from the progress topic, when only the config is left to be set."""
         progress = self._target.progress(settled=True)
         found = {
             (item.topic_id, item.task): item
@@ -538,7 +546,7 @@ class _RestoreRun:
                 self._notes[topic.target] += [f"{key} could not be set: {why}" for key, why in sorted(refused.items())]
                 self._notes[topic.target] += target_settings.remedies(self._unset(topic.target))
         if any(self._unset(name) for name in self._refused):
-            return  # it stays VERIFIED: the same command sets what is left
+            return  # the plan stays VERIFIED: the same command sets the remaining settings
         keys = [
             marks.task_key(self._plan.hash, topic.source.topic_id, items[0].key.partition)
             for topic in self._plan.topics
@@ -548,12 +556,12 @@ class _RestoreRun:
         self._tidy(keys)
 
     def _unset(self, name: str) -> dict[str, str]:
-        """Return what the cluster refused of a target's settings that it can't be without."""
+        """Return the refused settings of a target without which the restore is not finished, with the reason."""
         matters = target_settings.decisive(self._options.topic_config)
         return {key: why for key, why in self._refused.get(name, {}).items() if key in matters}
 
     def _tidy(self, keys: Sequence[str]) -> None:
-        """Do what is left to do for a restore that has ended well. What goes wrong here does not make it a failure."""
+        """Clean up after a finished restore. Errors become notes: they don't make the restore a failure."""
         try:
             self._charge.tidy(keys)
             forget_restores.tidy(self._target, now=self._now())
@@ -618,7 +626,7 @@ def _highest(expected: Iterable[ExpectedRecords]) -> int:
 
 
 def _by_place(loaded: Iterable[LoadResult]) -> dict[tuple[str, int], list[ExpectedRecords]]:
-    """Return what the tasks have put into each partition of the targets."""
+    """Return the records that the tasks have written into each partition of the targets, by (target, partition)."""
     found: dict[tuple[str, int], list[ExpectedRecords]] = {}
     for item in loaded:
         what = f"{item.topic}-{item.partition}"
@@ -637,7 +645,7 @@ def _by_place(loaded: Iterable[LoadResult]) -> dict[tuple[str, int], list[Expect
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failed:
-    """A failure that Spark must not repeat: it would be the same again."""
+    """A task's permanent failure, returned as a result so that Spark does not retry the task."""
 
     error: PermanentError | TimedOutError
 
@@ -656,7 +664,7 @@ def _load_all(tasks: Iterable[LoadTask]) -> Iterator[LoadResult | _Failed]:
         try:
             yield load.load_partition(task)
         except FencedError:
-            raise  # by a later try of this very task, or by another run: the next try finds out
+            raise  # fenced by a later attempt of this task, or by another run: the next attempt finds out which
         except (PermanentError, TimedOutError) as error:
             yield _Failed(error=error)
 
@@ -683,14 +691,14 @@ def _disorder_all(tasks: Iterable[SurveyTask]) -> Iterator[TimestampDisorder | _
 #: Most writers of a partition that a note names.
 _NAMED: Final = 5
 
-#: So many parts for each core has what is small and quickly done.
+#: Spark slices per core for many small tasks.
 _SLICES: Final = 4
 
 
 def _scattered(
     given: Iterable[MapTask | tuple[int, CheckTask]],
 ) -> Iterator[tuple[int, CheckTask | WrittenRange | _Failed]]:
-    """Yield what belongs to each check, under its number: the check itself, and the rows of the maps."""
+    """Yield the checks and the rows of their offset maps, each with the number of its check."""
     for item in given:
         if not isinstance(item, MapTask):
             yield item

@@ -1,11 +1,11 @@
-"""Where each record of a restore came to lie: rows of source offsets and target offsets, in pages in the store. Pure.
+"""The offset map of a restore: rows of source offsets and target offsets, in pages in the store. Pure.
 
-One row for each record batch, and for each source partition in it. Inside of a row offsets may have gaps: compaction
-and the markers of transactions left them in the source. A reader that needs the place of one record reads the row's
-source records again; the row's hash proves that these are the restored ones.
+There is one row for each record batch, and for each source partition in it. Inside of a row offsets may have gaps:
+compaction and the markers of transactions left them in the source. A reader that needs the target offset of one record
+reads the row's source records again; the row's hash proves that these are the restored ones.
 
-A page is an object that names the one before it, so a task's progress needs to name its last one only. Pages of tries
-that were never committed are named by nobody.
+A page is an object that names the one before it, so a task's progress needs to name its last one only. Pages of
+transactions that were never committed are not named anywhere.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tandem.backup_avro.chain.json_codec import Fields, canonical, pack
 from tandem.backup_avro.errors import DamagedError
 
 _VERSION: Final = 1
-#: Without and with a hash of the offsets.
+#: Columns of a row, without and with a hash of the offsets.
 _COLUMNS: Final = (6, 7)
-#: Rows that a task's progress carries itself before they are put into a page.
+#: When a task's progress holds this many rows, they are moved into a page.
 PAGE_ROWS: Final = 256
 #: Most rows of one page, a few megabytes: a transaction may have a row for each of its records.
 LARGEST_PAGE: Final = 1 << 16
@@ -36,8 +36,9 @@ _PAGE: Final = re.compile(r"[\w.=-]{1,256}\+[0-9]{1,10}\+[0-9a-f]{1,64}\.json", 
 class OffsetRow(NamedTuple):
     """The `records` of one source partition with offsets in [first, last] that lie in one batch of the target.
 
-    They have the target offsets base, base + 1, … of the partition `target`. `digest` is that of their offsets, None
-    where there are no gaps, or the row was written before digests were. A tuple, because there are many.
+    They have the target offsets base, base + 1, … of the partition `target`. `digest` is the hash of their source
+    offsets, None where there are no gaps, or where the row was written before digests existed. A row is a tuple,
+    because there are many.
     """
 
     partition: int
@@ -63,7 +64,7 @@ class OffsetRow(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The target offset after the last of them."""
+        """The target offset after the row's last record."""
         return self.base + self.records
 
 
@@ -85,13 +86,13 @@ def digest_of(runs: Sequence[tuple[int, int]]) -> int:
 
 
 def restore_id(plan: str, targets: Mapping[str, str]) -> str:
-    """Return the name of the restore of a plan into topics with these ids: it stays the same however often resumed."""
+    """Return the id of the restore of a plan into topics with these ids. Resumed runs have the same id."""
     text = "\n".join([plan, *(f"{name}={topic_id}" for name, topic_id in sorted(targets.items()))])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def dump_rows(rows: Iterable[OffsetRow]) -> list[list[int]]:
-    """Return rows as JSON has them."""
+    """Return rows as a JSON document."""
     return [[*row[:-1]] if row.digest is None else [*row[:-1], row.digest] for row in rows]
 
 
@@ -106,12 +107,15 @@ def load_rows(found: Iterable[Any], where: str) -> tuple[OffsetRow, ...]:
 
 
 def page_key(pair: str, restore: str, *, topic_id: str, task: int, nonce: str) -> str:
-    """Return where a page lies."""
+    """Return the object key of a page."""
     return f"{_folder(pair, restore)}{topic_id}+{task}+{nonce}.json"
 
 
 def is_page(key: str, pair: str, restore: str) -> bool:
-    """Whether a page of this restore's map may lie there: others name keys too, and may name any."""
+    """Return whether `key` is a valid key of a page of this restore's map.
+
+    Keys come from documents that other principals can write, which may name any object.
+    """
     folder = _folder(pair, restore)
     return key.startswith(folder) and _PAGE.fullmatch(key, len(folder)) is not None
 

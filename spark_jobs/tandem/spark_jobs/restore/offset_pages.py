@@ -17,7 +17,7 @@ _REMEDY = "somebody wrote to the bucket, or to the topic of restores' progress: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMap:
-    """Whose rows pages have: those of a task of a restore."""
+    """Identifies the offset map of one task of a restore."""
 
     pair: str
     restore: str
@@ -38,8 +38,8 @@ def write(store: ObjectStore, rows: Sequence[OffsetRow], previous: str | None, o
 def read(store: ObjectStore, last: str | None, *, pair: str, restore: str) -> Iterator[OffsetRow]:
     """Yield a task's rows, the newest page first.
 
-    Raises the store's errors, and DamagedError: also for a page that is named and is none of this restore's, and for
-    one that is named twice, before it is read.
+    Raises the store's errors, and DamagedError: also for a named page that does not belong to this restore, and for a
+    page that is named twice, before it is read.
     """
     seen: set[str] = set()
     while last is not None:

@@ -1,6 +1,6 @@
-"""What a restore leaves in the store: what it put into which topics, how that was proven, its offset map. Pure.
+"""The record of a verified restore in the store: its topics, record counts and hashes, and its offset map. Pure.
 
-`<pair>/restores/<id>/restore.json`, put once, when the target was found to hold what the backup holds.
+The object `<pair>/restores/<id>/restore.json` is put once, when the check has found the target equal to the backup.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAME: Final = "restore.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRecord:
-    """One task of these source partitions: `page` is the last page of its rows, None if it has none."""
+    """One task that loaded the source partitions `sources`. `page`: last page of its offset map, None without rows."""
 
     sources: tuple[int, ...]
     strands: Mapping[int, TargetStrand]
@@ -30,7 +30,7 @@ class TaskRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord:
-    """One topic. `partitions` is the number of the source's, `ends` where the source's records ended, by partition."""
+    """One topic. `partitions`: their number in the source. `ends`: source partition -> end of the source's records."""
 
     name: str
     topic_id: str
@@ -43,10 +43,10 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreRecord:
-    """A restore that was verified at `at` (ms since the epoch). `as_of`: the moment, None for the newest state.
+    """A restore that was verified at `at` (ms since the epoch). `as_of`: the restored moment, None: the newest state.
 
     `groups` are the offsets that consumer groups had committed on the source. `append`: whether the targets held other
-    records before; None if that was not recorded yet.
+    records before; None in records of releases that did not record it.
     """
 
     id: str
@@ -63,12 +63,12 @@ class RestoreRecord:
 
 
 def record_key(pair: str, restore: str) -> str:
-    """Return where the record lies."""
+    """Return the object key of the record."""
     return f"{layout.restore_prefix(pair, restore)}{_NAME}"
 
 
 def encode(record: RestoreRecord) -> bytes:
-    """Return the bytes to store. OversizeError if nobody would read that much."""
+    """Return the bytes to store. OversizeError if they exceed the limit of readers."""
     document = {
         "v": VERSION,
         "id": record.id,

@@ -1,5 +1,4 @@
-"""`tandem retention`: what is deleted by age and size, and the sweep of compacted topics up to a horizon.
+"""`tandem retention`: delete objects by age and size, and sweep compacted topics up to a horizon.
 
-`retention_plan` and `sweep_plan` decide, `janitor` and `sweep` carry out; a chain entry always comes before a
-deletion.
+`retention_plan` and `sweep_plan` decide, `janitor` and `sweep` carry out; a chain entry always comes before a deletion.
 """

@@ -1,7 +1,7 @@
-"""`tandem retention`: observe the store, plan, and carry the plan out, each step after one more look.
+"""`tandem retention`: observe the store, plan, and carry the plan out; each step is judged again just before it.
 
-Safe beside running instances and beside another janitor: what decides is in the chains, and what a plan made anew would
-not have any more is left out.
+This is safe beside running instances and beside another janitor: the chains decide, and a step, or a part of it, that a
+new plan would not contain any more is left out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tandem.spark_jobs.spark.prefix_listing import list_prefixes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Keys in one REWRITE entry, or in one call of the store's delete.
+#: The most keys in one REWRITE entry, and in one call of the store's delete.
 _AT_ONCE: Final = 1000
 
 
@@ -53,18 +53,18 @@ class StepOutcome:
     @property
     @in_json
     def action(self) -> RetentionAction:
-        """What the step does."""
+        """The action of the step."""
         return self.step.action
 
     @property
     @in_json
     def generation(self) -> int | None:
-        """Which generation the step is of."""
+        """The generation of the step."""
         return self.step.generation
 
 
 class Janitor:
-    """Plans, and carries out, retention for one pair. One thread at a time."""
+    """Plans, and carries out, retention for one pair. Use it from one thread at a time."""
 
     def __init__(self, spark: SparkSession, address: StoreAddress, pair: str, rules: RetentionRules) -> None:
         self._spark = spark
@@ -78,16 +78,16 @@ class Janitor:
         self._seen: StoreObservation | None = None
 
     def plan(self) -> RetentionPlan:
-        """Look at everything and return what may go. Raises ConfigError if the pair has nothing, DamagedError.
+        """Observe the store and the chains and return a plan. Raises ConfigError if the pair has nothing, DamagedError.
 
-        A damaged chain stops all of it: what can't be read can't be judged.
+        A damaged chain prevents any plan: a generation that can't be read can't be judged.
         """
         require_pair(self._address, self._pair)
         self._reader.refresh()
         folders = list(self._folders())
         listed = list_prefixes(self._spark, self._address, folders)
         uploads = list(self._store.list_uploads(f"{self._pair}/"))
-        # The chains are read after the listing: what is in no chain now was not committed when it was listed.
+        # The chains are read after the listing: an object that is in no chain now was not committed when it was listed.
         self._reader.refresh()
         states = self._reader.history()
         prefixes = {self._prefix(state): state for state in states}
@@ -104,7 +104,7 @@ class Janitor:
         return make_plan(self._seen, self._rules)
 
     def execute(self, plan: RetentionPlan, tell: Callable[[StepOutcome], None] = lambda _: None) -> list[StepOutcome]:
-        """Carry out a plan that this janitor made. A step that fails does not keep the others from being tried."""
+        """Carry out a plan that this janitor made. After a step that fails the remaining steps are still tried."""
         outcomes = []
         for step in plan.steps:
             try:
@@ -122,15 +122,15 @@ class Janitor:
         return layout.data_prefix(self._pair, state.instance, state.number)
 
     def _folders(self) -> Iterator[str]:
-        """Yield the data prefixes that hold something."""
+        """Yield the data prefixes that hold objects."""
         for instance in self._store.list_folders(f"{self._pair}/"):
             if instance not in layout.FOLDERS:
                 for folder in self._store.list_folders(f"{self._pair}/{instance}/"):
                     yield f"{self._pair}/{instance}/{folder}/"
 
     def _look(self, seen: StoreObservation) -> StoreObservation:
-        """Renew the cheap part: chains are followed by the reader, pins and time are asked for."""
-        # Before the pins: one that is renewed while they are listed must not seem to have ended.
+        """Return the observation with current states, pins and time; the listing is kept."""
+        # The time is read before the pins: a pin that is renewed while they are listed must not seem to have ended.
         at = now_ms(self._store)
         found = tuple(pins.list_pins(self._store, self._pair))
         return replace(seen, states=tuple(self._reader.history()), pins=found, at=at)
@@ -172,9 +172,9 @@ class Janitor:
             self._store.delete(batch)
 
     def _fenced(self, step: RetentionStep) -> RetentionStep:
-        """Fence other janitors off if they may have stored some of it; return what none of them can commit any more.
+        """Fence other janitors off if they may have stored some of the objects; return those that none can commit now.
 
-        It was listed before the fence, so it was stored before.
+        The objects were listed before the fence, so they were stored before it.
         """
         if not any(layout.by_janitor(key) for key in step.keys):
             return step
@@ -184,9 +184,9 @@ class Janitor:
         return replace(step, objects=tuple(free))
 
     def _writer(self, state: Generation) -> ChainWriter:
-        """Write to a chain as this janitor, or in the name of the janitor whose clearing is to be finished.
+        """Return a writer for a chain, as this janitor, or as the janitor whose clearing is to be finished.
 
-        Only who wrote CLEARING, or the holder, may say CLEARED, and a generation is CLEARING once.
+        Only the writer of CLEARING, or the holder, may write CLEARED, and a generation is CLEARING once.
         """
         former = None if state.clearing is None else state.clearing_by
         return ChainWriter(self._store, state, former or self._incarnation, stop=self._stop)

@@ -1,23 +1,24 @@
-"""What time has made worthless. Pure: an observation and the store's time in, typed steps with reasons out.
+"""Plan what retention deletes by age and size. Pure: an observation and the store's time in, steps with reasons out.
 
-What this release removes, and what keeps each step safe whenever it is carried out:
+These are the steps, and the rules that keep each of them safe whenever it is carried out:
 
-* expire: whole objects of topics whose policy is `delete`, when all records in them are past the limit, or lie beyond
-  the bytes that a topic may have, oldest first; never the newest object of a partition. They leave the chain by a
-  REWRITE; their bytes stay for the grace time.
-* replaced: what a REWRITE took out of the chain longer than the grace ago. Readers hold pins.
+* expire: whole objects of topics whose policy is `delete`, if all their records are past the limit, or lie beyond the
+  bytes that a topic may have, oldest first; never the newest object of a partition. A REWRITE removes them from the
+  chain; their bytes stay for the grace time.
+* replaced: objects that a REWRITE removed from the chain longer than the grace time ago. Readers hold pins.
 * orphans: objects that are in no chain and whose writer can no longer commit them: nothing can follow SEALED, and an
-  incarnation that lost the chain can't append. Whose they are is in their names. Never by age: what a live writer
-  uploads is left alone, and so is what an older release has named. What a janitor
-  stored and did not commit goes after a fence: a REWRITE after which the chain takes nothing that was stored before.
-  What workers and catch-up jobs store is of no incarnation: any later one takes it. So while a generation takes
-  records, that stays, and so do offers, whether the offer of an object can be read or not, or is still to come.
-* abandoned: generations that never became COMPLETE and that a newer COMPLETE one has made pointless. CLEARING goes into
-  the chain first, so that a holder that is still alive fails at its next entry.
-* leftovers: what is found under a generation that is cleared.
+  incarnation that lost the chain can't append. An object's name identifies its writer. Age never decides: objects that
+  a live writer uploads are left alone, and so are objects with names of an older release. Objects that a janitor stored
+  and did not commit are deleted after a fence: a REWRITE after which the chain accepts nothing that was stored before
+  it. Objects that workers and catch-up jobs store belong to no incarnation: any later incarnation may commit them. So
+  while a generation takes records, these objects stay, and so do offers, whether the offer of an object can be read or
+  not, or is still to come.
+* abandoned: generations that never became COMPLETE and that a newer COMPLETE one has made useless. CLEARING is written
+  to the chain first, so that a holder that is still alive fails at its next entry.
+* leftovers: objects under the prefix of a generation that is cleared.
 * uploads: unfinished multipart uploads, by the same rules as orphans; pins that ended long ago.
 
-What goes of compacted topics is for `sweep_plan` to say.
+`sweep_plan` decides which records of compacted topics are removed.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ from tandem.spark_jobs.retention.retention_steps import (
 )
 
 JANITOR: Final = "janitor-"
-#: Whose pins a sweep puts.
+#: The owner name of the pins that a sweep puts.
 PIN_OWNER: Final = "retention"
 _DELETE: Final = "delete"
 
 
 def make_plan(seen: StoreObservation, rules: RetentionRules) -> RetentionPlan:
-    """Return what may go now, and what stays with its reason."""
+    """Return the steps that are due now, and what stays with its reason."""
     steps: list[RetentionStep] = []
     kept: list[KeptItem] = []
     for state in seen.states:
@@ -74,10 +75,11 @@ def make_plan(seen: StoreObservation, rules: RetentionRules) -> RetentionPlan:
 
 
 def judge(step: RetentionStep, seen: StoreObservation, rules: RetentionRules) -> RetentionStep | None:
-    """Return what is left of a step of an earlier plan in one that is made now, None if nothing is.
+    """Return the part of an earlier plan's step that a plan made now would contain; None if nothing is left.
 
-    Only what bears on the step is looked at anew: what is listed goes or stays for itself, whatever else was listed;
-    what is in the chain goes by the topics of its parts. So it takes a pass over one generation's objects, not a plan.
+    Only what the step depends on is examined again: a listed object is judged by itself, whatever else was listed; an
+    object in the chain is judged by the topics of its parts. So this takes one pass over one generation's objects, not
+    a whole plan.
     """
     if step.generation is None:
         return steps_still_due(step, list(_ended_pins(seen, rules)))
@@ -95,7 +97,7 @@ def judge(step: RetentionStep, seen: StoreObservation, rules: RetentionRules) ->
 
 
 def _of_topics(state: Generation, names: frozenset[str]) -> Generation:
-    """Return a generation as if it had no other topics, but for what shares an object with one of these."""
+    """Return a generation reduced to the named topics, and to the objects that hold a part of one of them."""
     topics = {topic_id: topic for topic_id, topic in state.topics.items() if topic.name in names}
     objects = {}
     for key, item in state.objects.items():
@@ -112,7 +114,7 @@ def _generation(seen: StoreObservation, state: Generation, rules: RetentionRules
 
 
 def _listed(seen: StoreObservation, state: Generation, rules: RetentionRules) -> Iterator[RetentionStep | KeptItem]:
-    """Say what goes and what stays of what was listed, which is all of a generation that nobody needs."""
+    """Yield steps and kept items for listed objects: all of them for a cleared, clearing or abandoned generation."""
     objects = seen.objects.get(state.number, ())
     if state.cleared is not None and state.clearing is None:
         left = [info for info in objects if info.key not in state.objects]
@@ -152,11 +154,11 @@ def _kept(what: str, state: Generation, reason: str, objects: Sequence[ObjectInf
     )
 
 
-# --- generations that nobody needs
+# --- generations that are not needed any more
 
 
 def _abandoned(seen: StoreObservation, state: Generation, rules: RetentionRules) -> str | None:
-    """Say why a generation is abandoned, None if it is not (known to be)."""
+    """Return why a generation is abandoned; None if it is not, or not known to be."""
     if state.complete or state.seq == 0:
         return None
     newer = successor(state, seen.states)
@@ -189,13 +191,14 @@ def _clearing(seen: StoreObservation, state: Generation) -> Iterator[RetentionSt
         yield _kept("generation being cleared", state, f"its owner, {state.instance}, clears it", objects)
 
 
-# --- what is in no chain
+# --- objects that are in no chain
 
 
 def _done(state: Generation) -> frozenset[tuple[str, int]]:
-    """Return topic name and partition of the bases that are done: of them no catch-up job's range is taken any more.
+    """Return the topic name and partition of the scans that are complete: their catch-up offers are not taken any more.
 
-    By name, because that is what keys hold; of two lives of one name both must be done.
+    Names identify topics here, because object keys hold names; if two topic ids have one name, both scans must be
+    complete.
     """
     places: dict[tuple[str, int], bool] = {}
     for key, position in state.positions.items():
@@ -205,15 +208,15 @@ def _done(state: Generation) -> frozenset[tuple[str, int]]:
 
 
 def _writer_gone(state: Generation, key: str, done: frozenset[tuple[str, int]]) -> tuple[bool, str]:
-    """Say whether nobody can commit any more what was begun under a key, and why, or why somebody may.
+    """Return whether no writer can commit the object or upload under this key any more, and the reason either way.
 
-    No clock tells: what the present holder stores looks older than its TAKEOVER once the store's clock was set back.
+    No clock decides: once the store's clock was set back, objects of the present holder look older than its TAKEOVER.
     """
     if state.sealed:
         return True, "the generation is sealed"
     place, mark = layout.partition_of(key), layout.mark_in(key)
-    # However far a base is: a worker reads for a partition of which the chain knows nothing yet, or an earlier life of
-    # the topic alone.
+    # However far a scan is: a worker may read for a partition that the chain does not know yet, or knows only with an
+    # earlier topic id.
     if layout.is_offer(key) or mark == layout.NOBODY or (place is not None and place not in done):
         return False, "a worker or a catch-up job may have stored them, and whoever holds the chain may take them"
     if mark is None:
@@ -224,7 +227,7 @@ def _writer_gone(state: Generation, key: str, done: frozenset[tuple[str, int]]) 
 
 
 def _janitor_at_work(seen: StoreObservation, state: Generation) -> bool:
-    """Whether a janitor seems to sweep. Nothing rests on it: a fence would only cost the other one its work."""
+    """Return whether a janitor seems to sweep. Safety does not depend on it: a fence would only cost it its work."""
     return any(pin.owner == PIN_OWNER for pin in pins_on(seen.pins, state.number, seen.at))
 
 
@@ -362,7 +365,7 @@ def _expired(seen: StoreObservation, state: Generation, rules: RetentionRules) -
 
 
 def _policy(topic: Topic, rules: RetentionRules) -> int | str | None:
-    """Return the limit in ms for a topic whose policy is `delete`, None for a compacted one, else why nothing goes."""
+    """Return the limit in ms of a topic whose policy is `delete`, None if it is compacted, else why nothing expires."""
     if topic.compacted:
         return None
     if topic.removed:
@@ -379,9 +382,9 @@ def _policy(topic: Topic, rules: RetentionRules) -> int | str | None:
 
 
 def _too_much(state: Generation, rules: RetentionRules) -> set[tuple[str, int]]:
-    """Return the parts, as (object, first byte), that lie beyond the bytes a topic may have: the oldest ones.
+    """Return the oldest parts, as (object, first byte), that lie beyond the bytes that a topic may have.
 
-    Per partition they go in the order of offsets, whatever times producers gave their records.
+    Within a partition they are chosen in offset order, whatever timestamps producers set.
     """
     sized = [topic_id for topic_id, topic in state.topics.items() if _deletes(topic) and not topic.removed]
     if rules.max_bytes is None or not sized:
@@ -419,7 +422,7 @@ def _unlimited(state: Generation, policies: Mapping[str, int | str | None]) -> d
 
 
 def _newest(state: Generation) -> set[str]:
-    """Return the keys of the objects that hold the newest part of some partition."""
+    """Return the keys of the objects that hold the newest part of at least one partition."""
     newest: dict[PartitionKey, tuple[int, str]] = {}
     for item, part in state.live_parts():
         if part.key not in newest or part.last > newest[part.key][0]:
@@ -428,10 +431,10 @@ def _newest(state: Generation) -> set[str]:
 
 
 def _is_past(state: Generation, part: Part, limits: Mapping[str, int], now: int) -> bool:
-    """Whether all records of a part are past their topic's limit at `now`. Records without a time are never past it.
+    """Return whether all records of a part are past their topic's limit at `now`; never if a record has no timestamp.
 
-    What is asked for is the time at which the partition was last read to its end: where the cluster is lost, or nobody
-    reads, time does not go on, and the last backup of a topic is not worn away night by night.
+    `now` must not be later than the time at which the partition was last read to its end: while the cluster is lost, or
+    no reader runs, this time does not advance, and the last backup of a topic does not expire night by night.
     """
     limit = limits.get(part.key.topic_id)
     if limit is None or not state.read_through(part.key):

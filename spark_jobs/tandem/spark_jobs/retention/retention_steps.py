@@ -1,4 +1,4 @@
-"""The words of `tandem retention`: what is observed, and what a plan consists of. `retention_plan` has the rules."""
+"""The types of `tandem retention`: the observation, and the steps of a plan. `retention_plan` has the rules."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class RetentionAction(StrEnum):
 class RetentionRules:
     """Limits in ms. `older_than` replaces the recorded retention.ms of topics whose policy is `delete`.
 
-    `max_bytes` is what each of these topics may have in a generation. `sweeps`: compacted topics are swept besides.
+    `max_bytes` is the most bytes of each of these topics in a generation. `sweeps`: compacted topics are swept as well.
     `abandoned_after`: a generation that is not complete and got no entry for so long counts as abandoned. `slack` is
-    how far times of one store may be apart (several servers behind one address).
+    the largest difference between two clocks of one store (several servers behind one address).
     """
 
     grace: int = 86_400_000
@@ -43,10 +43,11 @@ class RetentionRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreObservation:
-    """What is in the store. The listing is older than the states: what was listed and is in no chain was not committed.
+    """The contents of the store. The listing is older than the states.
 
-    `states` are all generations, cleared ones too; `objects` and `uploads` lie under their data prefixes. `strange` are
-    folders that no claim explains.
+    So an object that was listed and is in no chain was not committed when it was listed. `states` are all generations,
+    including cleared ones; `objects` and `uploads` lie under their data prefixes. `strange` are folders that belong to
+    no claim.
     """
 
     pair: str
@@ -81,7 +82,7 @@ class RetentionStep:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of the objects."""
+        """The keys of the step's objects."""
         return tuple(item.key for item in self.objects)
 
     @property
@@ -93,7 +94,7 @@ class RetentionStep:
     @property
     @in_json
     def count(self) -> int:
-        """How many objects, uploads or pins."""
+        """The number of objects, uploads or pins."""
         return len(self.objects) + len(self.uploads) + len(self.pins)
 
 
@@ -110,7 +111,7 @@ class KeptItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPlan:
-    """The steps, in the order in which they are carried out, and what stays. `at` is the store's time in ms."""
+    """The steps, in the order in which they are carried out, and the items that stay. `at` is the store's time (ms)."""
 
     pair: str
     at: int
@@ -124,9 +125,9 @@ class RetentionPlan:
 
 
 def steps_still_due(step: RetentionStep, again: Iterable[RetentionStep]) -> RetentionStep | None:
-    """Return what is left of `step` where steps were planned `again`: what both name. None if nothing is.
+    """Return the objects, uploads and pins of `step` that the steps planned `again` contain too, None without any.
 
-    A clearing is as the new plan has it: the generation goes as a whole or not at all.
+    A clearing is returned as the new plan has it, because a generation is cleared as a whole or not at all.
     """
     same = [other for other in again if (other.action, other.generation) == (step.action, step.generation)]
     if step.action is RetentionAction.CLEAR:

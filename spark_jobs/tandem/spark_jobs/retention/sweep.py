@@ -1,8 +1,9 @@
-"""`tandem retention --horizon`: plan a sweep of compacted topics, and carry it out on Spark, a batch after the other.
+"""`tandem retention --horizon`: plan a sweep of compacted topics, and carry it out on Spark, batch by batch.
 
-Safe beside a running Active, beside another janitor, and killed at any point: the objects of a batch are stored, then
-one REWRITE puts them in the place of the old ones. If some of these have left the chain meanwhile, what was done for
-their partitions is dropped. What is stored and never committed is orphans, and goes by the rule of these.
+This is safe beside a running Active, beside another janitor, and if it is killed at any point: the objects of a batch
+are stored, then one REWRITE puts them in the place of the old ones. If some of the old objects have left the chain
+meanwhile, the results for their partitions are dropped. Objects that are stored and never committed are orphans, and
+are deleted by the rule for orphans.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ from tandem.spark_jobs.spark.worker_log import logged
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Partitions, and stored bytes to read, of one batch, which ends in one chain entry.
+#: The most partitions, and the most stored bytes to read, of one batch; a batch ends in one chain entry.
 _AT_ONCE: Final = 256
 _BATCH_BYTES: Final = 32 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
-    """What to sweep at `at` (ms by the store's clock), and what is left alone."""
+    """The sweeps to carry out, planned at `at` (ms by the store's clock), and the partitions that are left alone."""
 
     at: int
     sweeps: tuple[GenerationSweep, ...]
@@ -56,7 +57,7 @@ class SweepPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOutcome:
-    """What became of a partition. `note` says why less was done than was found."""
+    """The result of one partition. `note` says why less was done than was found."""
 
     generation: int
     swept: Swept
@@ -69,7 +70,7 @@ Run = Callable[[Sequence[SweepTask], bool], Iterable[Swept]]
 
 
 class Sweeper:
-    """Plans and carries out sweeps of one pair. One thread at a time. `run` sweeps the partitions of a batch."""
+    """Plans and carries out sweeps of one pair, in one thread at a time. `run` sweeps the partitions of a batch."""
 
     def __init__(self, store: ObjectStore, pair: str, rules: SweepRules, run: Run) -> None:
         self._store = store
@@ -81,11 +82,14 @@ class Sweeper:
         self._stop = threading.Event()
 
     def plan(self) -> SweepPlan:
-        """Look at the chains and at open checkpoints. Raises DamagedError: what can't be read can't be judged."""
+        """Read the chains and open checkpoints and return a plan.
+
+        Raises DamagedError for a chain, and RefusedError for checkpoints: what can't be read can't be judged.
+        """
         return self._plan()
 
     def _plan(self, at: int | None = None, *, only: int | None = None) -> SweepPlan:
-        """Plan with the horizon of `at`, by default now; of the `only` generation, by default of all."""
+        """Plan with the horizon counted back from `at` (default: now), for the generation `only` (default: all)."""
         known = checkpoints.list_checkpoints(self._store, self._pair)
         if known.damaged:
             names = ", ".join(sorted(known.damaged))
@@ -108,7 +112,8 @@ class Sweeper:
                 continue
             past = self._reader.load(state.number, upto=moment.seq)
             others = [other for other in states if other.number != state.number]
-            # A log that was kept whole by then was restored whole as of then.
+            # Only topics that were compacted as of the horizon: a restore as of then brings back every record of the
+            # others.
             offsets = {
                 key: offset for key, offset in past_state(past).offsets.items() if past.topics[key.topic_id].compacted
             }
@@ -123,9 +128,9 @@ class Sweeper:
         return SweepPlan(at=at, sweeps=tuple(sweeps), left=tuple(left))
 
     def carry_out(self, plan: SweepPlan, *, write: bool, tell: Tell = lambda _: None) -> list[SweepOutcome]:
-        """Sweep, or with `write` False only measure what a sweep would do, and put nothing into the store.
+        """Carry out the sweeps; with `write` False only measure their effect, and put nothing into the store.
 
-        A pin keeps what is read, so it is put first, and then the chain is looked at again.
+        A pin keeps the objects that are read: it is put first, and then the plan is made again from the current chain.
         """
         outcomes = []
         tasks = [task for sweep in plan.sweeps for task in sweep.tasks]
@@ -156,7 +161,7 @@ class Sweeper:
                 yield SweepOutcome(generation=sweep.generation, swept=swept, note=note)
 
     def _commit(self, sweep: GenerationSweep, found: list[Swept]) -> dict[int, str]:
-        """Put what was stored into the chain; return why not, by what was dropped."""
+        """Commit the stored objects to the chain; return the reason for each result that was dropped, by its `id`."""
         notes: dict[int, str] = {}
         self._reader.refresh()
         state = next(state for state in self._reader.history() if state.number == sweep.generation)
@@ -183,16 +188,17 @@ class Sweeper:
                 return notes
 
     def _drop(self, swept: Swept, why: str, notes: dict[int, str]) -> None:
-        """Take back what was stored and not committed."""
+        """Delete objects that were stored and can't be committed."""
         notes[id(swept)] = why
-        with suppress(TandemError):  # then it is orphans
+        with suppress(TandemError):  # then they are orphans
             self._store.delete([item.key for item in swept.objects])
 
 
 def _outdated(state: Generation, swept: Swept) -> str | None:
-    """Say what has come between the plan and now that keeps a partition from being swept, None if nothing has.
+    """Return what has happened since the plan that keeps a partition from being swept; None if nothing has.
 
-    A taint may say that the log was cut below the horizon: what was left out may be what it holds now.
+    A taint may mean that the log was truncated below the horizon: the records that were left out may be the ones that
+    it holds now.
     """
     if not all(key in state.objects for key in swept.replaced):
         return "its objects were merged meanwhile; left alone, run again"
@@ -230,12 +236,12 @@ def _batches(tasks: Sequence[SweepTask]) -> Iterator[list[SweepTask]]:
 
 
 def sweeper(spark: SparkSession, address: StoreAddress, pair: str, rules: SweepRules) -> Sweeper:
-    """Return a sweeper whose batches run on Spark. Raises ConfigError if the pair has nothing."""
+    """Return a sweeper whose batches run on Spark. Raises ConfigError if the pair has no generation."""
     require_pair(address, pair)
 
     def run(tasks: Sequence[SweepTask], write: bool) -> list[Swept]:
         context = spark.sparkContext
-        # The largest first, and many partitions to a task: most of ten thousand are small.
+        # The largest first, and many partitions to a task: of ten thousand partitions most are small.
         ordered = sorted(tasks, key=lambda task: -task.bytes)
         slices = min(len(ordered), 8 * context.defaultParallelism)
         dealt = [ordered[number::slices] for number in range(slices)]
@@ -252,7 +258,7 @@ def _sweep_all(address: StoreAddress, write: bool, tasks: Iterable[SweepTask]) -
 
 
 def sweep_all(store: ObjectStore, tasks: Iterable[SweepTask], *, write: bool) -> Iterator[Swept]:
-    """Sweep partitions one after the other. One that fails does not keep the others from it."""
+    """Sweep partitions one after the other. A failure of one is in its result, and the others are still swept."""
     for task in tasks:
         try:
             yield sweep_partition(store, task, write=write)

@@ -1,11 +1,11 @@
-"""Sweeping one partition: which records go, and what is left of their objects written anew. Runs on Spark's workers.
+"""Sweep one partition: find superseded records, and rewrite their objects without them. Runs on Spark's workers.
 
-Read from the newest part to the oldest, the first record of a key below the horizon is its newest; every other one
-goes. Keys are remembered as they are if they are short, else by 16 bytes of BLAKE2b. Where more keys come than may be
-remembered at a time, the partition is read once more for the others.
+The partition is read from the newest part to the oldest. The first record of a key below the horizon is its newest; all
+others are superseded. Short keys are remembered as they are, longer ones by 16 bytes of BLAKE2b. If there are more keys
+than may be remembered at a time, the partition is read once more for the others.
 
-What is written holds the same records in the same order, byte for byte, under the same bounds of parts: base and tail
-stay apart, and nothing else that counts lies inside of a part.
+Rewritten objects hold the remaining records in the same order, byte for byte, within the same bounds of parts: scan and
+tail stay apart, and no other part of the chain lies inside of a rewritten part.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from tandem.spark_jobs.retention.sweep_plan import SweepPiece, SweepTask
 
 _GOES: Final = ord("1")
 _NOWHERE: Final[frozenset[str]] = frozenset()
-#: No object has this name, so none of those that are written anew.
+#: A name that no object has: a tombstone whose older records are there is never removed.
 _NEVER: Final = frozenset({""})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What became of one partition. `objects` are stored, and replace those with the keys `replaced`.
+    """The result of one partition. `objects` are stored, and replace those with the keys `replaced`.
 
-    `read` and `seconds` are stored bytes and time; `before` and `after` bytes of what is replaced and what replaces it
-    (an estimate if nothing was written). `forgot`: there were more tombstones than could be remembered; they go
-    in later runs.
+    `read` and `seconds` are the stored bytes read and the time taken; `before` and `after` are the bytes of the
+    replaced objects and of their replacements (an estimate if nothing was written). `forgot`: there were more
+    tombstones than could be remembered; the rest is removed in later runs.
     """
 
     key: PartitionKey
@@ -70,9 +70,9 @@ class Swept:
 
 
 def sweep_partition(store: ObjectStore, task: SweepTask, *, write: bool) -> Swept:
-    """Sweep a partition, or only say what would go. Raises DamagedError, and errors of the store.
+    """Sweep a partition, or only measure what would be removed. Raises DamagedError, and errors of the store.
 
-    What was stored is in no chain yet; if storing fails, the rest of it is orphans.
+    The stored objects are in no chain yet; if storing fails, those already stored are orphans.
     """
     began = time.monotonic()
     source = _Source(store, task)
@@ -106,7 +106,7 @@ def sweep_partition(store: ObjectStore, task: SweepTask, *, write: bool) -> Swep
 
 
 class _Source:
-    """Blocks of checked objects. The last object is kept: its parts are asked for one after the other."""
+    """Blocks of checked objects. The last object is kept, because its parts are read one after the other."""
 
     def __init__(self, store: ObjectStore, task: SweepTask) -> None:
         self._store = store
@@ -135,7 +135,7 @@ class _Source:
             raise DamagedError(f"{piece.item.key}: {error}", remedy=error.remedy) from error
 
     def _data(self, piece: SweepPiece) -> tuple[Plain, int]:
-        """Return checked bytes that hold the part, and at which byte of the Avro file they begin."""
+        """Return checked bytes that hold the part, and their position in the Avro file."""
         item, part = piece.item, piece.part
         if self._last[0] == item.key:
             return self._last[1], 0
@@ -156,7 +156,7 @@ class _Source:
 
 
 class _Tombstone(NamedTuple):
-    """The newest record of a key is a tombstone that may go: where it is, and in which objects older ones are.
+    """A removable tombstone that is the newest record of its key: its place, and the objects with older records.
 
     `place` is the number of the record's bit in the mask of its block.
     """
@@ -169,7 +169,7 @@ class _Tombstone(NamedTuple):
 
 
 class _Tombstones:
-    """The tombstones that may go, by key: 160 bytes each, since there may be a million in a partition."""
+    """Removable tombstones by key, in columns: 160 bytes for each, since a partition may have a million of them."""
 
     def __init__(self) -> None:
         self._index: dict[bytes, int] = {}
@@ -185,21 +185,21 @@ class _Tombstones:
             yield _Tombstone(*row)
 
     def add(self, key: bytes, *, piece: int, block: int, place: int, size: int) -> None:
-        """Note that the newest record of `key` is one."""
+        """Record that the newest record of `key` is a removable tombstone."""
         self._index[key] = len(self._older)
         for column, value in zip(self._columns, (piece, block, place, size), strict=True):
             column.append(value)
         self._older.append(_NOWHERE)
 
     def drop(self, keys: Iterable[bytes]) -> None:
-        """Let those of these keys stay: not all older records of them will be met."""
+        """Keep the tombstones of these keys: this pass will not see all of their older records."""
         for key in keys:
             index = self._index.pop(key, None)
             if index is not None:
                 self._older[index] = _NEVER
 
     def met(self, key: bytes, name: str) -> None:
-        """Note that an older record of `key` lies in the object `name`. There are far fewer sets of those than keys."""
+        """Record that the object `name` holds an older record of `key`. There are far fewer such sets than keys."""
         index = self._index.get(key)
         if index is not None and name not in self._older[index]:
             before = self._older[index]
@@ -208,7 +208,7 @@ class _Tombstones:
 
 @dataclass(slots=True)
 class _Superseded:
-    """What may go. `masks` has a number for each block of each piece, with a bit for each record that goes."""
+    """The removable records. `masks` has an integer for each block of each piece, one bit for each removable record."""
 
     masks: list[list[int]]
     sizes: dict[str, int] = field(default_factory=dict)
@@ -219,11 +219,11 @@ class _Superseded:
     passes: int = 0
 
     def share(self, key: str) -> float:
-        """Return the share of an object's bytes that goes."""
+        """Return the removable share of an object's bytes."""
         return self.going.get(key, 0) / max(1, self.sizes[key])
 
     def choose(self, task: SweepTask) -> frozenset[str]:
-        """Choose the objects to write anew, and drop from what goes all that is in others."""
+        """Choose the objects to rewrite, and keep the records of all other objects."""
         stored = {piece.item.key: piece.item.bytes for piece in task.pieces if piece.movable}
         for tombstone in self.waiting:
             if tombstone.older <= stored.keys():
@@ -251,12 +251,12 @@ class _Superseded:
         self.going[key] = self.going.get(key, 0) + size
 
 
-#: What a pass over a partition tells keys apart by: a number below this.
+#: The upper bound (exclusive) of the key hashes by which the passes over a partition divide the keys.
 _HASHES: Final = 1 << 32
 
 
 def _find(task: SweepTask, source: _Source) -> _Superseded:
-    """Look at every record below the horizon, from the newest to the oldest, as often as the number of keys takes."""
+    """Find superseded records below the horizon, in as many passes from newest to oldest as the keys require."""
     found = _Superseded(masks=[[] for _ in task.pieces])
     low = 0
     while low < _HASHES:
@@ -266,7 +266,7 @@ def _find(task: SweepTask, source: _Source) -> _Superseded:
 
 
 class _Pass:
-    """One look at a partition, for the keys whose hash is at least `low`, and as far above it as can be remembered."""
+    """One pass over a partition, for the keys with hashes from `low` up to as many as can be remembered."""
 
     def __init__(self, task: SweepTask, source: _Source, found: _Superseded, low: int) -> None:
         self._task = task
@@ -278,7 +278,7 @@ class _Pass:
         self._newest: set[bytes] = set()
 
     def run(self) -> int:
-        """Return the hash below which the records of all keys are looked at now."""
+        """Read the partition and return the hash below which all keys have now been examined."""
         for index in range(len(self._task.pieces) - 1, -1, -1):
             self._look(index)
         return self._high
@@ -309,7 +309,7 @@ class _Pass:
                         place = count - 1 - digit
                         found.waiting.add(key, piece=index, block=number, place=place, size=span[12] - span[1])
                     else:
-                        found.forgot = True  # it stays, for now
+                        found.forgot = True  # the tombstone stays for now
             masks[number] = int(goes, 2) if count else 0
         if not found.passes:
             found.sizes[name] = found.sizes.get(name, 0) + size
@@ -319,9 +319,10 @@ class _Pass:
         return self._low <= crc32(key) < self._high
 
     def _remember(self, key: bytes) -> bool:
-        """Remember a key; if there is no room, leave the upper half of the hashes to a later pass.
+        """Remember a key and return True; if there is no room, leave the upper half of the hashes to a later pass.
 
-        What was found superseded of these keys is so anyway. Their tombstones wait for the pass that sees all of a key.
+        Records of these keys that were found superseded stay so. Their tombstones wait for the pass that sees all
+        records of a key.
         """
         while len(self._newest) >= self._task.rules.most_keys:
             if self._high - self._low == 1:
@@ -330,7 +331,7 @@ class _Pass:
             self._high -= (self._high - self._low) // 2
             self._partial = True
             later = {other for other in self._newest if not self._looks_at(other)}
-            self._newest -= later  # in place: the loop over records holds this very set
+            self._newest -= later  # in place: the loop over records holds a reference to this set
             self._found.waiting.drop(later)
             if not self._looks_at(key):
                 return False
@@ -343,7 +344,7 @@ def _newest_first(body: bytes, count: int) -> Iterator[Span]:
 
 
 def _groups(pieces: Sequence[SweepPiece], touched: frozenset[str]) -> Iterator[list[int]]:
-    """Yield numbers of pieces that become one part: next to each other, all of the base or all of the tail."""
+    """Yield the numbers of adjacent pieces that become one part: all of the scan, or all of the tail."""
     group: list[int] = []
     for index, piece in enumerate(pieces):
         goes = piece.item.key in touched
@@ -357,7 +358,7 @@ def _groups(pieces: Sequence[SweepPiece], touched: frozenset[str]) -> Iterator[l
 
 
 class _Writer:
-    """Puts records that stay into new blocks, parts and objects, and stores an object as soon as it is large enough."""
+    """Writes remaining records to new blocks, parts and objects; stores each object as soon as it is large enough."""
 
     def __init__(self, store: ObjectStore, task: SweepTask, header: ContainerHeader) -> None:
         self._store = store
@@ -373,7 +374,7 @@ class _Writer:
         self._part: _OpenPart | None = None
 
     def copy(self, blocks: Iterator[tuple[Plain, ContainerBlock, bytes]], masks: Sequence[int], part: Part) -> None:
-        """Take the blocks of a part without what goes: a block of which nothing goes as it is, unless it is small."""
+        """Copy the blocks of a part without removed records; untouched blocks are copied as they are, unless small."""
         for (data, block, body), mask in zip(blocks, masks, strict=True):
             kept = list(best_bodies().spans(body, block.count))
             whole = not mask and not self._body and 2 * len(body) >= self._task.rules.block_size
@@ -403,7 +404,7 @@ class _Writer:
             self._body, self._body_bytes = [], 0
 
     def end_part(self) -> None:
-        """End the part: something else follows that counts, or the base ends."""
+        """End the part: a part that is not rewritten follows, or the scan ends."""
         self._end_block()
         if self._part is not None:
             self._parts.append(self._part.ended(self._task.key, len(self._data)))
@@ -433,7 +434,7 @@ class _Writer:
         self._stored.append(stored_object(data, key=key, journal=False, parts=parts, seal=seal))
 
     def finish(self) -> list[StoredObject]:
-        """Store the rest and return all objects."""
+        """Store the last object and return all objects."""
         self._end_object()
         return self._stored
 

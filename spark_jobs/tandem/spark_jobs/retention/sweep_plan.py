@@ -1,20 +1,22 @@
-"""What a sweep of compacted topics may leave out. Pure: folded generations and a horizon in, tasks out.
+"""Plan which records of compacted topics a sweep may remove. Pure: folded generations and a horizon in, tasks out.
 
-The horizon is a moment of a generation, so an offset for each partition. Of each key only the newest record below it is
-needed: every later moment finds the same latest record, whichever it is. What lies at or beyond it is left alone.
+The horizon is a moment of a generation, and so an offset for each partition. Of each key only the newest record below
+that offset is needed: at every later moment the latest record of the key is that one or one beyond the horizon. Records
+at or beyond the horizon are left alone.
 
-A tombstone that is the newest of its key is needed as long as something older of its key may be read before it. That
-is so while such a record stays in its generation, and while a restore may join what this generation read onto another
-one that ends at or before the tombstone and holds an older record. So it goes only if every other generation that may
-still be restored reaches beyond it, and with, or after, the last older record of its key. A generation that is claimed
-later reaches beyond it before it is COMPLETE. Where a topic has got more partitions, a restore into another number of
-partitions puts what was one key's before together again: its tombstones stay. Nor does one go that a recorded consumer
-group has not read: restored behind the value, and before the tombstone, it would never know that the key was deleted.
+A tombstone that is the newest record of its key is needed as long as an older record of its key may be read before it.
+That is so while such a record stays in its generation, and while a restore may join this generation's records onto
+another generation that ends at or before the tombstone and holds an older record. So a tombstone is removed only if
+every other generation that may still be restored reaches beyond it, and only with, or after, the last older record of
+its key. A generation that is claimed later reaches beyond it before it is COMPLETE. If a topic has got more partitions,
+a restore into another number of partitions brings records of one key from several partitions together again: its
+tombstones stay. A tombstone that a recorded consumer group has not read stays too: a restored group that resumes after
+the value and before the tombstone would never learn that the key was deleted.
 
-What stops a sweep of a partition: a taint, even one that comes before the sweep's entry (records beyond it may be left
-out of a restore), a topic that is gone (this is its last backup), a checkpoint that is open (its cut may still be
-completed; a completed one keeps its objects by its pin). Journals and objects that reach beyond the horizon are read,
-but left alone: merging keeps journals few and small.
+A partition is not swept if it has a taint, even one before the sweep's entry (a restore may leave out the records
+beyond it), or if its topic is removed (this is its last backup). An open checkpoint stops a sweep at its cut, which may
+still be completed; a completed checkpoint keeps its objects by its pin. Journals, and objects that reach beyond the
+horizon, are read but not rewritten: merging keeps journals few and small.
 """
 
 from __future__ import annotations
@@ -30,11 +32,12 @@ from tandem.backup_avro.selection.coverage import common_offset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRules:
-    """`horizon` is how long back moments stay restorable, in ms. Sizes are bytes.
+    """Limits of a sweep. `horizon` is how far back moments stay restorable, in ms. Sizes are bytes.
 
-    An object is rewritten if at least `min_gain` of its records' bytes go, at most `most_bytes` of a partition's
-    objects in one run. `most_keys` is how many keys of a partition are remembered at a time; it is read once more for
-    others. Of `most_tombstones` at a time is remembered where they are; the others stay, and go in later runs.
+    An object is rewritten if at least `min_gain` of its records' bytes are removable; in one run at most `most_bytes`
+    of a partition's objects are rewritten. `most_keys` is the number of a partition's keys that are remembered at a
+    time; for the other keys it is read once more. The places of at most `most_tombstones` are remembered at a time;
+    other tombstones stay until a later run.
     """
 
     horizon: int
@@ -49,7 +52,7 @@ class SweepRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPiece:
-    """A part that counts and lies, at least in part, below the horizon. `movable`: its object may be rewritten."""
+    """A live part that lies, at least partly, below the horizon. `movable`: its object may be rewritten."""
 
     item: StoredObject
     part: Part
@@ -86,7 +89,7 @@ class NotSwept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationSweep:
-    """What to sweep of a generation. `seq` and `at` are the horizon's moment, `since` the entry that was seen last."""
+    """The sweep of a generation. `seq` and `at` are the horizon's moment, `since` is the last entry that was read."""
 
     generation: int
     seq: int
@@ -113,10 +116,10 @@ def plan_sweep(
     cuts: Mapping[PartitionKey, int],
     rules: SweepRules,
 ) -> tuple[list[SweepTask], list[NotSwept]]:
-    """Return a task for each partition that is worth reading, and why others are left alone.
+    """Return a task for each partition that is worth reading, and the reasons for the others.
 
-    `offsets` are the horizon's, `past` is the generation as of then, `others` are all generations besides, `cuts` what
-    `open_cuts` returned.
+    `offsets` are the horizon's offsets, `past` is the generation as of the horizon, `others` are all other generations,
+    `cuts` is the result of `open_cuts`.
     """
     assert state.opening is not None
     tasks: list[SweepTask] = []
@@ -152,7 +155,7 @@ def plan_sweep(
 
 
 def _why_not(state: Generation, key: PartitionKey, limit: int) -> str | None:
-    """Say why a partition is not swept, "" if nobody would expect it to be; None if it may be."""
+    """Return why a partition is not swept; None if it may be, "" if the reason is not worth reporting."""
     topic = state.topics[key.topic_id]
     if not topic.compacted:
         return ""
@@ -166,10 +169,11 @@ def _why_not(state: Generation, key: PartitionKey, limit: int) -> str | None:
 
 
 def _worth_reading(state: Generation, key: PartitionKey, pieces: Sequence[SweepPiece], rules: SweepRules) -> bool:
-    """Whether enough could go, by numbers alone: below where it was swept last, each key had one record.
+    """Return whether enough records may be removable, by counts alone.
 
-    The first scan counts as swept: the broker's cleaner does as much. A new record makes at most one go, itself or an
-    older one; besides, tombstones may go.
+    Below the offset of the last sweep each key had one record. The first scan counts as swept: the broker's cleaner
+    does as much. A new record makes at most one record removable, itself or an older one; besides, tombstones may be
+    removable.
     """
     before = max(state.horizons.get(key, 0), state.positions[key].base.end)
     total = sum(piece.part.records for piece in pieces)
@@ -179,7 +183,7 @@ def _worth_reading(state: Generation, key: PartitionKey, pieces: Sequence[SweepP
 
 
 def _settled(state: Generation, key: PartitionKey, horizon: int, others: Iterable[Generation]) -> int:
-    """Return below which offset no restore can join what this generation has onto what another one ends with."""
+    """Return the offset below which no restore can join this generation's records onto the end of another one."""
     settled = horizon
     for other in others:
         topic = other.topics.get(key.topic_id)
@@ -193,7 +197,7 @@ def _settled(state: Generation, key: PartitionKey, horizon: int, others: Iterabl
 
 
 def _committed(states: Iterable[Generation], key: PartitionKey) -> Iterator[int]:
-    """Yield at which offsets the recorded groups of all that may be restored go on."""
+    """Yield the offsets at which recorded consumer groups resume, in all generations that may be restored."""
     for state in states:
         if not (state.gone or key in state.going):
             yield from (offsets[key].offset for offsets in state.groups.values() if key in offsets)
@@ -211,7 +215,8 @@ def _below(found: Iterable[tuple[StoredObject, Part]], horizon: int) -> tuple[Sw
     parts = sorted(found, key=lambda place: place[1].first)
     beyond = {item.key for item, part in parts if item.journal or part.last >= horizon}
     return tuple(
-        # A journal names thousands of parts, and each partition's task would carry all of them.
+        # Keep only this part: a journal names thousands of parts, and the task of each partition would carry all of
+        # them.
         SweepPiece(item=_alone(item, part), part=part, movable=item.key not in beyond)
         for item, part in parts
         if part.first < horizon

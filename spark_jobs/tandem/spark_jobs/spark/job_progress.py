@@ -1,4 +1,4 @@
-"""What goes on beside a Spark job while it runs: mostly telling how far it is."""
+"""Run a thread beside a Spark job, mostly to report its progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Progress = TypeVar("_Progress")
 
 @contextmanager
 def thread_beside(run: Callable[[threading.Event], None], name: str) -> Iterator[None]:
-    """Run a thread beside the block. It gets an event that is set when it is to end; the block's end waits for it."""
+    """Run a thread beside the block; `run` gets an event that is set when the block ends, and is then waited for."""
     stop = threading.Event()
     thread = threading.Thread(target=run, args=(stop,), name=name, daemon=True)
     thread.start()
@@ -26,7 +26,7 @@ def thread_beside(run: Callable[[threading.Event], None], name: str) -> Iterator
 
 @contextmanager
 def reporting(progress: Callable[[], _Progress], tell: Callable[[_Progress], None] | None) -> Iterator[None]:
-    """Tell the progress every two seconds during the block, and once at its end if it ends well."""
+    """Report the progress every two seconds during the block, and once more if it ends without an error."""
     if tell is None:
         yield
         return

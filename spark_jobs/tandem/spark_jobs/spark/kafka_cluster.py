@@ -1,4 +1,4 @@
-"""A Kafka cluster as it travels to Spark's workers."""
+"""The address of a Kafka cluster as it is sent to Spark's workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tandem.sink.transcode.plain_transcoder import BATCH_LIMIT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAddress:
-    """How to reach it; the most bytes that one of its batches may decompress to. The repr hides what may be secret."""
+    """Client properties of a cluster, and the most bytes that one batch may decompress to. The repr hides secrets."""
 
     props: Mapping[str, Value]
     batch_limit: int = BATCH_LIMIT

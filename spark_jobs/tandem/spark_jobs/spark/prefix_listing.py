@@ -1,4 +1,4 @@
-"""Listing many prefixes at once, one task each."""
+"""List many prefixes at once, one Spark task each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def list_prefixes(
     spark: SparkSession, address: StoreAddress, prefixes: Sequence[str]
 ) -> Mapping[str, tuple[ObjectInfo, ...]]:
-    """Return what lies below each prefix. Errors of the store reach the caller as Spark's, after its retries."""
+    """Return the objects below each prefix. Store errors reach the caller as Spark's errors, after Spark's retries."""
     if not prefixes:
         return {}
     found = spark.sparkContext.parallelize(prefixes, len(prefixes)).map(logged(partial(_list, address))).collect()

@@ -1,6 +1,6 @@
 """The Spark session of a command: one wheel, no extra jars, any master.
 
-The shell of the Spark jobs: the only module here that looks at the environment.
+Of the modules that start and plan Spark jobs, only this one reads the environment.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from tandem.sink.process import sourced_secret
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: All cores, four tries per task. Plain `local[*]` would never retry one.
+#: All cores, four attempts per task. Plain `local[*]` would never retry a task.
 DEFAULT_MASTER: Final = "local[*,4]"
 
-#: What Spark's own schedulers are called, and, with a scheme, whatever a plug-in may bring.
+#: The names of Spark's own schedulers, and any URL, which a plug-in may support.
 _MASTER: Final = re.compile(r"local|local(-cluster)?\[[^\]]+\]|yarn|[a-z0-9+.-]+://.+")
 _MASTER_REMEDY: Final = "write e.g. local[*,4], spark://host:7077, yarn, or k8s://https://host:443"
 _STOP_S: Final = 10.0
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _RAISED: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)")
-# What Spark says of ends that no error of Python tells of, and what was lost.
+# Texts of Spark for processes that ended without a Python error, and what was lost.
 _LOST: Final = (
     (re.compile(r"Python worker exited unexpectedly"), "a Python worker"),
     (re.compile(r"ExecutorLostFailure"), "an executor"),
@@ -46,8 +46,8 @@ _LOST: Final = (
 _LOST_REMEDY: Final = (
     "give Spark more memory, or run fewer tasks at once (--master 'local[1,4]'); --debug shows the whole story"
 )
-#: Spark's ports answer only clients with the session's secret, and encrypt; files that Spark spills are encrypted; the
-#: web page, which has no login, is off.
+#: Spark's ports answer only clients that know the session's secret, and encrypt; files that Spark spills are encrypted;
+#: the web page, which has no login, is off.
 _PRIVATE: Final = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
@@ -55,7 +55,7 @@ _PRIVATE: Final = {
     "spark.ui.enabled": "false",
 }
 _SECRET: Final = "spark.authenticate.secret"  # noqa: S105 (a property's name)
-#: Masters for which Spark itself makes a secret for each session.
+#: Masters for which Spark itself creates a secret for each session.
 _MAKES_SECRET: Final = re.compile(r"local(\[.*)?|yarn|k8s://.*")
 _PRIVATE_REMEDY: Final = (
     "remove these properties from spark-defaults.conf and from --conf of spark-submit; a standalone cluster needs "
@@ -66,24 +66,24 @@ _JAVA_REMEDY: Final = "install Java 17 or newer and put `java` on the PATH, or s
 
 
 def is_local(master: str) -> bool:
-    """Whether Spark runs inside this process's own machine."""
+    """Return whether Spark runs on this machine, inside the driver's process."""
     return master == "local" or master.startswith("local[")
 
 
 def check_master(master: str) -> None:
-    """Raise ConfigError for a master that Spark would not know, before anything is read or started."""
+    """Raise ConfigError for a master that Spark would reject, before any object is read or Spark is started."""
     if _MASTER.fullmatch(master) is None:
         raise ConfigError(f"--master {master!r} is none that Spark knows", remedy=_MASTER_REMEDY)
 
 
 def settings(master: str) -> dict[str, str]:
-    """Return the Spark properties for `master`. Pure. Nothing listens beyond the loopback when it is local."""
+    """Return the Spark properties for `master`. Pure. With a local master, ports are bound to the loopback only."""
     chosen = {
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
-        # Tasks write. A second copy of a slow one would fence the first, and each further one the one before it, until
-        # Spark has seen so many failures that it gives up.
+        # Tasks write. A second copy of a slow task would fence the first one, and each further copy the one before it,
+        # until Spark has seen so many failures that it gives up.
         "spark.speculation": "false",
     }
     if is_local(master):
@@ -96,10 +96,10 @@ def settings(master: str) -> dict[str, str]:
 
 
 def private_settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that keep a session private and that are not among `given`, the user's own.
+    """Return the properties that keep a session private, without those that the user has set in `given`.
 
-    A standalone master authenticates only with the secret that it shares with its workers, so without that in `given`
-    authentication stays as it is.
+    A standalone master authenticates only with the secret that it shares with its workers, so if `given` does not
+    contain it, authentication is left as it is.
     """
     chosen = dict(_PRIVATE)
     if master.startswith("local-cluster["):
@@ -113,7 +113,7 @@ def private_settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def open_settings(conf: Mapping[str, str]) -> list[str]:
-    """Return the properties that let other users read what a session with `conf` does, as `key=value`. Pure."""
+    """Return the properties, as `key=value`, that let other users read the data of a session with `conf`. Pure."""
     left = [f"{key}=false" for key, value in _PRIVATE.items() if value == "true" and not _is_on(conf, key)]
     if _is_on({"spark.ui.enabled": "true", **conf}, "spark.ui.enabled") and not conf.get("spark.ui.filters"):
         left.append("spark.ui.enabled=true")  # without a filter that asks for a login
@@ -129,18 +129,18 @@ def build_session(
 ) -> SparkSession:
     """Return a new session, or the one that is already running in this process (as on Databricks).
 
-    `extra` holds Spark properties that override ours. Workers of a local master run this very Python.
-    Raises ConfigError without PySpark or Java, or for a master that Spark doesn't know, PermanentError if Spark can't
-    start.
+    `extra` holds Spark properties that override the defaults of this module. Workers of a local master run this Python
+    interpreter. Raises ConfigError without PySpark or Java, or for a master that Spark does not know, PermanentError if
+    Spark can't start.
     """
     if is_local(master):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        # Read by the JVM before any property is: stops its warning about host names.
+        # The JVM reads this before any property; it stops its warning about host names.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
             raise ConfigError("Spark needs Java, and there is none", remedy=_JAVA_REMEDY)
     with warnings.catch_warnings():
-        # PySpark's test tools, which it loads along, warn of pandas 3. Nothing here uses pandas.
+        # PySpark also loads its test tools, which warn about pandas 3. Nothing here uses pandas.
         warnings.simplefilter("ignore", FutureWarning)
         try:
             from pyspark.conf import SparkConf  # noqa: PLC0415 (as above)
@@ -152,7 +152,7 @@ def build_session(
         chosen = settings(master) | dict(extra or {})
         try:
             first = SparkConf(loadDefaults=False).setMaster(master).setAppName(name).setAll(list(chosen.items()))
-            # The JVM shows these among its arguments. Once it runs, SparkConf has the user's own properties too.
+            # These properties are among the JVM's arguments. Once it runs, SparkConf has the user's own properties too.
             with _inherited(is_local(master) and SparkContext._gateway is None):  # noqa: SLF001 (there is no JVM yet)
                 SparkContext._ensure_initialized(conf=first)  # noqa: SLF001 (what a builder does, in two steps)
             chosen |= private_settings(master, dict(SparkConf().getAll()) | chosen)
@@ -171,9 +171,9 @@ def build_session(
 
 
 def _inherited(mine: bool) -> AbstractContextManager[None]:
-    """Let a JVM that is started within, and by it Python's workers, inherit typed secrets; `spark-submit` has its own.
+    """Let a JVM that is started in the block, and its Python workers, inherit secrets that were typed as values.
 
-    `mine`: whether this process starts it, for a local master.
+    `mine`: whether this process starts the JVM, for a local master. A JVM of `spark-submit` has its own environment.
     """
     if not mine or "PYSPARK_GATEWAY_PORT" in os.environ:
         return nullcontext()
@@ -181,7 +181,7 @@ def _inherited(mine: bool) -> AbstractContextManager[None]:
 
 
 def warn_if_open(conf: Iterable[tuple[str, str]]) -> None:
-    """Log which properties of a session let other users in, if any do."""
+    """Log a warning with the properties of a session that let other users read its data, if there are any."""
     found = open_settings(dict(conf))
     if found:
         _LOG.warning(
@@ -195,7 +195,7 @@ def warn_if_open(conf: Iterable[tuple[str, str]]) -> None:
 def session(
     master: str = DEFAULT_MASTER, *, name: str = "tandem", extra: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """Lend a session; it is stopped afterwards unless it was running before."""
+    """Yield a session, and stop it afterwards unless it was running before."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 (PySpark takes a second to load)
 
     before = SparkSession.getActiveSession()
@@ -214,15 +214,15 @@ def session(
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, handler)
         if before is None and interrupted:
-            _beside(spark.stop).join(_STOP_S)  # the JVM ends with this process, if not before
+            _beside(spark.stop).join(_STOP_S)  # the JVM ends with this process at the latest
         elif before is None:
             spark.stop()
 
 
 def _on_interrupt(spark: SparkSession, signum: int, frame: FrameType | None) -> NoReturn:
-    """End all jobs, and what waits for them.
+    """Cancel all jobs, and raise KeyboardInterrupt in the thread that waits for them.
 
-    PySpark's own handler asks the JVM over the connection on which this thread waits, and then both wait for ever.
+    PySpark's own handler calls the JVM over the connection on which this thread waits, and then both wait for ever.
     """
     del signum, frame
     _beside(spark.sparkContext.cancelAllJobs)
@@ -230,7 +230,7 @@ def _on_interrupt(spark: SparkSession, signum: int, frame: FrameType | None) -> 
 
 
 def _beside(work: Callable[[], object]) -> threading.Thread:
-    """Ask the JVM for something from another thread, and so over a connection on which no answer is on its way."""
+    """Call the JVM from another thread, and so over a connection on which no response is pending."""
     thread = threading.Thread(target=work, name="interrupted", daemon=True)
     thread.start()
     return thread
@@ -238,7 +238,7 @@ def _beside(work: Callable[[], object]) -> threading.Thread:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turn what Spark raises for a task into the error that the task raised, if that was one of Tandem's own.
+    """Raise the error that a task raised instead of Spark's error, if it is one of Tandem's own.
 
     Any other failure of Spark becomes PermanentError with the last line of its traceback.
     """
@@ -254,12 +254,12 @@ def plain_errors() -> Iterator[None]:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C began it: what Spark's own clean-up meets afterwards takes its place."""
+    """Return whether Ctrl-C caused the error: the errors of Spark's own clean-up replace the KeyboardInterrupt."""
     return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interrupt(error.__context__))
 
 
 def from_spark(text: str) -> TandemError:
-    """Return the error that Spark's text tells of. Pure."""
+    """Return the error that is described by the text of Spark's error. Pure."""
     known = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in _kinds(TandemError)}
     last = ""
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""Whether a Spark task has failed before: what does not answer at the last tries is told of, and ends no job."""
+"""Tell whether a Spark task has failed before: errors of the last attempts are reported instead of ending the job."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import Final
 from pyspark import TaskContext
 
 _LAST: Final = 2
-"""Spark tries a task four times, by default and in `local[*,4]`. What the third does not get can't be read."""
+"""The index of a task's third attempt.
+
+Spark makes four attempts, by default and in `local[*,4]`. An object that the third attempt can't read counts as
+unreadable.
+"""
 
 
 def is_last() -> bool:
-    """Return whether this is a task's third try or a later one; False outside of a task."""
+    """Return whether this is a task's third attempt or a later one; False outside of a task."""
     context = TaskContext.get()
     return context is not None and context.attemptNumber() >= _LAST

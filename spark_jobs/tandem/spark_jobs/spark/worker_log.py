@@ -1,4 +1,4 @@
-"""The log of Spark's Python workers, in the driver's form: masked and escaped as its own."""
+"""The log of Spark's Python workers, in the driver's form, with secrets masked and text escaped as in the driver."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class LoggedWork(Generic[_Result]):
-    """A function for Spark's workers, which sets up the log of the process that calls it."""
+    """Wraps a function for Spark's workers; a call first sets up the log of the calling process."""
 
     work: Callable[..., _Result]
     setup: log.Setup
 
     def __call__(self, *given: Any) -> _Result:  # noqa: ANN401 (whatever the function takes)
-        """Call it."""
+        """Set up the log of this process and call the function."""
         log.register_secrets(hidden_of_environment(os.environ))
         log.follow(self.setup)
         return self.work(*given)
 
 
 def logged(work: Callable[..., _Result]) -> LoggedWork[_Result]:
-    """Return `work` for Spark's workers, with the set-up of this process's log."""
+    """Return `work` for Spark's workers, with this process's log settings."""
     return LoggedWork(work, log.setup())

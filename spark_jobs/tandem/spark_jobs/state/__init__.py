@@ -1,4 +1,4 @@
-"""Which state of the backup a job reads: what the user chose, found in what the store holds.
+"""Find the state of the backup that a job reads: the user's request, resolved against the contents of the store.
 
-The rules are in `backup_avro.selection`; here the store is asked and warnings are collected.
+The rules are in `backup_avro.selection`; this folder reads the store and collects warnings.
 """

@@ -1,4 +1,4 @@
-"""Finding the state that was wished for in what the store holds: the newest, a named cut, or a moment."""
+"""Find the requested state in the store: the newest, a named cut, or a moment."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from tandem.spark_jobs.reading.newest_first import newest_first
 from tandem.spark_jobs.state.wanted_state import FoundState, StateRequest
 
 _SKEW_MS: Final = 5_000
-"""By how much the store's clock may seem to be behind the user's."""
+"""The most ms by which a requested moment may lie ahead of the store's clock."""
 
 
 def find_state(
     reader: ChainReader | ConnectorReader, state_request: StateRequest, *, tolerant: bool = True, merge: bool = True
 ) -> FoundState:
-    """Find a state in what the store holds now; of a connector's files there is one, see `ConnectorReader.find`.
+    """Find the requested state in the store. A connector's files hold exactly one, see `ConnectorReader.find`.
 
-    With `merge`, what other generations hold beyond the one that is rested on belongs to it.
-    Raises ConfigError for what is not there, RefusedError for what can't be restored, DamagedError if nothing can be
-    read. Unless `tolerant`, one damaged chain is enough for that: whoever can't warn must not take an older state. And
-    one that is forged is enough for everybody, unless a generation or a cut is named.
+    With `merge`, the state includes records that other generations hold beyond the generation that the selection rests
+    on. Raises ConfigError for an absent state, RefusedError for one that can't be restored, DamagedError if no complete
+    generation can be read. Unless `tolerant`, one damaged chain raises DamagedError: a caller that can't show warnings
+    must not read an older state. A forged chain raises SignatureError for every caller, unless a generation or a cut is
+    named.
     """
     if isinstance(reader, ConnectorReader):
         return reader.find(state_request)
@@ -77,7 +78,7 @@ def find_state(
 
 
 def refuse_forged(reader: ChainReader) -> None:
-    """Raise SignatureError for the newest generation that somebody has forged: what is left may be what he wants."""
+    """Raise SignatureError for the newest forged generation, if any: the others may be what the attacker wants read."""
     forged = {number: error for number, error in reader.damaged.items() if isinstance(error, SignatureError)}
     if forged:
         number, error = max(forged.items())
@@ -96,10 +97,11 @@ def moment(
     tolerant: bool = True,
     merge: bool = True,
 ) -> FoundState:
-    """Find the moment that a wish names, in the objects that there are now.
+    """Find the requested moment; its records are read from the objects that exist now.
 
-    With `merge`, what other generations held by a time belongs to its state (see `select_as_of`). A commit is just what
-    its chain says. Another generation whose chain can't be read any more is left out, if `tolerant`, and named.
+    With `merge`, the state includes records that other generations held by a time (see `select_as_of`). A `commit` is
+    resolved in its own chain only. With `tolerant`, another generation whose chain can't be read any more is left out
+    and named.
     """
     present, seq = _entry(reader, generations, state_request)
     past = [_picture(reader, present, reader.load(present.number, upto=seq), state_request.at)]
@@ -129,13 +131,13 @@ def moment(
 
 
 def _past(reader: ChainReader, present: Generation, last: Moment, at: int) -> Generation:
-    """Return a chain up to its last moment by `at`, without reading it again if it has had none since."""
+    """Return a chain up to its last moment by `at`; a sealed chain without a later moment is not read again."""
     ended = present.sealed_at is not None and present.sealed_at <= at and last.seq == present.moments[-1].seq
     return present if ended else reader.load(present.number, upto=last.seq)
 
 
 def _picture(reader: ChainReader, present: Generation, past: Generation, at: int | None) -> AsOf:
-    """Picture a generation as of its last entry in `past`, or as of a mark after that which comes up to `at`."""
+    """Return a generation as of its last entry in `past`, or as of a later mark with a time up to `at`."""
     marked = None if at is None else _between(reader, present, past, at)
     then, state = marked or (past, moments.past_state(past))
     return as_of(then, state, present)
@@ -144,11 +146,11 @@ def _picture(reader: ChainReader, present: Generation, past: Generation, at: int
 def _between(
     reader: ChainReader, present: Generation, past: Generation, at: int
 ) -> tuple[Generation, PastState] | None:
-    """Look for marks up to `at` that the next commit after `past` has, or the one after that.
+    """Return the state at the last mark up to `at` in the two commits after `past`, or None.
 
     A commit is in the chain, and has its time, when all of its objects are stored: hours after it was cut, if the store
-    was away. What came meanwhile is in the next one, and so are the marks of then. The one after that was cut later
-    than the first one was in the chain.
+    was unavailable. Records that arrived meanwhile are in the next commit, and so are their marks. The commit after
+    that one was cut later than the first one was in the chain.
     """
     following = list(_commits_after(reader, present, past, at))
     for before, seq, marks in reversed(following):
@@ -162,7 +164,7 @@ def _between(
 def _commits_after(
     reader: ChainReader, present: Generation, past: Generation, at: int
 ) -> Iterator[tuple[int, int, Sequence[Mark]]]:
-    """Yield of the two commits after `past`, if they have a mark up to `at`: the one before, itself, and its marks."""
+    """Yield those of the two commits after `past` that have a mark up to `at`: previous entry, entry, and marks."""
     before = past.seq
     for _ in range(2):
         seq = moments.commit_after(present, before)
@@ -177,7 +179,7 @@ def _commits_after(
 def _entry(
     reader: ChainReader, generations: Sequence[Generation], state_request: StateRequest
 ) -> tuple[Generation, int]:
-    """Return the generation that a moment is read from, and the moment's entry."""
+    """Return the generation that a moment is read from, and the number of the moment's entry."""
     there = [state for state in generations if state_request.generation in {None, state.number}]
     if state_request.commit is not None:
         state = choose(there, state_request.generation)
@@ -194,11 +196,11 @@ def _entry(
 
 
 def named_cut(reader: ChainReader, checkpoint_id: str, *, upto: int | None = None) -> FoundState:
-    """Find a checkpoint in its generation as of the entry that completed it: what came later is none of it.
+    """Find a checkpoint in its generation as of the entry that completed it, without any later entry.
 
-    Its objects of then are kept for as long as it is. After that merging goes on without regard to it, and its records
-    are in the objects that there are now, as of entry `upto` if a run rests on that. The reader must have been
-    refreshed. Raises ConfigError, RefusedError.
+    The checkpoint's objects are kept until its `keep_until`. After that merging no longer spares them, and its records
+    are read from the objects that exist now, or as of entry `upto` if a run rests on that entry. The reader must have
+    been refreshed. Raises ConfigError, RefusedError.
     """
     found = _checkpoint(reader, checkpoint_id)
     outcome = found.outcome
@@ -214,7 +216,7 @@ def named_cut(reader: ChainReader, checkpoint_id: str, *, upto: int | None = Non
 
 
 def _checkpoint(reader: ChainReader, checkpoint_id: str) -> Checkpoint:
-    """Return a checkpoint that can be restored by what the reader saw last. Raises ConfigError, RefusedError."""
+    """Return a checkpoint that can be restored from the chains as last read. Raises ConfigError, RefusedError."""
     found = checkpoints.find_checkpoint(reader.store, reader.pair, checkpoint_id)
     if found is None:
         raise ConfigError(

@@ -1,6 +1,6 @@
-"""Which state of the backup is read: what the user chose, what was found for it, and what to warn of. Pure.
+"""The state of the backup that is read: the user's request, the state found for it, and its warnings. Pure.
 
-Shared by all that read a backup: restore, the data source, `tandem records`, `tandem export`.
+Shared by all readers of a backup: restore, the data source, `tandem records`, `tandem export`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tandem.backup_avro.selection.state_as_of import LAGGING_MS, AsOf, KnownMome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateRequest:
-    """Which state: the newest, unless at most one of these says another one.
+    """The requested state: the newest one, unless one of `at`, `commit` and `checkpoint` is set; at most one may be.
 
-    `at`: the last moment at or before it (ms by the store's clock). `commit`: a chain entry of `generation`.
-    `checkpoint`: a named cut, which goes with no `generation`. `generation` None: any.
+    `at`: the last moment at or before this time (ms by the store's clock). `commit`: a chain entry of `generation`.
+    `checkpoint`: a named cut, which excludes `generation`. `generation` None: any.
     """
 
     generation: int | None = None
@@ -30,7 +30,7 @@ class StateRequest:
     checkpoint: str | None = None
 
     def check(self, prefix: str = "") -> None:
-        """Raise ConfigError if these contradict each other; `prefix` is what options begin with, such as `--`."""
+        """Raise ConfigError if the fields contradict each other; `prefix` precedes the options' names, e.g. `--`."""
         states = {"at": self.at, "commit": self.commit, "checkpoint": self.checkpoint}
         given = [f"{prefix}{name}" for name, value in states.items() if value is not None]
         if self.checkpoint is not None and self.generation is not None:
@@ -47,9 +47,9 @@ class StateRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyState:
-    """A state that no chain tells of: what is read, what to know before relying on it, and how its records are read.
+    """A state without a chain: the selection, notes for the user, and the way its records are decoded.
 
-    `reading` is part of a plan's identity: the same files, read otherwise, are another plan.
+    `reading` is part of a plan's identity: the same files, decoded in another way, are another plan.
     """
 
     selection: Selection
@@ -59,14 +59,14 @@ class ReadyState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundState:
-    """The generations that hold the state that was wished for.
+    """The generations that hold the requested state.
 
-    With a `cut` the first of `generations` is the one that holds it, as of that entry. With a `past` they are what that
-    pictures, the first one what is rested on; `asked` is the time (ms) that was asked for. `basis` are the chain
-    entries that were read, if they are not those of `generations`.
-    `number` is the generation to rest on, None: the best. `damaged` are those that could not be read, with the reason.
-    `merge`: what others hold beyond it is added; `records` reads what shows that they have read one log, None: nothing
-    is compared. With a `ready` state there are no generations, nothing else is set.
+    With a `cut` the first of `generations` is the one that holds it, as of the entry that completed it. With a `past`,
+    it describes `generations` as of the moment, the first one being the one that the selection rests on; `asked` is the
+    requested time (ms). `basis` are the chain entries that were read, if they are not those of `generations`. `number`
+    is the generation to rest on, None: the best. `damaged` are the generations that could not be read, with the reason.
+    With `merge`, records that others hold beyond it are added; `records` reads the records that prove that generations
+    have read one log, None: no comparison. With a `ready` state there are no generations, and nothing else is set.
     """
 
     generations: Sequence[Generation]
@@ -81,9 +81,9 @@ class FoundState:
     ready: ReadyState | None = None
 
     def select(self, *, wanted: Callable[[Topic], bool], removed: bool) -> Selection:
-        """Select what is read. With `removed`, topics that the cluster has deleted count too (see `select`).
+        """Select the records to read. With `removed`, topics that the cluster has deleted are included (see `select`).
 
-        RefusedError if no generation will do.
+        Raises RefusedError if no generation is suitable.
         """
         if self.ready is not None:
             kept = tuple(item for item in self.ready.selection.partitions if wanted(item.topic))
@@ -107,7 +107,7 @@ class FoundState:
         return select_one_history(self.generations, choose, self.records, number=self.number)
 
     def known(self, selection: Selection) -> KnownMoment | None:
-        """Return as of when a selection of this state is, and what lags behind that; None unless it is a moment."""
+        """Return the moment of a selection and the partitions that lag behind it; None if the state is not a moment."""
         return known(selection, self.past) if self.past else None
 
     def doubts(self, selection: Selection) -> list[str]:
@@ -123,11 +123,11 @@ class FoundState:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a state that no chain tells of says of itself."""
+        """The notes of a state without a chain."""
         return () if self.ready is None else self.ready.notes
 
     def basis_of(self, selection: Selection) -> Mapping[int, int]:
-        """Return generation -> the last chain entry that was read of it, for each that the selection rests on."""
+        """Return generation -> the last chain entry read, for each generation that the selection rests on."""
         read = self.basis if self.basis is not None else {state.number: state.seq for state in self.generations}
         return {number: seq for number, seq in read.items() if number in selection.used}
 
@@ -152,7 +152,7 @@ def doubts(
 
 
 def _expired(partitions: Iterable[PartitionSelection]) -> list[str]:
-    """Name the topics of which the backup has let go what may have been there: by age or size, so mostly the oldest."""
+    """Return a warning per topic whose records of this state may have expired: by age or size, so mostly the oldest."""
     lost: dict[str, list[PartitionSelection]] = {}
     for item in partitions:
         if item.expired is not None:
@@ -168,7 +168,7 @@ def _expired(partitions: Iterable[PartitionSelection]) -> list[str]:
 
 
 def _lagging(partitions: Iterable[PartitionSelection], past: KnownMoment | None, asked: int | None) -> list[str]:
-    """Name the partitions whose end was not known as of the moment: some of what was written by then is missing."""
+    """Return a warning per partition whose end was not known at the moment: records written by then are missing."""
     if past is None:
         return []
     found = []

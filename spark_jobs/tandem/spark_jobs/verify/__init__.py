@@ -1,1 +1,1 @@
-"""`tandem verify`: objects against what the chains say, and copies key by key against each other or the live topics."""
+"""`tandem verify`: compare objects with their chains, and copies key by key with each other or with the live topics."""

@@ -1,6 +1,6 @@
 """`tandem verify --against-topic` and `--against-generation`: two copies of each partition, key by key.
 
-Spark tasks, one per partition. What to make of the records is `compare_plan`'s.
+There is one Spark task for each partition. `compare_plan` judges the records.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ _DELETE_RETENTION: Final = "delete.retention.ms"
 _DAY_MS: Final = 86_400_000
 _BACKUP: Final = ("backup", "topic")
 _PATIENCE_S: Final = 600.0
-"""How long a topic is read beyond the cut for the keys in doubt."""
+"""Seconds for which a topic is read beyond the cut for the keys in doubt."""
 _FEWEST, _MOST = 5, 100_000
-"""Findings of a partition, and of all, that are told in full."""
+"""The fewest findings of a partition, and the most of all partitions, that are reported in full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicTask:
     """Compare the backup of one partition, `slices` up to `cut`, with the live one. `head_at` is as of the cut.
 
-    `let_go` as in `CompareFacts`, of the backup.
+    `let_go` is that of `CompareFacts`, for the backup.
     """
 
     name: str
@@ -92,7 +92,7 @@ class TopicTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationTask:
-    """Compare one partition in two generations. `beyond` is what each has from the cut on."""
+    """Compare one partition in two generations. `beyond` are the slices of each generation from the cut on."""
 
     name: str
     key: PartitionKey
@@ -130,7 +130,7 @@ class CompareResult:
     @property
     @in_json
     def counts(self) -> dict[KeyFault, int]:
-        """How many findings there are of each kind."""
+        """The number of findings of each kind."""
         found: dict[KeyFault, int] = {}
         for one in self.partitions:
             for kind, count in one.counts.items():
@@ -140,18 +140,18 @@ class CompareResult:
     @property
     @in_json
     def findings(self) -> list[KeyFinding]:
-        """The findings that are told in full."""
+        """The findings that are reported in full."""
         return [finding for one in self.partitions for finding in one.findings]
 
     @property
     def lost(self) -> int:
-        """How many findings there are of which only the backup (the older generation) has the record."""
+        """The number of findings whose record only the backup (the older generation) has."""
         return sum(one.lost for one in self.partitions)
 
     @property
     @in_json
     def clean(self) -> bool:
-        """Whether something was compared, and nothing was found."""
+        """Whether at least one partition was compared, and there are no findings."""
         return bool(self.partitions) and all(one.clean for one in self.partitions)
 
 
@@ -170,11 +170,11 @@ def against_topic(
     topics: Sequence[str] | None = None,
     tell: Tell | None = None,
 ) -> CompareResult:
-    """Compare what a restore of the newest state would bring back with the live topics, up to the backup's ends.
+    """Compare the records that a restore of the newest state would write with the live topics, up to the backup's ends.
 
     Raises ConfigError for topics that are not in the backup, RefusedError if nothing can be restored, SignatureError as
-    a restore does if a generation is forged, DamagedError for chains, errors of the cluster; what is damaged in objects
-    is told with its partition.
+    a restore does if a generation is forged, DamagedError for chains, errors of the cluster. Damage in objects is
+    reported in the result of its partition.
     """
     require_pair(address, pair)
     reader = ChainReader(address.open(), pair)
@@ -222,7 +222,7 @@ def _check_wanted(wanted: frozenset[str], partitions: Iterable[PartitionSelectio
 def _live(
     cluster: ClusterAddress, partitions: Iterable[PartitionSelection]
 ) -> tuple[list[PartitionSelection], dict[str, str]]:
-    """Return the partitions that the cluster has in the same life of their topic, and why not the others."""
+    """Return the partitions whose topic has the same id in the cluster, and the reasons for the others."""
     names = {piece.topic.name for piece in partitions}
     with ClusterAdmin(cluster.props) as admin:
         infos = {info.name: info for info in admin.topics(names)}
@@ -281,7 +281,7 @@ def _delete_retention_ms(topic: Topic) -> int:
 
 
 def compare_topic(task: TopicTask) -> PartitionResult:
-    """Compare one partition with the live one. Raises TransientError, and what can't be read as PermanentError."""
+    """Compare one partition with the live one. Raises TransientError, and PermanentError for unreadable data."""
     began = time.monotonic()
     reader = ObjectReader(task.store.open(), apart=True)
     with RawFetcher(task.cluster.props, read_committed=task.read_committed) as fetcher:
@@ -333,7 +333,7 @@ def _log_of(fetcher: RawFetcher, task: TopicTask) -> LiveLog:
 
 
 def _expired(task: TopicTask, now: int) -> str | None:
-    """Say why a key that the topic lacks may have been deleted since the backup's end, None if it can't."""
+    """Return why a key that the topic lacks may have been deleted since the backup's end; None if it can't."""
     if now - task.head_at < task.delete_retention_ms:
         return None
     return (
@@ -354,11 +354,11 @@ def _slow(task: TopicTask, seconds: float) -> str | None:
 def against_generation(
     spark: SparkSession, address: StoreAddress, pair: str, numbers: Sequence[int], *, tell: Tell | None = None
 ) -> CompareResult:
-    """Compare two generations, or one with that which a restore rests on, where both have read a partition.
+    """Compare two generations where both have read a partition; with one number, with the one that a restore rests on.
 
     Raises ConfigError for numbers that don't exist, RefusedError for a generation that is not complete, or is the one
-    that a restore rests on already, or of another cluster; DamagedError for a chain. With one number SignatureError
-    too, if a generation is forged: a restore would not say then what it rests on.
+    that a restore rests on already, or of another cluster; DamagedError for a chain. With one number it also raises
+    SignatureError if a generation is forged: a restore would not name then what it rests on.
     """
     require_pair(address, pair)
     reader = ChainReader(address.open(), pair)
@@ -455,7 +455,7 @@ def _both(
     lows: tuple[int, int],
     highs: tuple[int, int],
 ) -> tuple[tuple[Slice, ...], tuple[Slice, ...]]:
-    """Return what lies in [low, high) of each side, in the order of offsets."""
+    """Return the slices of each side in [low, high), in offset order."""
 
     def one(side: int) -> tuple[Slice, ...]:
         low, high = lows[side], highs[side]
@@ -469,7 +469,7 @@ def _both(
 
 
 def _apart(first: Generation, second: Generation, key: PartitionKey, topic: Topic) -> str | None:
-    """Say why a tombstone may have lived and died between the two readings, None if it can't."""
+    """Return why a tombstone may have been written and expired between the two readings; None if it can't."""
     done_at = second.positions[key].base.done_at or 0
     if done_at - first.head_at(key) < _delete_retention_ms(topic):
         return None
@@ -480,7 +480,7 @@ def _apart(first: Generation, second: Generation, key: PartitionKey, topic: Topi
 
 
 def compare_generations(task: GenerationTask) -> PartitionResult:
-    """Compare one partition in two generations. Raises TransientError, and what can't be read as PermanentError."""
+    """Compare one partition in two generations. Raises TransientError, and PermanentError for unreadable data."""
     began = time.monotonic()
     store = task.store.open()
     readers = [ObjectReader(store, apart=True), ObjectReader(store, apart=True)]
@@ -523,7 +523,7 @@ def _seen(bodies: Iterable[Body | Segment]) -> Iterator[SeenRecord]:
 
 
 def _until_empty(doubtful: set[int], records: Iterator[SeenRecord]) -> Iterator[int]:
-    """Yield the keys in doubt that come, and read no further than until all came."""
+    """Yield the keys in doubt that occur in the records; stop reading when all of them have occurred."""
     left = set(doubtful)
     while left:
         one = next(records, None)
@@ -535,12 +535,12 @@ def _until_empty(doubtful: set[int], records: Iterator[SeenRecord]) -> Iterator[
 
 
 def _first(outcome: CompareVerdict, count: int) -> dict[int, Suspect]:
-    """Return the findings that are told in full."""
+    """Return the findings that are reported in full."""
     return dict(islice(outcome.findings.items(), count))
 
 
 def _around(slices: Iterable[Slice], named: Mapping[int, Suspect]) -> Iterator[Slice]:
-    """Yield those of `slices` that hold a latest record of a finding."""
+    """Yield those of `slices`, cut down, that hold a latest record of a finding."""
     offsets = sorted(
         latest.offset for one in named.values() for latest in (one.first, one.second) if latest is not None
     )
@@ -551,7 +551,7 @@ def _around(slices: Iterable[Slice], named: Mapping[int, Suspect]) -> Iterator[S
 
 
 def _keys(bodies: Iterable[Body | Segment], named: Mapping[int, Suspect]) -> dict[int, bytes | None]:
-    """Return the keys behind the hashes, as far as they come."""
+    """Return the keys behind the hashes, for those that occur in the bodies."""
     found: dict[int, bytes | None] = {}
     for body in bodies:
         spans = list(best_bodies().spans(body.body, body.records))
@@ -598,12 +598,12 @@ def _run(
     work: Callable[[Any, Iterable[Any]], Iterator[PartitionResult]],
     tell: Tell | None,
 ) -> tuple[PartitionResult, ...]:
-    """Carry the tasks out, each in a Spark task of its own, and tell how many are done."""
+    """Run each task in a Spark task of its own, and report how many are done."""
     if not tasks:
         return ()
     context = spark.sparkContext
     done = context.accumulator(0)
-    # All findings come to one place.
+    # All findings are collected on the driver, so their number is limited.
     tasks = [replace(task, named=min(NAMED, max(_FEWEST, _MOST // len(tasks)))) for task in tasks]
     with reporting(
         lambda: min(done.value, len(tasks)), None if tell is None else lambda count: tell(count, len(tasks))
@@ -625,9 +625,10 @@ def _compare_generations(done: Any, tasks: Iterable[GenerationTask]) -> Iterator
 
 
 def _guarded(work: Callable[[Any], PartitionResult], task: TopicTask | GenerationTask) -> PartitionResult:
-    """Have what would be the same again told with its partition; Spark tries the rest again.
+    """Compare a partition; return an error that a retry would repeat as its result, so that Spark retries only others.
 
-    At the last tries that is told, too: a partition without a leader must not end the comparison of all others.
+    At the last attempts every error is returned: a partition without a leader must not end the comparison of all
+    others.
     """
     try:
         return work(task)

@@ -1,11 +1,11 @@
-"""What two copies of a partition make of each key, and what that says of them. Pure: records in, findings out.
+"""Compare two copies of a partition key by key, and judge the differences. Pure: records in, findings out.
 
-The two are the backup and the live topic, or two generations. Both are read in the order of offsets up to a common
-end, the cut. What compaction has taken from either is no difference: what counts is the latest record of each key, and
-that records of one offset are the same.
+The two sides are the backup and the live topic, or two generations. Both are read in offset order up to a common end,
+the cut. A record that compaction has removed from one side is no difference: compared are the latest record of each
+key, and the contents of records at one offset.
 
-A record that one side lacks although it is the other one's latest of its key has been compacted away if the side that
-lacks it has a newer one beyond the cut. So that side is read on, to its own end, for the keys that are in doubt.
+A record that one side lacks although it is the latest of its key on the other side has been compacted away if the first
+side has a newer record of the key beyond the cut. So that side is read on, to its own end, for the keys in doubt.
 
 Memory: a key costs two integers in a dictionary, 16 bytes of hash and an offset, whatever its size: measured 120 MB per
 million keys on which both sides agree, and 400 MB where they do not. One task compares one partition.
@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from tandem.backup_avro.json_fields import NOT_IN_JSON
 from tandem.backup_avro.record.record_spans import Span
 
-#: Findings that are told in full, at most, per partition; the counts have all.
+#: The most findings that are reported in full per partition; the counts include all.
 NAMED: Final = 1000
 _LONGEST_KEY: Final = 120
 _OFFSET: Final = struct.Struct(">q")
@@ -33,17 +33,17 @@ _OFFSET: Final = struct.Struct(">q")
 class KeyFault(StrEnum):
     """What is wrong with a key, from the first side's point of view: the backup, or the first generation."""
 
-    MISSING = "missing"  # the other side has the key, this one has not
-    STALE = "stale"  # the other side has a newer record of it
-    GONE = "should-be-gone"  # this one has a value, the other side nothing, or a tombstone, or an older one
-    RETURNED = "returned"  # this one has a tombstone, and the other side has an older value
-    DIFFERENT = "different"  # the same offset, other content
+    MISSING = "missing"  # only the other side has the key
+    STALE = "stale"  # the other side has a newer record of the key
+    GONE = "should-be-gone"  # this side has a value, the other side has no record, a tombstone, or an older value
+    RETURNED = "returned"  # this side has a tombstone, and the other side has an older value
+    DIFFERENT = "different"  # different contents at the same offset
 
 
 class SeenRecord(NamedTuple):
-    """One record: `key` is a hash of 128 bits, `content` one of all but key and offset, of this process alone.
+    """A record: `key` is a hash of 128 bits, `content` a hash of all but key and offset, valid in this process only.
 
-    Where there is no key, `key` is negative, and another one at each offset: such a record stands for itself.
+    For a record without a key, `key` is negative and different at each offset, so that such a record is compared alone.
     """
 
     offset: int
@@ -96,12 +96,12 @@ class PartitionResult:
 
     @property
     def clean(self) -> bool:
-        """Whether both sides were read, and say the same."""
+        """Whether both sides were read, and do not differ."""
         return self.error is None and not self.counts
 
 
 def iter_seen_records(body: bytes, spans: Iterable[Span]) -> Iterator[SeenRecord]:
-    """Yield the records of a body, of which `spans` says where they are. Raises what that raises."""
+    """Yield the records of a body, whose places are in `spans`. Raises the errors of iterating over `spans`."""
     blake, number = hashlib.blake2b, int.from_bytes
     for _, _, offset, timestamp, kind, key_at, key_from, key_to, value_at, _, _, headers_at, end in spans:
         if key_at >= 0:
@@ -113,7 +113,7 @@ def iter_seen_records(body: bytes, spans: Iterable[Span]) -> Iterator[SeenRecord
 
 
 def shown(key: bytes | None) -> tuple[str, str]:
-    """Return a key as it is shown, and how: `utf8`, `base64` or `none`."""
+    """Return a key as text, and the encoding of the text: `utf8`, `base64` or `none`."""
     if key is None:
         return "", "none"
     try:
@@ -140,9 +140,10 @@ class Suspect(NamedTuple):
 
 
 class Comparison:
-    """Folds both sides, in the order of their offsets, into the latest record of each key.
+    """Folds both sides, in offset order, into the latest record of each key.
 
-    Where both have a record, older ones of its key no longer count, so a key that both agree on is kept once.
+    At an offset where both sides have a record, older records of its key are dropped, so a key that both sides agree on
+    is kept once.
     """
 
     def __init__(self) -> None:
@@ -152,7 +153,7 @@ class Comparison:
         self._own: tuple[dict[int, int], dict[int, int]] = ({}, {})
 
     def merge(self, first: Iterable[SeenRecord], second: Iterable[SeenRecord]) -> None:
-        """Take all records of both below the cut, each in ascending order of offsets."""
+        """Read all records of both sides below the cut; each side is in ascending order of offsets."""
         rights = iter(second)
         right = next(rights, None)
         for left in first:
@@ -186,11 +187,11 @@ class Comparison:
 
     @property
     def keys(self) -> int:
-        """Number of keys that either side has, tombstones too."""
+        """The number of keys that at least one side has, including keys with a tombstone."""
         return len(self._agreed) + len((self._own[0].keys() | self._own[1].keys()) - self._agreed.keys())
 
     def suspects(self) -> dict[int, Suspect]:
-        """Return the keys on which the two differ, by hash."""
+        """Return the keys on which the two sides differ, by hash."""
         found = {}
         for key in self._own[0].keys() | self._own[1].keys():
             agreed = self._agreed.get(key)
@@ -206,7 +207,7 @@ def _latest(packed: int | None) -> LatestRecord | None:
 
 
 def _judge(first: LatestRecord | None, second: LatestRecord | None) -> Suspect | None:
-    """Return what two latest records of a key come to, None if the key is the same, or gone, on both sides."""
+    """Return how two latest records of a key differ; None if they are equal or the key is deleted on both sides."""
     here = first is not None and not first.tombstone
     there = second is not None and not second.tombstone
     if first == second or not (here or there):
@@ -221,23 +222,25 @@ def _judge(first: LatestRecord | None, second: LatestRecord | None) -> Suspect |
 
 
 def only_in_first(one: Suspect) -> bool:
-    """Whether the first side has a record that the second lacks, without a newer one or a tombstone to explain it.
+    """Return whether only the first side has the record, and no newer record or tombstone on the second explains it.
 
-    A copy of the second side lacks it too: whoever deletes the first in favour of such a copy deletes the record.
+    A copy of the second side lacks the record too: if the first side is deleted in favour of such a copy, the record is
+    lost.
     """
     return one.kind is KeyFault.DIFFERENT or (one.kind is KeyFault.GONE and one.lacking == 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareFacts:
-    """What is known of the two sides besides their records.
+    """Facts about the two sides that their records do not show.
 
-    `starts` are the offsets below which a side has nothing because that was deleted, `let_go` those below which `tandem
-    retention` may have taken records of a topic that only deletes out of a side. `expired` says why a key may have been
-    deleted beyond the cut and its tombstone be gone already, None if it can't; `slow` why a tombstone may have gone
-    while the second side was read, `behind` why that was not read to its end. From offset `sound` on, `doubt` says what
-    is wrong with the first side; `short` that the second one ends below the cut. `compacted`: a cleaner may have
-    dropped records without a key. `only_compacts`: nothing moves the start of such a log, so a record below it is lost.
+    Below the offsets `starts` a side has no records because they were deleted; below `let_go`, `tandem retention` may
+    have removed records of a topic with policy `delete` from a side. `expired` says why a key may have been deleted
+    beyond the cut, with its tombstone already expired, None if that is impossible; `slow` why a tombstone may have
+    expired while the second side was read; `behind` why that side was not read to its end. From offset `sound` on,
+    `doubt` says what is wrong with the first side; `short` says that the second side ends below the cut. `compacted`: a
+    cleaner may have dropped records without a key. `only_compacts`: nothing moves the start of such a log, so a record
+    below it is lost.
     """
 
     topic: str
@@ -256,7 +259,10 @@ class CompareFacts:
 
 
 class CompareVerdict(NamedTuple):
-    """What is left of the suspects: findings by hash, in the order of offsets, and how many were not decided, why."""
+    """The judged suspects: findings by hash, in offset order, and the number of undecided ones by reason.
+
+    `explained` counts the suspects that a newer record beyond the cut explains.
+    """
 
     findings: dict[int, Suspect]
     explained: int
@@ -264,7 +270,7 @@ class CompareVerdict(NamedTuple):
 
     @property
     def counts(self) -> dict[KeyFault, int]:
-        """How many findings there are of each kind."""
+        """The number of findings of each kind."""
         found: dict[KeyFault, int] = {}
         for one in self.findings.values():
             found[one.kind] = found.get(one.kind, 0) + 1
@@ -272,14 +278,18 @@ class CompareVerdict(NamedTuple):
 
     @property
     def lost(self) -> int:
-        """How many findings there are of which only the first side has the record."""
+        """The number of findings whose record only the first side has."""
         return sum(map(only_in_first, self.findings.values()))
 
 
 def judge_suspects(
     suspects: Mapping[int, Suspect], different: Mapping[int, int], newer: tuple[set[int], set[int]], facts: CompareFacts
 ) -> CompareVerdict:
-    """Judge the suspects. `newer` are the keys that each side has beyond the cut, `different` offsets and keys."""
+    """Judge the suspects.
+
+    `newer` are the keys that each side has beyond the cut. `different` maps each offset with different contents to its
+    key.
+    """
     findings: dict[int, Suspect] = {}
     not_judged: dict[str, int] = {}
     explained = 0
@@ -302,7 +312,7 @@ def _offset(one: Suspect) -> int:
 
 
 def _why_not(key: int, one: Suspect, facts: CompareFacts) -> str | None:
-    """Say why a suspect can't be judged, None if it can."""
+    """Return why a suspect can't be judged; None if it can."""
     if _offset(one) < facts.starts[one.lacking] and not facts.only_compacts:
         return f"deleted below the log start of the {facts.names[one.lacking]}"
     if _offset(one) < facts.let_go[one.lacking]:
@@ -317,7 +327,7 @@ def _why_not(key: int, one: Suspect, facts: CompareFacts) -> str | None:
 
 
 def with_key(one: Suspect, key: bytes | None, facts: CompareFacts, *, known: bool = True) -> KeyFinding:
-    """Return a finding with its key; `known` False if nobody has its bytes any more."""
+    """Return a finding with its key; `known` is False if neither side has the key's bytes any more."""
     text, encoding = shown(key) if known else ("", "unknown")
     return KeyFinding(
         kind=one.kind,
@@ -332,7 +342,7 @@ def with_key(one: Suspect, key: bytes | None, facts: CompareFacts, *, known: boo
 
 
 def _known_cause(one: Suspect, facts: CompareFacts) -> str | None:
-    """Return what is known to be wrong with the partition where a finding lies, None if nothing is."""
+    """Return the known fault of the partition at a finding's offset; None if there is none."""
     if facts.short is not None:
         return facts.short
     if facts.doubt is not None and _offset(one) >= facts.sound:
@@ -347,7 +357,7 @@ def _known_cause(one: Suspect, facts: CompareFacts) -> str | None:
 
 
 def _cause(one: Suspect, facts: CompareFacts) -> str:
-    """Return the likely cause. What is known to be wrong with the partition comes first."""
+    """Return the likely cause of a finding; a known fault of the partition comes first."""
     known = _known_cause(one, facts)
     if known is not None:
         return known

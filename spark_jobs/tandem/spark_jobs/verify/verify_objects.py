@@ -1,4 +1,4 @@
-"""`tandem verify`: read every object that the chains list, in Spark tasks, and compare it with what the chains say."""
+"""`tandem verify`: read every object that the chains list, in Spark tasks, and compare it with its chain entry."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyProgress:
-    """How far it is: objects and bytes read, and how many there are."""
+    """The progress of a run: objects and bytes read, and the totals."""
 
     objects: int
     of_objects: int
@@ -47,15 +47,15 @@ class VerifyProgress:
 Tell = Callable[[VerifyProgress], None]
 
 _MOST_NOT_GIVEN = 10
-"""Objects of one task that the store may refuse to give before that is taken for an outage."""
+"""The most objects of one task that the store may fail to return; more of them are treated as an outage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyRequest:
-    """What is verified: one generation, or all that are not cleared; of the objects what `sampling` says.
+    """The objects to verify: those of one generation, or of all that are not cleared, reduced by `sampling`.
 
-    `heads` are entries that must be there, of whatever generation. `known` is up to which entry chains were read
-    before: nothing else tells that the end of one was deleted.
+    `heads` are entries that must exist, of any generation. `known` maps a generation to the entry up to which its chain
+    was read before: this is the only evidence that the end of a chain was deleted.
     """
 
     address: StoreAddress
@@ -67,10 +67,10 @@ class VerifyRequest:
 
 
 def verify_objects(spark: SparkSession, request: VerifyRequest, *, tell: Tell | None = None) -> VerifyResult:
-    """Verify what is asked for. Pins keep what is read from being deleted meanwhile.
+    """Verify the requested objects and chains. Pins keep the objects from being deleted meanwhile.
 
-    Chains are always read in full. Generations that are being cleared are skipped. Raises ConfigError if there is
-    nothing of that name; a damaged chain is a finding, and the other generations are still verified.
+    Chains are always read in full. Generations that are being cleared are skipped. Raises ConfigError if the pair or
+    the generation does not exist; a damaged chain is a finding, and the other generations are still verified.
     """
     address, pair, generation, sampling = request.address, request.pair, request.generation, request.sampling
     heads, known = request.heads, request.known
@@ -79,7 +79,8 @@ def verify_objects(spark: SparkSession, request: VerifyRequest, *, tell: Tell | 
     look = ChainReader(store, pair)
     numbers = [generation] if generation is not None else numbers_of(look)
     with pins.hold_pins(store, pair, numbers, owner="verify"):
-        # Before the chains are read whole: what was read of them to find the numbers is not kept beside that.
+        # This comes before the chains are read whole: the reader that found the numbers is released first, to save
+        # memory.
         chains = [] if generation is not None else lost_of(look, ()) + missing_heads(look, heads)
         del look
         reader = ChainReader(store, pair, whole=True)
@@ -98,7 +99,7 @@ def verify_objects(spark: SparkSession, request: VerifyRequest, *, tell: Tell | 
         if generation is not None and skipped:
             raise RefusedError(f"generation {generation}: {skipped[generation]}", remedy="choose another one")
         checks = verify_plan.plan_objects(wanted)
-        # What should be encrypted and is not is a finding; a key that is not at hand says nothing about the objects.
+        # An object that should be encrypted and is not is a finding; a missing key says nothing about the objects.
         keys_of(store).require(check.item for check in checks if check.item.envelope is not None)
         left: list[ObjectCheck] = []
         if sampling is not None:
@@ -127,9 +128,9 @@ def verify_objects(spark: SparkSession, request: VerifyRequest, *, tell: Tell | 
 
 
 def numbers_of(reader: ChainReader) -> list[int]:
-    """Return the numbers to look at: those that are not wholly cleared, and those whose chains can't be read.
+    """Return the generations to verify: those that are not wholly cleared, and those whose chains can't be read.
 
-    All, if a newer release wrote one of them, as the loading then tells which.
+    Returns all if a newer release wrote one of them; loading them then shows which one.
     """
     try:
         found = {state.number for state in reader.refresh(tolerant=True)}
@@ -141,7 +142,7 @@ def numbers_of(reader: ChainReader) -> list[int]:
 def load(
     reader: ChainReader, numbers: Collection[int], *, strict: bool
 ) -> tuple[list[Generation], list[VerifyFinding]]:
-    """Read the chains afresh, after the pins were put, and say what is wrong with them."""
+    """Read the chains again after the pins were put; return the generations, and a finding for each damaged chain."""
     states, findings = [], []
     for number in numbers:
         try:
@@ -156,7 +157,7 @@ def load(
 
 
 def lost_of(reader: ChainReader, states: Collection[Generation]) -> list[VerifyFinding]:
-    """Return a finding for each generation of which claim or entries are gone where nobody else would see it."""
+    """Return a finding for each generation with a missing claim or entry that the search for heads can't notice."""
     return [_chain(number, error) for number, error in reader.lost(states).items()]
 
 
@@ -189,7 +190,7 @@ def _read_all(
     objects, read = context.accumulator(0), context.accumulator(0)
 
     def progress() -> VerifyProgress:
-        # A task that was tried again has counted some objects twice.
+        # A task that was retried has counted some objects twice.
         return VerifyProgress(
             objects=min(objects.value, len(checks)),
             of_objects=len(checks),
@@ -211,8 +212,8 @@ def _check_all(
 ) -> Iterator[ObjectResult]:
     """Check one task's objects. Errors of the store end the task, and Spark tries it again.
 
-    At the last tries they are findings: an object whose volume is lost, or that was archived, must not keep all others
-    from being looked at. Too many of them are an outage, and end the job.
+    At the last attempts they are findings: an object on a lost volume, or in an archive, must not keep all others from
+    being checked. Too many of them are an outage, and end the job.
     """
     store = address.open()
     patience = _MOST_NOT_GIVEN if is_last() else 0
@@ -230,7 +231,7 @@ def _check_all(
 
 
 def check_one(store: ObjectStore, check: ObjectCheck) -> ObjectResult:
-    """Read one object and return what is wrong with it. Raises errors of the store."""
+    """Read one object and return its result. Raises errors of the store."""
     try:
         data = get_whole(store, check.item)
     except ObjectMissingError:

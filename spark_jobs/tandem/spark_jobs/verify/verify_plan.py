@@ -1,7 +1,7 @@
-"""What `tandem verify` looks at, and what it makes of it. Pure: states and bytes in, findings out.
+"""The checks of `tandem verify`, and their findings. Pure: states and bytes in, findings out.
 
-A finding is a mismatch: the backup is not what its chain says, or the chain not what its rules say. What is merely
-worth knowing (orphans, partitions that are not complete yet) is counted in the figures, not a finding.
+A finding is a mismatch between the backup and its chain, or between the chain and its rules. Other facts that are worth
+knowing (orphans, partitions that are not complete yet) are counted in the figures, and are not findings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tandem.sink.encryption.objects import open_object, part_hashes
 from tandem.spark_jobs.reading.object_figures import ObjectFigures
 from tandem.spark_jobs.reading.object_reader import check_bytes, open_container
 
-#: Bytes of objects that one task reads. Smaller tasks tell progress earlier; each costs some 50 ms.
+#: Bytes of objects that one task reads. Smaller tasks report progress earlier; each costs some 50 ms.
 TASK_BYTES: Final = 64 * 1024 * 1024
 _MIN_TASK_BYTES: Final = 1024 * 1024
 
@@ -34,15 +34,15 @@ class VerifyFault(StrEnum):
     CHAIN = "chain"  # an entry is missing, damaged, not signed as it must be, or breaks a rule
     HEAD = "head"  # an entry that is known to have been written is not in the store
     MISSING = "missing"  # an object that the chain lists is not in the store
-    UNREADABLE = "unreadable"  # the store does not give it, at three tries some time apart, though it gives others
-    CHECKSUM = "checksum"  # its size or SHA-256 is another
+    UNREADABLE = "unreadable"  # the store fails to return it at three attempts some time apart, but returns others
+    CHECKSUM = "checksum"  # its size or SHA-256 differs from the chain's
     CONTAINER = "container"  # the Avro file can't be read, or has another codec or sync marker than its generation
     FOREIGN = "foreign"  # records of another topic or partition
     ORDER = "order"  # offsets do not ascend
     COUNTS = "counts"  # records, tombstones, first, last, timestamps differ from the chain's
-    TWICE = "twice"  # two parts that both count hold the same offsets
-    OUTSIDE = "outside"  # a part that counts lies where nothing was read
-    COVERAGE = "coverage"  # a base is said to be done and is not
+    TWICE = "twice"  # two live parts hold the same offsets
+    OUTSIDE = "outside"  # a live part lies outside of the offsets that were read
+    COVERAGE = "coverage"  # a scan is recorded as complete and is not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class VerifyFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectCheck:
-    """An object to read and what the chain says of it; `topics` are the names behind the topic ids of its parts."""
+    """An object to read, and its chain entry; `topics` maps the topic ids of its parts to names."""
 
     generation: int
     item: StoredObject
@@ -67,7 +67,7 @@ class ObjectCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectResult:
-    """What reading one object showed. Figures count what was read, whatever was found."""
+    """The result of reading one object. Figures count the records that could be read, even if there are findings."""
 
     generation: int
     bytes: int = 0
@@ -148,12 +148,12 @@ class VerifyResult:
     @property
     @in_json
     def clean(self) -> bool:
-        """Whether everything is as the chains say."""
+        """Whether there are no findings."""
         return not self.findings
 
 
 def state_name(state: Generation) -> str:
-    """Return one word for how far a generation has come."""
+    """Return one word for the state of a generation."""
     if state.cleared is not None:
         return "cleared" if state.gone else "kept in part"
     if state.clearing is not None:
@@ -184,9 +184,9 @@ def _topic(state: Generation, topic_id: str) -> str:
 
 
 def sample(checks: Iterable[ObjectCheck], sampling: Sampling) -> tuple[list[ObjectCheck], list[ObjectCheck]]:
-    """Return the objects to read and the others. The same objects and seed give the same choice.
+    """Choose a random sample; return the objects to read, and the others. Equal objects and seed give the same choice.
 
-    Each object is as likely as any other of its size to be read, and a large one counts for its bytes.
+    Each object is as likely to be read as any other of its size, and counts for its bytes.
     """
     ordered = sorted(checks, key=lambda check: check.item.key)
     random.Random(sampling.seed).shuffle(ordered)  # noqa: S311 - nothing is secret about it
@@ -200,7 +200,7 @@ def sample(checks: Iterable[ObjectCheck], sampling: Sampling) -> tuple[list[Obje
 
 
 def sampled(sampling: Sampling, taken: Collection[ObjectCheck], left: Collection[ObjectCheck]) -> SampleFigures:
-    """Return what a sampling came to."""
+    """Return the figures of a sampling."""
     size = sum(check.item.bytes for check in taken)
     return SampleFigures(
         percent=sampling.percent,
@@ -213,7 +213,7 @@ def sampled(sampling: Sampling, taken: Collection[ObjectCheck], left: Collection
 
 
 def check_listed(check: ObjectCheck, listed: Mapping[str, int]) -> list[VerifyFinding]:
-    """Return what a listing (key to bytes) says against an object that is not read."""
+    """Return the findings from a listing (key to bytes) for an object that is not read."""
     size = listed.get(check.item.key)
     if size is None:
         return [_of(check, VerifyFault.MISSING, _NOT_THERE)]
@@ -223,7 +223,7 @@ def check_listed(check: ObjectCheck, listed: Mapping[str, int]) -> list[VerifyFi
 
 
 def group(checks: Sequence[ObjectCheck], *, parallelism: int) -> list[list[ObjectCheck]]:
-    """Cut the checks into tasks of about equal bytes: at least two per core if there is enough to do."""
+    """Group the checks into tasks of about equal bytes: at least two per core if there is enough to do."""
     total = sum(check.item.bytes for check in checks)
     limit = min(TASK_BYTES, max(_MIN_TASK_BYTES, total // max(1, 2 * parallelism)))
     tasks: list[list[ObjectCheck]] = []
@@ -238,7 +238,7 @@ def group(checks: Sequence[ObjectCheck], *, parallelism: int) -> list[list[Objec
 
 
 def check_state(state: Generation) -> list[VerifyFinding]:
-    """Return what is wrong with a generation as its chain tells it, without reading an object."""
+    """Return the findings that a generation's chain shows by itself, without reading an object."""
     findings = []
     for key, position in sorted(state.positions.items()):
         if position.base.complete and not _is_whole(position.base):
@@ -272,7 +272,7 @@ def _is_whole(base: Base) -> bool:
 
 
 def _outside(state: Generation, part: Part) -> str | None:
-    """Say why no reading that counts can have brought `part`, None if one can."""
+    """Return why no valid read can have produced `part`; None if one can."""
     position = state.positions.get(part.key)
     what = f"offsets {part.first} to {part.last}"
     if position is None:
@@ -312,17 +312,17 @@ def missing(check: ObjectCheck) -> ObjectResult:
 
 
 def unreadable(check: ObjectCheck, error: DamagedError) -> ObjectResult:
-    """Return the result for an object that is not worth reading: of another size, or damaged by the store's word."""
+    """Return the result for an object that is not read: its size differs, or the store reports it as damaged."""
     return _failed(check, VerifyFault.CHECKSUM, error.about(check.item.key), 0)
 
 
 def not_given(check: ObjectCheck, error: TandemError) -> ObjectResult:
-    """Return the result for an object that the store does not give."""
+    """Return the result for an object that the store fails to return."""
     return _failed(check, VerifyFault.UNREADABLE, str(error), 0)
 
 
 def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> ObjectResult:
-    """Return what is wrong with an object's bytes: checksum, encryption, the container, then every record.
+    """Check an object's bytes: checksum, encryption, the container, then every record; return figures and findings.
 
     Raises MissingKeyError and errors of the KMS: those say nothing about the object.
     """
@@ -350,7 +350,7 @@ def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> 
             findings.append(_of(check, VerifyFault.CONTAINER, f"{name}: {error}"))
         else:
             problems = list(_problems(seen, part, check.topics[part.key.topic_id]))
-            # Whoever reads a part alone, as a restore does of a journal, goes by that.
+            # A reader of a single part, such as a restore that reads from a journal, relies on this checksum.
             if sha256 is not None and sha256 != part.sha256:
                 problems.append((VerifyFault.CHECKSUM, "its bytes are not what the chain says of this part"))
             findings.extend(_of(check, fault, f"{name}: {message}") for fault, message in problems)
@@ -398,9 +398,10 @@ def _failed(check: ObjectCheck, fault: VerifyFault, message: str, size: int) -> 
 def summarize(
     state: Generation, results: Iterable[ObjectResult], listed: Mapping[str, int], entries: Collection[VerifyFinding]
 ) -> tuple[GenerationResult, list[VerifyFinding]]:
-    """Put a generation together. `listed` are the objects in the store (key to bytes), `entries` findings of its chain.
+    """Return the figures of a generation and its findings.
 
-    What was replaced is expected to be there still, or to be gone already.
+    `listed` are the objects in the store (key to bytes), `entries` are the findings of its chain. Replaced objects may
+    still exist or may already be deleted.
     """
     mine = [result for result in results if result.generation == state.number]
     replaced = {key: size for key, size in listed.items() if key in state.replaced}

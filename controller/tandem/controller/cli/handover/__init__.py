@@ -1,1 +1,1 @@
-"""Commands that ask the pair for something: turns, pauses, checkpoints."""
+"""Commands that send a request to the pair: turns, pauses, checkpoints."""

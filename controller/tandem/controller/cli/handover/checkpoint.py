@@ -1,4 +1,4 @@
-"""`tandem checkpoint`: name a consistent cut, see how it stands, delete it."""
+"""`tandem checkpoint`: name a consistent cut, show its state, list checkpoints, delete one."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def delete(
         found = _find_readable(store, settings.pair, id_)
         deleted = checkpoints.delete_checkpoint(store, settings.pair, id_)
         if found is not None:
-            hint(settings, store, found)  # Without it the owners see within a minute that it is gone.
+            hint(settings, store, found)  # Without the hint the owners notice the deletion within a minute.
     finally:
         store.close()
     said = f"checkpoint {id_} is deleted" if deleted else f"there is no checkpoint {id_}"
@@ -238,7 +238,10 @@ def _ms(span: timedelta) -> int:
 
 
 def _follow(status_reader: CheckpointStatusReader, checkpoint_id: str, *, wait: bool) -> CheckpointStatus:
-    """Return how it stands when that is settled, which its deadline sees to; at once without `wait`."""
+    """Return the checkpoint's status once it is completed or failed, at the latest by its deadline; without `wait` now.
+
+    While waiting, a store that does not answer is tried again; without `wait` TransientError is raised.
+    """
     from tandem.backup_avro.documents.checkpoint import CheckpointState  # noqa: PLC0415 - for the command, not for --help
 
     told, told_at, troubled = "", 0.0, False
@@ -263,7 +266,7 @@ def _follow(status_reader: CheckpointStatusReader, checkpoint_id: str, *, wait: 
 
 
 def _conclude(stands: CheckpointStatus) -> None:
-    """Raise what a checkpoint that failed means for the exit code."""
+    """Raise the error for a checkpoint that failed or was deleted; TimedOutError if it failed by its deadline."""
     from tandem.backup_avro.documents.checkpoint import CheckpointState  # noqa: PLC0415 - for the command, not for --help
 
     if stands.status is CheckpointState.DOES_NOT_EXIST:

@@ -1,4 +1,4 @@
-"""`tandem failover`: ask an instance to build the next generation and become Active, and follow it to the end."""
+"""`tandem failover`: ask an instance to build the next generation and become Active, and follow the handover."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def failover(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoverOptions:
-    """How a turn is asked for. `wait_s`: so long it is followed, None: not at all."""
+    """Options of a request for a turn. `wait_s` is the longest time to follow the handover; None: don't follow it."""
 
     reason: str
     force: bool
@@ -93,9 +93,10 @@ class HandoverOptions:
 
 
 def take_turn(settings: Config, whom: Callable[[PairView], str | None], options: HandoverOptions) -> None:
-    """Ask `whom` (None: who is not Active) for the next generation: costs, consent, request, and what comes of it.
+    """Request the next generation from an instance: show the costs, ask for consent, send, follow the handover.
 
-    Raises RefusedError where it may not be, TransientError where nobody can be asked, TimedOutError after `wait_s`.
+    `whom` returns the instance that builds; None means the one that is not Active. Raises RefusedError if the pair's
+    state forbids a turn, TransientError if the brokers don't answer, TimedOutError after `wait_s`.
     """
     from tandem.controller.history.handover_progress import plan  # noqa: PLC0415 - Kafka and S3 are slow to import
     from tandem.controller.status.outside_view import store_for_looking  # noqa: PLC0415 - likewise
@@ -120,7 +121,7 @@ def take_turn(settings: Config, whom: Callable[[PairView], str | None], options:
 
 
 def _look(settings: Config, store: ObjectStore) -> PairView:
-    """Return what is seen, if the brokers answer: without them nobody can be asked."""
+    """Return the view of the pair. Raises TransientError if the brokers don't answer: they carry the request."""
     from tandem.controller.status.outside_view import look  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     with patience("reading the chains and asking the brokers"):
@@ -201,7 +202,7 @@ def _request(settings: Config, store: ObjectStore, asked: HandoverPlan, reason: 
         incarnation=str(uuid.uuid4()),
         cluster_id=asked.cluster_id,
         request_id=uuid.uuid4().hex,
-        # Not before the pause that it overrules: two processes read the store's clock to the second.
+        # Not earlier than the pause that the request overrules: the store's clock has a resolution of one second.
         at=max(now_ms(store), 0 if asked.paused_at is None else asked.paused_at),
         target=asked.target,
         generation=asked.generation,
@@ -211,9 +212,9 @@ def _request(settings: Config, store: ObjectStore, asked: HandoverPlan, reason: 
 
 
 def ask_for_a_new_one(settings: Config, store: ObjectStore, *, reason: str, yes: bool) -> CoordinationMessage:
-    """Ask whoever is not Active to build the next generation, after what that costs was said; follow nothing.
+    """Ask the instance that is not Active to build the next generation, after its costs were shown; don't follow it.
 
-    Raises what this command does where it is refused, or where nobody can be asked.
+    Raises RefusedError and TransientError as `take_turn` does.
     """
     from tandem.controller.coordination.follow_handover import HandoverWatch  # noqa: PLC0415 - for the command, not for --help
     from tandem.controller.history.handover_progress import plan  # noqa: PLC0415 - likewise
@@ -230,7 +231,7 @@ def ask_for_a_new_one(settings: Config, store: ObjectStore, *, reason: str, yes:
 
 
 def _follow(following: HandoverWatch, asked: HandoverPlan, stands: HandoverStanding, wait_s: float) -> HandoverStanding:
-    """Return where it stands when it is over, or when the time is."""
+    """Return the state of the handover when it is done or given up, or after `wait_s`."""
     from tandem.controller.history.handover_progress import Stage  # noqa: PLC0415 - for the command, not for --help
 
     began = time.monotonic()
@@ -244,7 +245,7 @@ def _follow(following: HandoverWatch, asked: HandoverPlan, stands: HandoverStand
         if stands.stage in {Stage.DONE, Stage.GIVEN_UP} or now - began >= wait_s:
             return stands
         following.hear(min(_LOOK_S, max(0.0, began + wait_s - now)))
-        # Looked at once more at the very end of the time, so that what is done by then counts as done.
+        # One more look at the very end of `wait_s`, so that a handover that ended by then counts as done.
         try:
             stands = following.look()
             troubled = False

@@ -1,4 +1,4 @@
-"""`tandem pause`: no turns, no takeovers, for a while; what is backed up goes on."""
+"""`tandem pause`: no turns and no takeovers for a limited time; the backup itself continues."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pause(
     `tandem failover` is refused meanwhile, unless with --force. It needs the store alone: instances see it within a
     heartbeat.
     """
-    from tandem.controller.coordination.pause_request import put  # noqa: PLC0415 - likewise
+    from tandem.controller.coordination.pause_request import put  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.chain_writer import now_ms  # noqa: PLC0415 - likewise
 
@@ -67,8 +67,8 @@ def pause(
 
 
 def _end(lasting: timedelta | None, until: str | None, now: int) -> int:
-    from tandem.backup_avro.documents.pause import LONGEST_MS  # noqa: PLC0415 - likewise
-    from tandem.backup_avro.selection.moments import parse_moment  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.backup_avro.documents.pause import LONGEST_MS  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.backup_avro.selection.moments import parse_moment  # noqa: PLC0415 - likewise
 
     if lasting is not None and until is not None:
         raise ConfigError("--for and --until exclude each other", remedy="give one of them")
@@ -88,7 +88,7 @@ def _end(lasting: timedelta | None, until: str | None, now: int) -> int:
 
 
 def show(settings: Config, found: Pause, *, now: int, form: OutputFormat) -> None:
-    """Tell the instances, and print what holds from now on."""
+    """Send the pause, or its end, to the instances as a hint, and print the state that holds from now on."""
     from tandem.controller.coordination.pause_request import hint  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     trouble = hint(settings, found)

@@ -66,7 +66,11 @@ def reinit(
 
 
 def builder(seen: PairView, instance: str | None, generation: int | None) -> str | None:
-    """Return who shall build. ConfigError for an instance or a generation that there is not."""
+    """Return the instance that builds the copy anew, by `instance`, else by the owner of `generation`, else the Active.
+
+    None if no option names one and no instance is Active. ConfigError if the pair has no such instance or the store no
+    such generation, or if the generation is not the instance's.
+    """
     if instance is not None and instance not in seen.instances:
         raise ConfigError(
             f"the pair {seen.pair} has no instance {instance!r}", remedy=f"choose {' or '.join(seen.instances)}"

@@ -32,7 +32,7 @@ def resume(
     A turn that is overdue, a dead Active and a tainted generation are taken up at once. It is no error if the pair is
     not paused. It needs the store alone: instances see it within a heartbeat.
     """
-    from tandem.controller.coordination.pause_request import current, put  # noqa: PLC0415 - likewise
+    from tandem.controller.coordination.pause_request import current, put  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.store.chain.chain_writer import now_ms  # noqa: PLC0415 - likewise
 
     settings, store = opened(context, config, overrides, root=root, pair=pair)

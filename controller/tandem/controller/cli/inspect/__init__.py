@@ -1,1 +1,1 @@
-"""Commands that only look at a pair."""
+"""Commands that only read: they change nothing in a pair."""

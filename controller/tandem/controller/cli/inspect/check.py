@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tandem.sink.store import ObjectStore
 
 _BOTH: Final = ("warning", "critical")
-# The share of --timeout that brokers have: after it there is time to read the last results, and to say so.
+# The share of --timeout for the brokers; the rest is for reading the last results and for printing.
 _BROKERS: Final = 0.8
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -103,7 +103,7 @@ def check(
     where the configuration names keys, those that can't be read and those that are needed and not named. After the |
     come figures: lag in offsets, ages in seconds, bytes, generations.
     """
-    from tandem.controller.process.timed_call import TimedCall  # noqa: PLC0415 - likewise
+    from tandem.controller.process.timed_call import TimedCall  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.controller.status import check as rules  # noqa: PLC0415 - likewise
     from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise
 
@@ -149,7 +149,7 @@ def check(
 def _ask(
     settings: Config, root: str | None, *, s3_only: bool, brokers_s: float | None
 ) -> tuple[PairView, KeySight | None, dict[JobKind, JobOutcome | None], TandemError | None]:
-    from tandem.controller.status.key_use import look_at_keys  # noqa: PLC0415 - likewise
+    from tandem.controller.status.key_use import look_at_keys  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.controller.status.outside_view import look  # noqa: PLC0415 - likewise
     from tandem.sink.encryption.key_ring import keys_of  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
@@ -164,8 +164,8 @@ def _ask(
 
 
 def _try_to_write(settings: Config, store: ObjectStore) -> TandemError | None:
-    """Return why a folder takes no object. A bucket is not tried: who checks has the right to read at most."""
-    from tandem.sink.store.probe import LARGEST_PROBE, probe_key  # noqa: PLC0415 - likewise
+    """Return the error of a test write into a file:// store, or None. A bucket gets none: a check may only read it."""
+    from tandem.sink.store.probe import LARGEST_PROBE, probe_key  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     if settings.store.scheme != "file":
         return None
@@ -181,8 +181,11 @@ def _try_to_write(settings: Config, store: ObjectStore) -> TandemError | None:
 
 
 def _obstacles(settings: Config) -> list[TandemError]:
-    """Return for what a restore into the pair's own cluster would be refused; who may not ask finds nothing."""
-    from tandem.controller.status.outside_view import ANSWER_S  # noqa: PLC0415 - likewise
+    """Return the errors that would refuse a restore into the pair's own cluster; empty if the cluster does not answer.
+
+    Without the right to read the brokers' settings the list is empty as well.
+    """
+    from tandem.controller.status.outside_view import ANSWER_S  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.kafka.cluster.admin import ClusterAdmin  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.prepare.target_cluster import refuse_if_impatient  # noqa: PLC0415 - likewise
 
@@ -191,7 +194,7 @@ def _obstacles(settings: Config) -> list[TandemError]:
             refuse_if_impatient(admin)
         except RefusedError as error:
             return [error]
-        except TandemError:  # what does not answer is told already
+        except TandemError:  # brokers that don't answer are already reported
             return []
     return []
 

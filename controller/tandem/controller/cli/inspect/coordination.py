@@ -1,4 +1,4 @@
-"""`tandem coordination tail`: what the two instances tell each other, decoded."""
+"""`tandem coordination tail`: the decoded messages of the two instances on the coordination topic."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _topic_records(topic_reading: TopicReader, *, since: int | None, follow: boo
 
     topic_reading.rewind(since, timeout_s=ANSWER_S)
     there = topic_reading.read_to_end(timeout_s=_TO_END_S)
-    # Each partition comes in its own order, so it is the times that put several in one; a single one needs no waiting.
+    # Kafka orders records within a partition only; several partitions are read to their ends and sorted by time.
     yield from (
         there
         if topic_reading.partitions == 1

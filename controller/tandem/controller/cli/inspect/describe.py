@@ -1,4 +1,4 @@
-"""`tandem describe`: everything that the store knows of one generation or one topic."""
+"""`tandem describe`: everything that the store holds about one generation or one topic."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def describe(
 
 
 def parse(what: str) -> tuple[str, str]:
-    """Return `generation` or `topic`, and which. ConfigError if it can be neither."""
+    """Return (`generation` or `topic`, its number or name). ConfigError if the argument can be neither."""
     kind, slash, name = what.partition("/")
     if not slash:
         kind, name = ("generation", what) if number_in(what) is not None else ("topic", what)

@@ -1,4 +1,4 @@
-"""`tandem history`: what happened to the pair's generations, from their claims and chains in the store."""
+"""`tandem history`: the past events of the pair's generations, from their claims and chains in the store."""
 
 from __future__ import annotations
 

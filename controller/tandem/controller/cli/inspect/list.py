@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _ANY: Final = "any"
-"""A configuration is that of a pair; here all below the root are listed, whichever it is."""
+"""Placeholder for the configuration's `pair`, which is mandatory; the command lists all pairs below the root."""
 
 
 @app.command(

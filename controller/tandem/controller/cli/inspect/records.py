@@ -176,7 +176,7 @@ def _one_topic(text: str) -> str:
 
 
 def key_bytes(text: str, form: KeyFormat) -> bytes:
-    """Return a key as it is stored. ConfigError if the text is not what the format says."""
+    """Return the stored bytes of a key. ConfigError if the text is not in the format."""
     try:
         return form.decode(text)
     except ValueError as error:
@@ -184,7 +184,7 @@ def key_bytes(text: str, form: KeyFormat) -> bytes:
 
 
 def shown(data: bytes | None) -> Bytes | None:
-    """Return bytes as text if they are that, else as base64; null stays null, and empty is empty text."""
+    """Return bytes as text if they are printable UTF-8, else as base64; None stays None, no bytes are empty text."""
     if data is None:
         return None
     try:
@@ -197,7 +197,7 @@ def shown(data: bytes | None) -> Bytes | None:
 
 
 def document(item: KeyRecord) -> ShownRecord:
-    """Return one record for people and programs; `timestamp` in ms, -1 if it has none."""
+    """Return one record in the form that is printed; `timestamp` in ms, -1 if it has none."""
     record = item.record
     return ShownRecord(
         partition=record.partition,
@@ -214,7 +214,7 @@ def document(item: KeyRecord) -> ShownRecord:
 
 
 def _time(timestamp: int) -> str | None:
-    """Return a time in ISO 8601; None if there is none, or none that calendars know."""
+    """Return a timestamp (ms) in ISO 8601; None for -1, or for a time outside the range of `datetime`."""
     try:
         return None if timestamp == -1 else iso(timestamp)
     except (ValueError, OverflowError, OSError):
@@ -253,7 +253,7 @@ def _short(value: Bytes | None) -> str:
 
 
 class _Lines:
-    """Tells now and then how far it is."""
+    """Prints the progress of the reading on stderr at intervals."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()

@@ -75,17 +75,17 @@ def _check(target: Path, *, force: bool) -> None:
 
 
 def _write(target: Path, data: bytes, *, force: bool) -> None:
-    """Put the file there whole or not at all: a web server may be handing it out."""
+    """Write the file atomically: a web server may be serving it."""
     try:
         write_whole(target, data, place=f"--html {target}", force=force)
-    except FileExistsError as error:  # somebody made it meanwhile
+    except FileExistsError as error:  # another process has created it in the meantime
         raise RefusedError(
             f"--html {target}: it exists", remedy="name another file, or --force writes over it"
         ) from error
 
 
 def _content(settings: Config, store: ObjectStore, config: Path | None) -> Content:
-    from tandem.controller.history.turns import turn_of  # noqa: PLC0415 - likewise
+    from tandem.controller.history.turns import turn_of  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.controller.http.page.content import content  # noqa: PLC0415 - likewise
     from tandem.controller.status.outside_view import look  # noqa: PLC0415 - likewise
     from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise
@@ -99,7 +99,7 @@ def _content(settings: Config, store: ObjectStore, config: Path | None) -> Conte
 
 
 def _past(store: ObjectStore, pair: str, *, known: set[int]) -> list[Turn]:
-    from tandem.controller.history.background_history import TURNS, past_turn  # noqa: PLC0415 - as above
+    from tandem.controller.history.background_history import TURNS, past_turn  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
 
     reader = ChainReader(store, pair, ended=True)

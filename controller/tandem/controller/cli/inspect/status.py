@@ -1,4 +1,4 @@
-"""`tandem status`: both instances, every generation, what can be restored, and whether all is well."""
+"""`tandem status`: both instances, every generation, the restorable state, and whether the pair is healthy."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def status(
 
 
 def _look(settings: Config, store: ObjectStore, reader: ChainReader, *, s3_only: bool) -> _Picture:
-    from tandem.controller.status.outside_view import look  # noqa: PLC0415 - likewise
+    from tandem.controller.status.outside_view import look  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
 
@@ -104,7 +104,7 @@ def _watch(once: Callable[[], _Picture], *, every_s: float, s3_only: bool, form:
             _show(found, ran, s3_only=s3_only, form=form, stream=not drawing)
             sys.stdout.flush()
     except KeyboardInterrupt:
-        pass  # the way to end it
+        pass  # Ctrl-C is the normal end of --watch
 
 
 def _show(
@@ -150,7 +150,7 @@ def _tables(found: Overview, *, s3_only: bool) -> Iterator[Table | VerdictLines 
 
 
 def _last(ran: Mapping[JobKind, JobOutcome | None], now: datetime) -> Iterator[str]:
-    """Say when was verified and drilled last, and how it went."""
+    """Yield one line for each kind of job: the age, duration and result of its last run."""
     lines = []
     for kind, one in ran.items():
         if one is None:
@@ -223,7 +223,7 @@ def _doing(one: InstanceStatus) -> str | None:
         parts.append(f"{one.base_remaining:,} offsets of the first reading to go")
     if one.doing and (one.doing != "nothing to do" or not parts):
         parts.append(one.doing)
-    if one.transcoder == "reference":  # its name; importing it would cost more than the whole command
+    if one.transcoder == "reference":  # literal, because importing sink.transcode takes longer than the whole command
         parts.append("without the compiled transcoder, slow")
     parts += one.troubles
     return "; ".join(parts) or None

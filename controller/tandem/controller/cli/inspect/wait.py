@@ -1,4 +1,4 @@
-"""`tandem wait`: end when the pair is as it should be, for scripts."""
+"""`tandem wait`: wait until the pair meets the given conditions, for scripts."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def wait(
     configuration. Exit code 0 as soon as all of it holds, 4 if --timeout was over first: then what is missing is said.
     A store that stops to answer meanwhile is waited for; one that never answered is an error.
     """
-    from tandem.controller.status.outside_view import look  # noqa: PLC0415 - likewise
+    from tandem.controller.status.outside_view import look  # noqa: PLC0415 - Kafka and S3 are slow to import
     from tandem.controller.status.overview import overview  # noqa: PLC0415 - likewise
-    from tandem.controller.status.wait_conditions import is_of_store, parse  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.wait_conditions import is_of_store, parse  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
 
     wait_s = span("--timeout", timeout).total_seconds()
@@ -116,7 +116,7 @@ def wait(
 
 
 def _follow(look: Callable[[], Overview], goals: Sequence[Goal], wait_s: float) -> list[str | None]:
-    """Return what is missing of each goal: of none if all hold, else as it was seen last."""
+    """Return for each goal what is missing, None if it holds; ends when all hold, else after `wait_s`."""
     lacking: list[str | None] = []
     told, told_at = "", 0.0
     for found in looks(look, every_s=_EVERY_S, for_s=wait_s):

@@ -1,4 +1,4 @@
-"""`tandem signing-key`: private keys that sign what decisions rest on, and the public keys that belong to them."""
+"""`tandem signing-key`: create private keys that sign chains, claims and requests, and show their public keys."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Commands that check or shrink what is stored: `verify`, `retention`, `release`, `catch-up`."""
+"""Commands that check, shrink or complete the stored backup: `verify`, `retention`, `release`, `catch-up`."""

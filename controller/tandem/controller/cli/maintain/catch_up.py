@@ -1,4 +1,4 @@
-"""`tandem catch-up`: have Spark read what a generation that is being built still lacks."""
+"""`tandem catch-up`: Spark reads the remaining ranges of the first scan of a generation that is being built."""
 
 from __future__ import annotations
 

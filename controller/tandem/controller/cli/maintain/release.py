@@ -1,4 +1,4 @@
-"""`tandem release`: let go, for good, of what the cluster no longer has and a sealed generation therefore keeps."""
+"""`tandem release`: permit, for good, clearing what the cluster lacks and only a sealed generation still holds."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def release(
 
 
 def _look(settings: Config, store: ObjectStore) -> PairView:
-    """Return what is seen, if the brokers answer: only they know what the cluster no longer has."""
+    """Return the view of the pair. Raises TransientError if the brokers don't answer: they know which topics exist."""
     from tandem.controller.status.outside_view import look  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     with patience("reading the chains and asking the brokers"):

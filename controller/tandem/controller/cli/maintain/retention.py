@@ -1,4 +1,4 @@
-"""`tandem retention`: show, or carry out, what time has made worthless."""
+"""`tandem retention`: plan, or with --execute carry out, expiry, sweeps and the removal of orphaned objects."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def retention(
             janitor = Janitor(spark, address, loaded.pair, rules)
             plan = janitor.plan()
             outcomes = janitor.execute(plan, _tell) if execute else None
-            del janitor  # it holds all chains, and whoever sweeps reads them for himself
+            del janitor  # frees its copy of all chains: the sweep reads them again
             swept = None
             if sweep_rules is not None:
                 output.note(f"reading what lies before the horizon, {horizon} ago")
@@ -158,12 +158,12 @@ def _keep(
     sweeps: Sequence[SweepOutcome] = (),
     error: TandemError | None = None,
 ) -> None:
-    """Keep what was carried out. `error` is why it did not come to its end."""
+    """Store the outcome of the run. `error` is the error that ended it early, None if it completed."""
     from tandem.backup_avro.documents import outcome as results  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.process import log  # noqa: PLC0415 - likewise
 
     failed = sum(step.failed for step in steps) + sum(sweep.failed for sweep in sweeps)
-    # What a note speaks of was left alone.
+    # A sweep outcome with a note changed nothing.
     swept = [one.swept for one in sweeps if one.note is None]
     keep_outcome(
         address.open(),

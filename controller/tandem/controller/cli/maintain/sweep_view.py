@@ -1,4 +1,4 @@
-"""How a sweep of compacted topics is shown: per generation and topic, what went, or would go."""
+"""View of a sweep of compacted topics: the records that it removes, or would remove, per generation and topic."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ class RetentionDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepView:
-    """A plan and what became of it. Not `executed`: only measured, nothing was changed."""
+    """The plan and the outcomes of a sweep. Unless `executed`, the sweep only measured and changed nothing."""
 
     plan: SweepPlan
     outcomes: Sequence[SweepOutcome]
     executed: bool
 
     def document(self) -> Sweeps:
-        """Return what scripts get."""
+        """Return the part of the JSON document."""
         return Sweeps(
             at=iso(self.plan.at),
             horizons=[
@@ -127,7 +127,7 @@ class SweepView:
             )
 
     def tables(self) -> Iterator[Table | str]:
-        """Return what people get."""
+        """Yield tables and lines for people."""
         rewritten = {outcome.generation for outcome in self.outcomes if outcome.note is None and outcome.swept.replaced}
         for sweep in (sweep for sweep in self.plan.sweeps if sweep.generation in rewritten):
             where = f"generation {sweep.generation}: horizon at {iso(sweep.at)}, entry {sweep.seq}"
@@ -155,7 +155,7 @@ class SweepView:
 
 
 def tell(outcome: SweepOutcome) -> None:
-    """Say what became of a partition, if that is worth a line."""
+    """Print on stderr what the sweep of one partition replaced, its note, and tombstones that exceed the limit."""
     swept = outcome.swept
     where = f"generation {outcome.generation}, {swept.topic}-{swept.key.partition}"
     if outcome.note is not None:

@@ -1,4 +1,4 @@
-"""`tandem verify`: what is stored against what the chains say, against the live topics, against another generation."""
+"""`tandem verify`: compare stored objects with their chains, with the live topics, or with another generation."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def verify(
         raise typer.Exit(ExitCode.REFUSED if repair and found.lost else ExitCode.UNHEALTHY)
 
 
-# --- what is asked for ------------------------------------------------------------------------------------------------
+# --- options ----------------------------------------------------------------------------------------------------------
 
 
 def _sampling(sample: str | None, seed: int | None) -> Sampling | None:
@@ -237,15 +237,15 @@ def _published(loaded: Config) -> tuple[Head, ...]:
     return heads
 
 
-# --- carrying it out --------------------------------------------------------------------------------------------------
+# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """One of the two kinds of result. `mends`: a new generation would help; `why` says why not if it would not.
+    """The result of either kind of run. `mends`: a new generation would repair the findings; else `why` gives a reason.
 
-    `lost`: so many records are in the backup alone; no new generation is asked for then, since it would lack them, and
-    the one that has them would be cleared. `hurt` are the generations in which something was found.
+    `lost` is the number of records that only the backup holds; if it is not 0, no new generation is requested, since
+    that would lack them, and the generation that holds them would be cleared. `hurt` are the generations with findings.
     """
 
     result: VerifyResult | CompareResult
@@ -348,7 +348,7 @@ def _tell_partitions(done: int, of: int) -> None:
     output.note(f"{done} of {of} partitions")
 
 
-# --- what becomes of it -----------------------------------------------------------------------------------------------
+# --- outcomes and repair ----------------------------------------------------------------------------------------------
 
 
 def _outcome(found: _Found, pair: str, seconds: float, at: int) -> JobOutcome:
@@ -374,7 +374,7 @@ def _outcome(found: _Found, pair: str, seconds: float, at: int) -> JobOutcome:
         findings=count,
         records=records,
         bytes=size,
-        # What it has itself read: one that claims too much is gone with its own object.
+        # Only the entries that this run has read: an outcome that claims too much goes when its own object is deleted.
         generations=dict(sorted(generations.items())[-GENERATIONS:]),
         phases={"verify": seconds},
         scope=found.scope,
@@ -383,7 +383,7 @@ def _outcome(found: _Found, pair: str, seconds: float, at: int) -> JobOutcome:
 
 
 def _keep_failed(address: StoreAddress, pair: str, what: str, error: TandemError, seconds: float) -> None:
-    """Keep that a run did not come to its end, unless what was asked for is what is wrong. Nothing is settled by it."""
+    """Store the outcome of a run that failed, except for wrong options or a refusal. It settles no earlier finding."""
     from tandem.backup_avro.documents.outcome import JobKind, JobOutcome, JobScope  # noqa: PLC0415 - loaded when the command runs
     from tandem.sink.process import log  # noqa: PLC0415 - likewise
 
@@ -410,7 +410,7 @@ def _keep_failed(address: StoreAddress, pair: str, what: str, error: TandemError
 
 
 def _known(address: StoreAddress, pair: str) -> Mapping[int, int]:
-    """Return up to which entries chains were read by earlier runs, as far as their results are kept."""
+    """Return generation -> last chain entry that earlier runs have read, as far as their outcomes are stored."""
     from tandem.backup_avro.documents.outcome import JobKind  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
 
@@ -422,7 +422,10 @@ def _known(address: StoreAddress, pair: str) -> Mapping[int, int]:
 
 
 def _repair(loaded: Config, found: _Found, *, yes: bool) -> Repair:
-    """Ask for a new generation where that helps; return what was done. What it can't do is said, nothing is deleted."""
+    """Request a new generation if that repairs the findings; return what was done, or why nothing was. Deletes nothing.
+
+    An error of the request is printed and returned in the result, not raised.
+    """
     from tandem.controller.cli.handover.failover import ask_for_a_new_one  # noqa: PLC0415 - loaded when the command runs
     from tandem.controller.status.outside_view import store_for_looking  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.verify.verify_plan import Repair  # noqa: PLC0415 - likewise

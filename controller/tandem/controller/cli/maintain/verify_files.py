@@ -1,4 +1,4 @@
-"""`tandem verify --layout connector`: the files of a connector, of which no chain tells."""
+"""`tandem verify --layout connector`: verify the files of a connector, which no chain describes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _SHOWN = 50
 def verify_files(
     address: StoreAddress, topics: Sequence[str] | None, master: str, form: OutputFormat, *, index: Path | None
 ) -> bool:
-    """Read and show all files; return whether nothing is wrong. Nothing is kept in the store.
+    """Read all files and print the result; return whether there are no findings. Stores no outcome.
 
-    The `index` is written, but not believed.
+    The run writes the `index` but does not rely on an existing one.
     """
     from tandem.spark_jobs.connector import verify_files as connector_verify  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.connector.connector_reader import ConnectorReader, in_spark  # noqa: PLC0415 - likewise

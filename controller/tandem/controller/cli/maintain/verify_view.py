@@ -1,4 +1,4 @@
-"""What `tandem verify` prints: documents and tables of all that it compares."""
+"""The output of `tandem verify`: tables and lines of each kind of comparison."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 50
 
 
 def verified_tables(result: VerifyResult, seconds: float) -> Iterator[Table | str]:
-    """Show what reading the store came to."""
+    """Yield tables and lines for the result of reading the stored objects."""
     figures = ("objects", "bytes", "records", "tombstones", "partitions", "replaced", "orphans")
     yield Table(
         columns=("generation", "instance", "state", "entries", *figures),
@@ -90,7 +90,7 @@ def _some(names: tuple[str, ...]) -> str:
 
 
 def compared_tables(result: CompareResult, seconds: float) -> Iterator[Table | str]:
-    """Show a comparison: at most fifty findings, and all counts."""
+    """Yield tables and lines for a comparison: at most fifty findings, and all counts."""
     parts = result.partitions
     keys, records = sum(one.keys for one in parts), sum(sum(one.records) for one in parts)
     yield (
@@ -142,7 +142,7 @@ def compared_tables(result: CompareResult, seconds: float) -> Iterator[Table | s
 
 
 def only_copy(result: CompareResult) -> str:
-    """Say that a new generation would take away what only the backup has, and how that is kept and brought back."""
+    """Return the warning that a new generation would lose records that only the backup holds, and how to keep them."""
     first, other = ("the backup", "the topic") if result.against == "topic" else ("the older", "the newer generation")
     held = f", `tandem checkpoint create` keeps generation {result.generation} through them"
     return (

@@ -1,1 +1,1 @@
-"""Options that several commands share, and what they mean."""
+"""Options that several commands share, and the functions that parse and check them."""

@@ -1,4 +1,4 @@
-"""Where a backup is, as options and the configuration say it: what commands need that only read the store."""
+"""The place of a backup, from options and configuration, for commands that need only the store."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def of_store(
     root: str | None = None,
     pair: str | None = None,
 ) -> Config:
-    """Return the configuration for a command that asks the store alone: nothing has to be said of Kafka and topics.
+    """Return the configuration for a command that reads the store alone; Kafka and topic settings may be missing.
 
-    With `root` and `pair`, which win over it, no file is needed. Raises ConfigError.
+    With `root` and `pair`, which override the file, no file is needed. Raises ConfigError.
     """
     options = {name: value for name, value in (("--root", root), ("--pair", pair)) if value is not None}
     return read(context, config, overrides, options=options, store_alone=True).config
@@ -64,13 +64,16 @@ def opened(
     root: str | None,
     pair: str | None,
 ) -> tuple[Config, ObjectStore]:
-    """Like `of_store`, and the store, opened to look at. Raises ConfigError and the store's errors."""
+    """Return the configuration like `of_store`, and the store, opened for reading.
+
+    Raises ConfigError and the store's errors.
+    """
     settings = of_store(context, config, overrides, root=root, pair=pair)
     return settings, stored(settings, root)
 
 
 def stored(settings: Config, root: str | None) -> ObjectStore:
-    """Return the store, opened to look at; `root` is what was said by option. Raises the store's errors."""
+    """Return the store, opened for reading; `root` is the value of --root. Raises the store's errors."""
     from tandem.controller.status.outside_view import store_for_looking  # noqa: PLC0415 - S3 is slow to import
 
     return store_for_looking(settings, place="store.root" if root is None else "--root")
@@ -85,9 +88,10 @@ def configured(
     pair: str | None,
     unless: str | None,
 ) -> Config:
-    """Return the configuration for a command that asks the brokers too; `unless` says with which options it does not.
+    """Return the configuration for a command that asks the brokers too.
 
-    None: the store alone is asked. Raises ConfigError, also for `root` and `pair`: they say nothing of the brokers.
+    `unless` names the options with which the command would read the store alone, for a message; None: it does so now.
+    Raises ConfigError, also if `root` or `pair` is given with `unless`: they don't name the brokers.
     """
     if unless is None:
         return of_store(context, config, overrides, root=root, pair=pair)
@@ -107,7 +111,7 @@ def backup(
     root: str | None,
     pair: str | None,
 ) -> tuple[str, StoreAccess, str, Mapping[str, Any] | None]:
-    """Return the store's root and settings, the pair, and the configured cluster (None: none is)."""
+    """Return the store's root and settings, the pair, and the client properties of the configured cluster, or None."""
     from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     settings = of_store(context, config, overrides, root=root, pair=pair)
@@ -115,14 +119,14 @@ def backup(
 
 
 def expected(heads: Sequence[str] | None) -> tuple[Head, ...]:
-    """Return what --expect-head names. ConfigError for what is no head."""
+    """Return the chain heads that --expect-head names. ConfigError for a text that is not a head."""
     from tandem.backup_avro.chain.heads import Head  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     return tuple(Head.parse("--expect-head", text) for text in heads or ())
 
 
 def chosen(option: str, items: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the names that an option chooses, None if it was not given: all. ConfigError as for `names_in`."""
+    """Return the names that an option lists; None, meaning all, if it was not given. ConfigError as for `names_in`."""
     return names_in(option, items or ()) or None
 
 

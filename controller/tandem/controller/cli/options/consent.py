@@ -1,4 +1,4 @@
-"""Who asks, and asking for consent: what commands need that let something go or leave a document behind."""
+"""Consent, and the user's name for documents: for commands that delete something or leave a document behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST: Final = 200
 
 
 def asker() -> str:
-    """Return `user@host` of whoever runs the command, for documents that outlive it."""
+    """Return `user@host` of the user that runs the command, for documents that outlive it."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # no entry for the user id, as in many containers
@@ -24,7 +24,7 @@ def asker() -> str:
 
 
 def consent(question: str, *, yes: bool) -> None:
-    """Ask unless `yes`. Raises RefusedError without a terminal, typer.Abort if the answer is no."""
+    """Ask for consent unless `yes`. Raises RefusedError without a terminal, typer.Abort if the answer is no."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -35,5 +35,5 @@ def consent(question: str, *, yes: bool) -> None:
 
 
 def one_line(text: str, *, otherwise: str = "") -> str:
-    """Return a reason as one short line."""
+    """Return a reason as one line of limited length; `otherwise` if it is empty."""
     return " ".join(text.split())[:_LONGEST] or otherwise

@@ -1,4 +1,4 @@
-"""Durations as options take them."""
+"""Parsing of durations in options."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _BARE: Final = re.compile(r"\s*(?=.*[1-9])[0-9]*\.?[0-9]+\s*")
 
 
 def refuse_bare(option: str, text: str, *, example: str) -> None:
-    """Raise ConfigError for a number without a unit, where something is deleted by it: 7 may be meant as days."""
+    """Raise ConfigError for a number without a unit, for options that delete something: 7 may be meant as days."""
     if _BARE.fullmatch(text):
         raise ConfigError(f"{option} {text} has no unit", remedy=f"write {example}")
 
 
 def span(option: str, text: str, *, unit: bool = False) -> timedelta:
-    """Parse an option's duration. ConfigError names the option, also if the text has to have a `unit` and does not."""
+    """Return the duration in an option's text. ConfigError names the option; with `unit` also for a bare number."""
     from tandem.controller.config.values import parse_duration  # noqa: PLC0415 - pydantic is not needed for --help
 
     if unit:

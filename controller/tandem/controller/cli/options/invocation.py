@@ -1,4 +1,4 @@
-"""What all commands share: which configuration, which overrides, whether to debug.
+"""The options that all commands share: the configuration file, overrides, debugging.
 
 A command that needs the configuration takes `ConfigOption` and `SetOption` and calls `load`:
 
@@ -37,7 +37,7 @@ SetOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """What stood before the command's name, and the environment."""
+    """The options before the command's name, and the environment."""
 
     config: Path | None = None
     overrides: tuple[str, ...] = ()
@@ -46,18 +46,18 @@ class Invocation:
 
 
 def invocation(context: typer.Context) -> Invocation:
-    """Return what stood before the command's name."""
+    """Return the options that preceded the command's name."""
     found = context.find_object(Invocation)
     return found if found is not None else Invocation()
 
 
 def named(context: typer.Context, config: Path | None) -> Path | None:
-    """Return the file that stands on the command line; None: TANDEM_CONFIG names one, or none is used."""
+    """Return the configuration file from the command line; None: TANDEM_CONFIG names one, or none is used."""
     return config or invocation(context).config
 
 
 def configured_somewhere(context: typer.Context) -> bool:
-    """Whether anything is configured before the command, or a file is named by the environment."""
+    """Return whether options before the command's name, or TANDEM_CONFIG, configure anything."""
     return _file(context, None) is not None or bool(invocation(context).overrides)
 
 
@@ -79,11 +79,11 @@ def read(
     options: Mapping[str, str] = MappingProxyType({}),
     store_alone: bool = False,
 ) -> LoadedConfig:
-    """Return the configuration and the origins of its values; its secrets are kept out of all output from here on.
+    """Return the configuration and the origins of its values; from here on all output masks its secrets.
 
     The file is that of the command's `--config`, else that before the command's name, else TANDEM_CONFIG. Overrides
-    before the command's name count as well; the command's own win, and over them `options`, by their names. With
-    `store_alone` nothing has to be said of Kafka and topics. Raises ConfigError.
+    before the command's name count as well; the command's own override them, and `options` (option -> value) override
+    both. With `store_alone` Kafka and topic settings may be missing. Raises ConfigError.
     """
     from tandem.controller import config as configuration  # noqa: PLC0415 - pydantic is not needed for --help
 
@@ -97,5 +97,5 @@ def read(
 
 
 def load(context: typer.Context, config: Path | None, overrides: Sequence[str] | None) -> Config:
-    """Like `read`, without the origins."""
+    """Return the configuration like `read`, without the origins."""
     return read(context, config, overrides).config

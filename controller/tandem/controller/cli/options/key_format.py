@@ -14,9 +14,9 @@ class KeyFormat(StrEnum):
     BASE64 = "base64"
 
     def decode(self, text: str) -> bytes:
-        """Return a key as it is stored. ValueError if it is not of this format.
+        """Return the stored bytes of a key. ValueError if the text is not in this format.
 
-        Bytes that are not UTF-8 are taken as the shell hands them over.
+        Bytes that are not UTF-8 are kept as the shell passes them.
         """
         match self:
             case KeyFormat.UTF8:

@@ -1,4 +1,4 @@
-"""Whose files a backup consists of, as options say it: Tandem's own, or those of the connector that came before it."""
+"""Options for the layout of a backup: Tandem's own files, or those of the connector that Tandem replaces."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ IndexOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutArguments:
-    """The options above, as they were given."""
+    """The values of the options above as given on the command line."""
 
     layout: FileLayout
     empty_as_null: bool = False
@@ -74,7 +74,7 @@ class LayoutArguments:
 
 
 def reading(given: LayoutArguments) -> ConnectorReading | None:
-    """Return how the connector's files are read, None for Tandem's. ConfigError for options that make no sense."""
+    """Return how to read the connector's files; None for Tandem's layout. ConfigError for options that don't fit it."""
     from tandem.spark_jobs.datasource.options import reading_of  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     if given.layout is FileLayout.CONNECTOR:
@@ -100,14 +100,14 @@ def reading(given: LayoutArguments) -> ConnectorReading | None:
 
 
 def refuse_without(given: dict[str, object]) -> None:
-    """Raise ConfigError if one of these was given, though the layout is Tandem's."""
+    """Raise ConfigError if an option was given that needs --layout connector; for Tandem's layout."""
     for name, value in given.items():
         if value:
             raise ConfigError(f"{name} goes with --layout connector", remedy="leave it out for a backup of Tandem's")
 
 
 def refuse_with(given: dict[str, object]) -> None:
-    """Raise ConfigError if one of these was given, though the layout is the connector's."""
+    """Raise ConfigError if an option was given that only Tandem's layout supports; for the connector's layout."""
     for name, value in given.items():
         if value:
             raise ConfigError(
@@ -117,7 +117,7 @@ def refuse_with(given: dict[str, object]) -> None:
 
 
 def source_options(found: ConnectorReading, index: Path | None) -> dict[str, str]:
-    """Return the options of the data source that say the same."""
+    """Return the equivalent options of the Spark data source."""
     instances = [*([found.instance] if found.instance else []), *(f"{topic}={name}" for topic, name in found.instances)]
     given = {
         "layout": FileLayout.CONNECTOR.value,
@@ -131,7 +131,7 @@ def source_options(found: ConnectorReading, index: Path | None) -> dict[str, str
 
 
 def told() -> Callable[[int, int], None]:
-    """Return what tells now and then how many bytes were read."""
+    """Return a function (bytes read, of bytes) that prints the progress on stderr at intervals."""
     last = time.monotonic()
 
     def tell(done: int, of: int) -> None:
@@ -145,11 +145,11 @@ def told() -> Callable[[int, int], None]:
 
 
 def wants(topics: Sequence[str] | None) -> Callable[[str], bool]:
-    """Return what tells whether a topic is asked for; None: all are."""
+    """Return a predicate for the requested topics; `topics` None: all topics."""
     names = None if topics is None else frozenset(topics)
     return lambda topic: names is None or topic in names
 
 
 def files_below(address: StoreAddress) -> str:
-    """Return what is read, for messages."""
+    """Return a description of the connector's files for messages."""
     return f"the connector's files below {address.root}"

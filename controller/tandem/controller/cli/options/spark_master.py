@@ -1,4 +1,4 @@
-"""Which Spark a command runs on, as an option says it."""
+"""The option for the Spark master that a command runs on."""
 
 from __future__ import annotations
 

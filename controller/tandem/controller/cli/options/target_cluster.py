@@ -1,4 +1,4 @@
-"""The cluster that a restore writes to, as options name it."""
+"""The options for the cluster that a restore writes to."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ TargetConfigOption = Annotated[
 ]
 
 _SHOWN: Final = 60
-"""Characters of a property's name in a message."""
+"""Longest part of a property's name that a message shows, in characters."""
 
 
 def target_properties(configured: Mapping[str, Any] | None, servers: str | None, file: Path | None) -> dict[str, Any]:
-    """Return the target's client properties: the file's, else just the servers, else the configured cluster's."""
+    """Return the target's client properties: those of the file, else `servers` alone, else the configured cluster's.
+
+    `servers` overrides the file's bootstrap.servers. Raises ConfigError if nothing names a cluster.
+    """
     if servers is not None:
         _check(servers)
     if file is not None:
@@ -39,7 +42,7 @@ def target_properties(configured: Mapping[str, Any] | None, servers: str | None,
 
 
 def _check(servers: str) -> None:
-    """Refuse what is no list of brokers. Credentials are not repeated."""
+    """Raise ConfigError if the text is not a list of brokers, or contains credentials, which no message repeats."""
     from tandem.controller.config import rules  # noqa: PLC0415 - only needed here
 
     if "@" in servers:
@@ -51,7 +54,7 @@ def _check(servers: str) -> None:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value is a text, or a list of texts. By aliases a few lines of YAML stand for gigabytes of others."""
+    """Return whether a value is text or a list of texts: with aliases a few lines of YAML may expand to gigabytes."""
     return isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value))
 
 
@@ -62,7 +65,7 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
     from tandem.controller.config.kafka import KafkaProperties, is_secret, is_secret_file  # noqa: PLC0415 - likewise
 
     try:
-        # All values as they are written, as in the main file: YAML would make 342391 of a password 01234567.
+        # All values stay text, as in the configuration file: YAML would read a password 01234567 as 342391.
         document = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - it makes texts
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
@@ -72,7 +75,7 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f":{mark.line + 1}"
-        # Its own text repeats the line, which may hold a password.
+        # PyYAML's own message repeats the line, which may contain a password.
         raise ConfigError(
             f"--target-config {file}{where}: not YAML", remedy="quote values with special signs"
         ) from None

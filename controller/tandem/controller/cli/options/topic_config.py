@@ -1,4 +1,4 @@
-"""Settings of topics as `--topic-config` gives them."""
+"""Parsing of topic configs in `--topic-config`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tandem.backup_avro.errors import ConfigError
 _INT: Final = 2**31 - 1
 _LONG: Final = 2**63 - 1
 
-#: What brokers take for a whole number (Kafka's LogConfig), and the widest bounds of any release. A plan reckons with
-#: some of them before the cluster is asked what it would take.
+#: Topic configs whose values are integers (Kafka's LogConfig), with the widest bounds of any release. A restore plan
+#: uses some of the values before the cluster can validate them.
 _NUMBERS: Final = {
     "compression.gzip.level": (-1, 9),
     "compression.lz4.level": (1, 17),
@@ -42,7 +42,7 @@ _NUMBERS: Final = {
 def settings_in(option: str, items: Sequence[str] | None) -> dict[str, str]:
     """Return key -> value from an option that may be repeated.
 
-    ConfigError names the option, for what is not KEY=VALUE, a key that is given twice, and a number that is none.
+    ConfigError names the option; it is raised for a text other than KEY=VALUE, a repeated key, or an invalid number.
     """
     found: dict[str, str] = {}
     for item in items or ():
@@ -61,7 +61,7 @@ def settings_in(option: str, items: Sequence[str] | None) -> dict[str, str]:
 def _check_number(place: str, key: str, value: str) -> None:
     least, most = _NUMBERS[key]
     digits = value.removeprefix("-")
-    # Python's own int() takes underscores and other scripts' digits too; brokers don't.
+    # Python's int() also accepts underscores and digits of other scripts; brokers don't.
     whole = digits.isascii() and digits.isdecimal() and len(digits) <= len(str(_LONG))
     if not (whole and least <= int(value) <= most):
         unit = " of milliseconds" if key.endswith(".ms") else " of bytes" if key.endswith(".bytes") else ""

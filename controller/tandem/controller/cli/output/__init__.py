@@ -1,1 +1,1 @@
-"""Documents, tables and files that commands leave behind, and the reference pages made of them."""
+"""Documents, tables and files that commands produce, and the reference pages generated from them."""

@@ -1,10 +1,10 @@
-"""Which dataclass each command prints with `-o json` and `-o yaml`. docs/schemas is made from them.
+"""The dataclass that each command prints with `-o json` and `-o yaml`; docs/schemas is generated from them.
 
-Scripts may rely on them. `show` adds `schemaVersion` and `kind`; `backup_avro.json_fields` says what is printed. Within
-one schemaVersion fields may be added, never taken away or given another meaning. Times are strings in ISO 8601, UTC,
-ending in Z.
+Scripts may rely on them. `show` adds `schemaVersion` and `kind`; `backup_avro.json_fields` selects the printed fields.
+Within one schemaVersion fields may be added, but never removed or given another meaning. Times are strings in ISO 8601,
+UTC, ending in Z.
 
-It imports all that the commands need; no command imports it.
+This module imports the dependencies of all commands; no command imports it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tandem.spark_jobs.restore.prepare.prepare import RestorePlanDocument
 from tandem.spark_jobs.verify import verify_plan
 from tandem.spark_jobs.verify.compare_keys import CompareResult
 
-#: Command -> (kind, what it prints); the schema of each is docs/schemas/<command>.json, spaces as dashes.
+#: Command -> (kind, dataclass) of each document; its schema is docs/schemas/<command>.json, spaces as dashes.
 DOCUMENTS: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "list": (("Pairs", Pairs),),
     "status": (("Status", Overview),),
@@ -82,10 +82,10 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "sandbox status": (("SandboxStatus", SandboxStatus),),
     "demo": (("Demo", Figures),),
 }
-"""What each command prints."""
+"""The documents that each command prints."""
 
 SERVED: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "/status": (("Instance", InstanceState),),
     "/history": (("History", ServedHistory),),
 }
-"""What an instance answers at each path."""
+"""The documents that an instance serves at each HTTP path."""

@@ -1,4 +1,4 @@
-"""Keeping what a run came to in the store, for `tandem status` and the metrics of the instances."""
+"""Store the outcome of a job, for `tandem status` and the metrics of the instances."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def keep_outcome(store: ObjectStore, outcome: Callable[[int], JobOutcome]) -> None:
-    """Put what `outcome` makes of the time by the store's clock (ms).
+    """Store the outcome that `outcome` returns for the present time of the store's clock (ms).
 
-    Whoever may only read the store, or gets no answer of it, is told, and loses nothing else: the run was what
-    mattered. If that is what the run failed of, its error is the one to be raised.
+    If the store refuses the write or does not answer, the function prints a warning and raises nothing: the run itself
+    is what matters. If the run failed for the same reason, its own error is the one that the caller raises.
     """
     from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.store.chain.chain_writer import now_ms  # noqa: PLC0415 - likewise

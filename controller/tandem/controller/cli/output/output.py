@@ -1,9 +1,9 @@
-"""What commands print: documents and tables on stdout, everything for people beside them on stderr.
+"""The output of commands: documents and tables on stdout, all other text for people on stderr.
 
-JSON and YAML documents carry `schemaVersion` and `kind`, so that scripts can rely on them; they are ASCII. Names are in
-camelCase and say units in full (`ageSeconds`); keys that are data, such as topics, stay as they are. Tables are
-drawn with rich on a terminal, or as blocks where it is too narrow for them, and are plain aligned columns anywhere
-else, never cut off. NO_COLOR is honoured.
+JSON and YAML documents carry `schemaVersion` and `kind`, so that scripts can rely on them; they are ASCII. Field names
+are in camelCase with full units (`ageSeconds`); keys that are data, such as topics, are not changed. On a terminal rich
+draws tables, or each row becomes a block if the terminal is too narrow; elsewhere tables are plain aligned columns that
+are never truncated. NO_COLOR is honoured.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SCHEMA_VERSION: Final = 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = {"s": "Seconds", "ms": "Milliseconds"}
 _FOLDED: Final = 24
-"""Least width that a column of text is folded to."""
+"""Smallest width, in characters, to which the last column of text is folded."""
 _SPAN_UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 class OutputFormat(StrEnum):
-    """Forms of a command's result."""
+    """Formats of a command's result."""
 
     TABLE = "table"
     JSON = "json"
@@ -51,7 +51,7 @@ OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="Form
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of cells under `columns`; cells are shown with `str`, None as `-`. `right` names columns set flush right."""
+    """Rows of cells under `columns`; cells are converted by `str`, None is `-`. `right` names right-aligned columns."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
@@ -61,7 +61,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictLines:
-    """Lines of text; the one of that number, from 0, says how it stands: green or red on a terminal."""
+    """Lines of text; line number `line`, from 0, is the verdict and is green (`good`) or red on a terminal."""
 
     text: str
     line: int
@@ -78,7 +78,7 @@ def show(
 ) -> None:
     """Print a command's result: `body`, a dataclass, as a document of `kind`, or `tables` and lines for people.
 
-    With `stream` each call prints one of many: one JSON document per line, YAML documents apart by `---`.
+    With `stream` each call prints one document of many: one JSON document per line, YAML documents separated by `---`.
     """
     match output:
         case OutputFormat.JSON:
@@ -102,51 +102,51 @@ def show(
 
 
 def document(kind: str, body: DataclassInstance | Mapping[str, object]) -> dict[str, Any]:
-    """Return a document of `kind` as JSON and YAML have it."""
+    """Return `body` as a document of `kind`, ready for JSON and YAML."""
     found = {camel(key): plain(value) for key, value in body.items()} if isinstance(body, Mapping) else plain(body)
     return {"schemaVersion": SCHEMA_VERSION, "kind": kind, **found}
 
 
 def clear() -> None:
-    """Begin a new picture: the terminal is emptied; anywhere else a blank line parts it from the one before."""
+    """Clear the terminal before output is drawn anew; elsewhere print a blank line as a separator."""
     _print("\x1b[H\x1b[2J\x1b[3J" if is_fancy(sys.stdout) else "", sys.stdout)
 
 
 def status_line(text: str) -> None:
-    """Print one line on stdout, whatever `text` holds, for monitoring: `OK - all is well|lag=0`."""
+    """Print `text` as exactly one line on stdout, for monitoring: `OK - all is well|lag=0`."""
     _print(printable(log.redact(" ".join(text.split()))), sys.stdout)
 
 
 def note(text: str) -> None:
-    """Tell people something, on stderr."""
+    """Print a note for people on stderr."""
     _print(printable(log.redact(text), lines=True), sys.stderr)
 
 
 def warn(text: str) -> None:
-    """Warn, on stderr."""
+    """Print a warning on stderr."""
     _print(_painted("warning:", "33", sys.stderr) + " " + printable(log.redact(text), lines=True), sys.stderr)
 
 
 def fail(message: str, *, remedy: str | None = None) -> None:
-    """Say what went wrong and what to do next, on stderr."""
+    """Print an error and its remedy on stderr."""
     _print(_painted("error:", "31;1", sys.stderr) + " " + printable(log.redact(message), lines=True), sys.stderr)
     if remedy:
         _print(_painted("what to do:", "1", sys.stderr) + " " + printable(log.redact(remedy), lines=True), sys.stderr)
 
 
 def camel(name: str) -> str:
-    """Return a field's name as documents have it: `topic_id` is `topicId`, `age_s` is `ageSeconds`."""
+    """Return the name of a field in documents: `topic_id` is `topicId`, `age_s` is `ageSeconds`."""
     first, *others = name.split("_")
     return first + "".join(_UNITS.get(word, word.capitalize()) for word in others)
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON
-    """Return `value` as JSON has it: times in UTC with Z, durations in seconds, enums by value, tuples as lists.
+    """Return `value` in JSON types: times in UTC with Z, durations in seconds, enums by value, tuples as lists.
 
-    Numbered enums go by name. Dataclasses are as `json_fields` says, with names in camelCase; keys of mappings are
-    data, and stay.
+    An IntEnum becomes its name. A dataclass has the fields of `json_fields`, with names in camelCase; keys of mappings
+    are data and are not changed.
 
-    Raises TypeError for what has no form of its own, such as bytes.
+    Raises TypeError for types without a JSON form, such as bytes.
     """
     match value:
         case IntEnum():
@@ -179,7 +179,7 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON
 
 
 def moment(at: int) -> datetime:
-    """Return ms since the epoch as a time in UTC; the last there is for an interval that goes beyond it."""
+    """Return ms since the epoch as a time in UTC, bounded by FIRST_MOMENT and LAST_MOMENT."""
     return _EPOCH + timedelta(milliseconds=min(max(at, FIRST_MOMENT), LAST_MOMENT))
 
 
@@ -203,12 +203,12 @@ def duration(span: timedelta | float) -> str:
 
 
 def at(moment: datetime | None) -> str | None:
-    """Return a moment for people, to the second: `2026-05-04 10:00:00Z`; None stays None."""
+    """Return a time for people, to the second: `2026-05-04 10:00:00Z`; None stays None."""
     return None if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
 def size(count: int) -> str:
-    """Return bytes for people: `512 B`, `1.5 KiB`, `64.0 MiB`."""
+    """Return a number of bytes for people: `512 B`, `1.5 KiB`, `64.0 MiB`."""
     if abs(count) < 1024:
         return f"{count} B"
     amount = float(count)
@@ -230,7 +230,7 @@ def age(moment: datetime | None, *, now: datetime) -> str:
 
 
 def is_fancy(stream: TextIO) -> bool:
-    """Whether `stream` is a terminal that may be drawn on."""
+    """Return whether `stream` is a terminal that supports drawing."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -267,7 +267,7 @@ def _table(table: Table) -> None:
 
 
 def _draw(table: Table, rows: Sequence[Sequence[str]]) -> None:
-    """Draw a table for a terminal; where it does not fit, its last column is folded, or each row gets a block."""
+    """Draw a table on a terminal; if it is too wide, fold its last column, or else print each row as a block."""
     import rich.box  # noqa: PLC0415 - a tenth of a second that only a terminal needs
     import rich.cells  # noqa: PLC0415 - likewise
     import rich.console  # noqa: PLC0415 - likewise
@@ -292,7 +292,7 @@ def _draw(table: Table, rows: Sequence[Sequence[str]]) -> None:
 
 
 def _blocks(title: str | None, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print each row as a block of its own, as psql does where its terminal is too narrow."""
+    """Print each row as a block of its own, as psql does on a terminal that is too narrow."""
     if title:
         _print(printable(title), sys.stdout)
     wide = max(len(name) for name in names)

@@ -1,4 +1,4 @@
-"""docs/cli.md: every command with its options, made from the command line itself.
+"""docs/cli.md: every command with its options, generated from the typer applications.
 
 `python -m tandem.controller.cli.output.reference` writes it.
 """
@@ -40,7 +40,7 @@ _SHARED: Final = frozenset({"config", "overrides", "help", "install_completion",
 
 
 def page() -> str:
-    """Return the page as it is committed."""
+    """Return the text of docs/cli.md."""
     codes = ", ".join(f"{code.value} {meaning}" for code, meaning in _MEANING.items())
     parts = [_HEAD.format(codes=codes), *_index(), *_everywhere()]
     for name in COMMANDS:

@@ -1,4 +1,4 @@
-"""Looking again and again: for commands that follow how something goes."""
+"""Polling, for commands that follow a process of the pair."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Seen = TypeVar("Seen")
 
 
 def looks(look: Callable[[], Seen], *, every_s: float, for_s: float | None = None) -> Iterator[Seen]:
-    """Yield what `look` returns, about every `every_s` seconds, and once more at the very end of `for_s`.
+    """Yield the result of `look` about every `every_s` seconds, and once more at the very end of `for_s` seconds.
 
-    The first look raises what it meets. Later ones that fail in passing are told once and tried again.
+    Errors of the first call are raised. A later call that raises TransientError is reported once and repeated.
     """
     began = time.monotonic()
     yield look()

@@ -1,4 +1,4 @@
-"""JSON Schemas of what `-o json` prints and of what instances serve, made from the dataclasses in `documents`.
+"""JSON Schemas of the documents of `-o json` and of the instances' HTTP paths, from the dataclasses in `documents`.
 
 `python -m tandem.controller.cli.output.schemas` writes them to docs/schemas, one file per command or path.
 """
@@ -33,14 +33,14 @@ _FIELD: Final = re.compile(r"`([a-z]+(?:_[a-z]+)+)`")
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Return file name -> schema of all commands that print documents, and of all paths that serve one."""
+    """Return file name -> schema, for all commands that print documents and all HTTP paths that serve one."""
     printed = {f"{command.replace(' ', '-')}.json": schema(command) for command in DOCUMENTS}
     served = {f"http{path.replace('/', '-')}.json": _schema(f"GET {path}", forms) for path, forms in SERVED.items()}
     return printed | served
 
 
 def schema(command: str) -> dict[str, Any]:
-    """Return the schema of what a command prints. KeyError if it prints no document."""
+    """Return the schema of a command's documents. KeyError if it prints no document."""
     return _schema(f"tandem {command} -o json", DOCUMENTS[command])
 
 
@@ -63,14 +63,14 @@ def _document(kind: str, made: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Definitions:
-    """Describes types as `output.plain` prints their values; types with a name are shared, and described once."""
+    """Builds schemas of types in the form that `output.plain` prints; a named type has one shared definition."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
         self._types: dict[str, type] = {}
 
     def describe(self, kind: Any) -> dict[str, Any]:  # noqa: ANN401 - any type
-        """Return the schema of a type with a name: a dataclass, a TypedDict or an enumeration."""
+        """Return the schema of a named type: a dataclass, a TypedDict or an enumeration."""
         about = {"description": _FIELD.sub(lambda match: f"`{camel(match[1])}`", inspect.cleandoc(kind.__doc__))}
         if isinstance(kind, type) and issubclass(kind, Enum):
             numbers = issubclass(kind, IntEnum)
@@ -108,13 +108,13 @@ class _Definitions:
         if self._types.setdefault(name, kind) is not kind:
             raise ValueError(f"{self._types[name]} and {kind} have one name")
         if name not in self.found:
-            self.found[name] = {}  # it may hold itself
+            self.found[name] = {}  # the type may contain itself
             self.found[name] = self.describe(kind)
         return {"$ref": f"#/$defs/{name}"}
 
 
 def _hint(field: JsonField, hints: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any type
-    """Return the type of what is printed."""
+    """Return the type of the printed value of a field."""
     hint = hints[field.name] if field.read is None else typing.get_type_hints(field.read)["return"]
     inner = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
     there = [one for one in inner if not (field.optional and one is NoneType)]
@@ -126,12 +126,12 @@ def _is_enum(hint: Any) -> bool:  # noqa: ANN401 - any type
 
 
 def text(schema: Mapping[str, Any]) -> str:
-    """Return a schema as it is committed."""
+    """Return the text of a schema's file."""
     return json.dumps(schema, indent=2) + "\n"
 
 
 def main() -> None:
-    """Write all schemas, and remove those of commands that are gone."""
+    """Write all schemas, and remove those of commands that no longer exist."""
     FOLDER.mkdir(exist_ok=True)
     found = schemas()
     for path in FOLDER.glob("*.json"):

@@ -1,4 +1,4 @@
-"""Saying that a command is at work when an answer takes longer than people expect."""
+"""A notice on stderr that a command is still working when an answer takes long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PATIENCE_S: Final = 6.0
 
 @contextmanager
 def patience(what: str, *, after_s: float = _PATIENCE_S) -> Iterator[None]:
-    """Say once on stderr that `what` is under way, if the block takes longer than `after_s`."""
+    """Print once on stderr that `what` is under way, if the block takes longer than `after_s` seconds."""
     timer = threading.Timer(after_s, output.note, args=[f"{what} …"])
     timer.daemon = True
     timer.start()

@@ -1,4 +1,4 @@
-"""Files that commands leave behind: whole or not at all, whatever becomes of the disk or the process meanwhile."""
+"""Atomic writing of files: a file is complete or does not exist, even if the disk fills up or the process is killed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errn
 
 
 def write_whole(file: Path, data: bytes, *, place: str, mode: int = 0o666, force: bool = False) -> None:
-    """Put `data` into `file` under its name only when all of it is on the disk; `mode` is cut by the umask.
+    """Write `data` to a temporary file, sync it, then give it the name `file`; the umask applies to `mode`.
 
-    `place` stands for the file in messages. Raises FileExistsError if it exists and `force` is not set, ConfigError if
-    nothing can be written there, PermanentError if the disk has no room.
+    `place` names the file in messages. Raises FileExistsError if it exists and `force` is not set, ConfigError if the
+    file can't be written, PermanentError if the disk is full.
     """
     part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
@@ -43,7 +43,7 @@ def write_whole(file: Path, data: bytes, *, place: str, mode: int = 0o666, force
 
 
 def _link(part: Path, file: Path) -> None:
-    """Give the file its name, unless somebody has made one of that name meanwhile."""
+    """Give the file its name. Raises FileExistsError if another process has created a file of that name meanwhile."""
     try:
         os.link(part, file)
     except OSError as error:

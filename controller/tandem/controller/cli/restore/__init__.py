@@ -1,1 +1,1 @@
-"""Commands that bring records back, or out: `restore`, `drill`, `export`."""
+"""Commands that restore records into Kafka or export them to files: `restore`, `drill`, `export`."""

@@ -1,4 +1,4 @@
-"""`tandem restore list` and `tandem restore abandon`: restores that a cluster knows of, and giving one up."""
+"""`tandem restore list` and `tandem restore abandon`: list the restores recorded on a cluster, and give one up."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _target(
     servers: str | None,
     file: Path | None,
 ) -> TargetCluster:
-    """Return the cluster. What names it needs no configuration besides."""
+    """Return the target cluster. If options name it, no configuration is read."""
     from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     named = servers is not None or file is not None
@@ -149,7 +149,7 @@ def _configured(
         return of_store(context, config, overrides).kafka.reveal() or None
     except ConfigError:
         if config is None and not overrides and not configured_somewhere(context):
-            return None  # what is missing is the cluster: nothing else of a configuration would be used
+            return None  # the caller reports that no cluster is named: the command needs no other setting
         raise
 
 

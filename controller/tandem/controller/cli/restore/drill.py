@@ -105,8 +105,8 @@ def drill(
     They are deleted however it ends, unless --keep says otherwise. `tandem status` shows when the last drill was and
     how it went. Exit code 3: the topics were not what the backup is.
     """
-    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - likewise
-    from tandem.sink.process import log  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.sink.process import log  # noqa: PLC0415 - likewise
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore import drill as job  # noqa: PLC0415 - likewise
@@ -129,13 +129,13 @@ def drill(
     target = TargetCluster(target_properties(loaded.kafka.reveal(), target_servers, target_config))
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
     reader = ChainReader(address.open(), loaded.pair)
-    # Whoever is asked to end deletes the scratch topics first, as for Ctrl-C.
+    # On SIGTERM, as on Ctrl-C, the drill deletes its scratch topics before it ends.
     handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     plan = None
     try:
         require_pair(address, loaded.pair)
-        # Before Spark starts: most of what can be refused is refused at once.
+        # Planned before Spark starts, so that most refusals come at once.
         plan = job.prepare_drill(reader, target, options).plan
         for warning in plan.warnings():
             output.warn(warning)
@@ -169,7 +169,7 @@ def _now() -> int:
 
 
 def _size(plan: RestorePlan) -> int:
-    """Return the bytes that are read, as they are stored."""
+    """Return the bytes that the plan reads, in their stored (compressed) size."""
     parts = (piece.part for topic in plan.topics for item in topic.partitions for piece in item.slices)
     return sum(part.end - part.start for part in parts)
 
@@ -181,7 +181,7 @@ def _what(plan: RestorePlan | None, options: RestoreOptions) -> str:
 
     names = options.topics or ()
     which = some(names, _NAMED) or "all topics"
-    if len(names) > _NAMED:  # what a drill found is settled by one of the same topics
+    if len(names) > _NAMED:  # the digest tells sets of topics apart: a drill settles findings of the same set
         which += f" ({sha256_hex(canonical(sorted(names)))[:8]})"
     if options.generation is not None:
         which += f" from generation {options.generation}"

@@ -1,4 +1,4 @@
-"""`tandem export`: a state of the backup as files that everything reads."""
+"""`tandem export`: write a state of the backup to files in a common format."""
 
 from __future__ import annotations
 

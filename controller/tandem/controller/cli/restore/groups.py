@@ -1,4 +1,4 @@
-"""`tandem restore groups`: consumer groups go on where they were when the backup was taken."""
+"""`tandem restore groups`: set consumer groups to the restored equivalents of their backed-up offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tandem restore` makes of its options."""
+"""Parsing and checking of the options of `tandem restore`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Excluded(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeArguments:
-    """What the options say of changes on the way, as they were given."""
+    """The values of the options that filter or change records during a restore, as given on the command line."""
 
     until_timestamp: str | None = None
     filter_timestamp: str | None = None
@@ -49,7 +49,7 @@ class ShapeArguments:
 
 
 def shape_of(given: ShapeArguments) -> RecordChanges:
-    """Return what is to be changed on the way. ConfigError for options that make no sense, alone or together."""
+    """Return the filters and changes to the records. ConfigError for options that are invalid, alone or together."""
     from tandem.spark_jobs.restore.plan.record_changes import RecordChanges  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     if not given.tombstones and not given.latest:
@@ -80,9 +80,9 @@ def shape_of(given: ShapeArguments) -> RecordChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreArguments:
-    """What the options of `tandem restore` choose, as they were given.
+    """The values of the options of `tandem restore`, as given on the command line.
 
-    Unless `counts_known`, a number of partitions says how many a topic had, and not only how many it gets.
+    Without `counts_known`, `partitions` also states how many partitions a topic had, not only how many it gets.
     """
 
     topics: Sequence[str] | None = None
@@ -109,7 +109,7 @@ class RestoreArguments:
 
 
 def options_of(given: RestoreArguments) -> RestoreOptions:
-    """Return what the user chose. ConfigError for options that make no sense, alone or together."""
+    """Return the checked options of the restore. ConfigError for options that are invalid, alone or together."""
     from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.restore.plan.plan import TopicNaming  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
@@ -158,7 +158,7 @@ def options_of(given: RestoreArguments) -> RestoreOptions:
 
 
 def planned(file: Path, given: RestoreOptions, *, pair: str) -> RestoreOptions:
-    """Return the options of a plan's file. ConfigError if it can't be read, or anything was chosen besides."""
+    """Return the options in a plan file. ConfigError if it can't be read, or other options choose a state as well."""
     from tandem.spark_jobs.restore.plan import plan_file  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - likewise
 
@@ -176,7 +176,7 @@ def planned(file: Path, given: RestoreOptions, *, pair: str) -> RestoreOptions:
 
 
 def write_plan(file: Path, plan: RestorePlan, options: RestoreOptions) -> None:
-    """Write a plan to a file that does not exist yet, for its owner only: keys may stand in it."""
+    """Write a plan to a new file with mode 0600: it may contain keys of records."""
     from tandem.spark_jobs.restore.plan import plan_file  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     data = plan_file.encode(plan, options)
@@ -188,7 +188,7 @@ def write_plan(file: Path, plan: RestorePlan, options: RestoreOptions) -> None:
 
 
 def decode_key(option: str, text: str, form: KeyFormat) -> bytes:
-    """Return the key that an option means. ConfigError names the option, not the key: it may be a person's."""
+    """Return the record key in an option. ConfigError names the option, not the key, which may be personal data."""
     try:
         return form.decode(text)
     except ValueError:
@@ -207,7 +207,7 @@ def _keys_in(file: Path | None, form: KeyFormat) -> Iterator[bytes]:
         ) from error
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
-        # Windows' line ends; an empty key would be an empty line, which is more likely a mistake.
+        # Windows line ends. An empty line is refused: it is more likely a mistake than an empty key.
         stripped = line.removesuffix("\r")
         if stripped:
             yield decode_key(f"--exclude-keys-file {file}, line {number}", stripped, form)
@@ -268,7 +268,7 @@ _LAST_PARTITION: Final = 2**31 - 1
 
 
 def bounds(items: Iterable[str]) -> dict[tuple[str, int], int]:
-    """Return (topic, partition) -> offset of all --until. ConfigError as for `bound`, and for a partition twice."""
+    """Return (topic, partition) -> offset of all --until. ConfigError as for `bound`, and for a repeated partition."""
     found: dict[tuple[str, int], int] = {}
     for item in items:
         place, offset = bound(item)
@@ -282,7 +282,7 @@ def bounds(items: Iterable[str]) -> dict[tuple[str, int], int]:
 
 
 def bound(text: str) -> tuple[tuple[str, int], int]:
-    """Return what an --until names: a topic's partition, and the offset. ConfigError for anything else."""
+    """Return ((topic, partition), offset) of one --until. ConfigError unless it is TOPIC:PARTITION=OFFSET."""
     place, found, offset = text.rpartition("=")
     topic, colon, partition = place.rpartition(":")
     number, end = number_in(partition, most=_LAST_PARTITION), number_in(offset)

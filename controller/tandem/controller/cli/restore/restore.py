@@ -1,4 +1,4 @@
-"""`tandem restore`: from the store back into Kafka."""
+"""`tandem restore`: restore topics from the store into Kafka."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def restore(
         if prepared.refused is not None:
             raise prepared.refused
         return
-    # Before Spark starts: most of what can be refused is refused at once.
+    # Prepared before Spark starts, so that most refusals come at once.
     prepared = prepare_restore(reader, target, options)
     check_consent(prepared.plan, options, now=_now())
     for warning in prepared.warnings():
@@ -318,7 +318,7 @@ def restore(
 
 
 def _refuse_options_before(context: typer.Context, command: str) -> None:
-    """Raise ConfigError for options that would be dropped without a word."""
+    """Raise ConfigError for options before the subcommand's name, which would be ignored silently."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
@@ -338,7 +338,7 @@ def _what(plan: RestorePlan, address: StoreAddress) -> str:
 def _reader(
     address: StoreAddress, pair: str, options: RestoreOptions, master: str, index: Path | None, *, heads: Sequence[Head]
 ) -> ChainReader | ConnectorReader:
-    """Return what knows the backup. ConfigError if there is none, RolledBackError if it lacks one of `heads`."""
+    """Return the backup's reader. ConfigError if there is no backup, RolledBackError if it lacks one of `heads`."""
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.connector.connector_reader import ConnectorReader, in_spark  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import require_pair  # noqa: PLC0415 - likewise
@@ -356,7 +356,7 @@ def _reader(
     reader = ConnectorReader(
         address, wants=layout_options.wants(options.topics), tell=layout_options.told(), index=index
     )
-    if not is_local(master):  # all files are read before there is a plan: where there are more machines than this one
+    if not is_local(master):  # planning reads all files: let the Spark cluster do that
         with session(master, name="tandem reads a connector's files") as spark:
             reader.run = partial(in_spark, spark)
             reader.find(options.state_request)

@@ -1,4 +1,4 @@
-"""What `tandem restore` prints: the plan, how it goes, the report."""
+"""The output of `tandem restore`: the plan, the progress, the report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EVERY_S = 5.0
 
 
 def show_plan(prepared: PreparedRestore, form: OutputFormat, *, now: int, drill: JobOutcome | None) -> None:
-    """Print a dry run. `drill` is the last one of this pair, by which the time is estimated."""
+    """Print the plan of a dry run. `drill` is the outcome of the pair's last drill, the basis of the time estimate."""
     from tandem.spark_jobs.restore.plan.duration import estimate  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.restore.prepare.prepare import describe  # noqa: PLC0415 - likewise
 
@@ -192,7 +192,7 @@ def _partition(item: LoadResult, end: int) -> RestoredPartition:
 
 
 def show_report(report: RestoreReport, seconds: float, form: OutputFormat) -> None:
-    """Print what was done."""
+    """Print the report of a restore."""
     loaded = report.records - report.resumed
     ends = {(topic.target, item.key.partition): item.end for topic in report.plan.topics for item in topic.partitions}
     body = RestoreReportDocument(
@@ -304,7 +304,7 @@ def _unfinished(plan: RestorePlan, *, wrong: bool) -> str:
 
 
 def telling() -> Any:  # noqa: ANN401 - a context manager of a class that is defined when the command runs
-    """Tell on stderr how it goes: a bar on a terminal, else a line now and then."""
+    """Show the progress of a restore on stderr: a bar on a terminal, else lines at intervals."""
     import sys  # noqa: PLC0415 - only needed here
 
     return _bar() if output.is_fancy(sys.stderr) else _lines()
@@ -316,7 +316,7 @@ def _lines() -> Any:  # noqa: ANN401 - as above
     from tandem.spark_jobs.restore.job import RestoreListener  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     class Lines(RestoreListener):
-        """A line now and then."""
+        """Prints the progress as lines at intervals."""
 
         def __init__(self) -> None:
             self._last = 0.0
@@ -345,7 +345,7 @@ def _bar() -> Any:  # noqa: ANN401 - as above
     from tandem.spark_jobs.restore.job import RestoreListener  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     class Bar(RestoreListener):
-        """A progress bar."""
+        """Shows the progress as a bar."""
 
         def __init__(self, progress: rich.progress.Progress, last: list[str]) -> None:
             self._last = last
@@ -374,7 +374,7 @@ def _bar() -> Any:  # noqa: ANN401 - as above
         try:
             with rich.progress.Progress(*columns, console=console, transient=True) as progress:
                 yield Bar(progress, last)
-        finally:  # when the bar is gone
+        finally:  # after the bar is removed
             for text in last:
                 output.note(text)
 

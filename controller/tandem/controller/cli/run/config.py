@@ -1,4 +1,4 @@
-"""`tandem config`: check the configuration, show it as it takes effect, describe its keys."""
+"""`tandem config`: check the configuration, show the effective values, describe the keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def validate(context: typer.Context, config: ConfigOption = None, overrides: Set
     from tandem.controller.config.loading import open_to_others  # noqa: PLC0415 - `--help` does without
     from tandem.sink.kafka.auth.client_config import for_kafka_python  # noqa: PLC0415 - `--help` does without
 
-    for_kafka_python(loaded.config.kafka.reveal())  # knows more of the properties than the model does
+    for_kafka_python(loaded.config.kafka.reveal())  # this conversion checks properties that the model does not check
     for warning in (*loaded.config.warnings(), *open_to_others(loaded)):
         output.warn(warning)
     instance = loaded.config.instance

@@ -1,4 +1,4 @@
-"""`tandem demo`: the main job on real parts, start to end, told as a story."""
+"""`tandem demo`: backup, handover and restore with a real broker and S3 server, step by step with explanations."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def demo(
 
 
 def _clean(folder: Path) -> None:
-    """Remove an earlier demo: only a folder that is one, or is empty."""
+    """Stop and remove an earlier demo. Raises BadParameter unless the folder is a demo's or empty."""
     if not folder.exists():
         return
     if any(folder.iterdir()) and not (folder / "sandbox.json").exists():

@@ -46,8 +46,8 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
 
     def on_signal(_: int, __: object) -> None:
         if not stop.is_set():
-            # A store or broker that hangs would hold the process beyond its grace. Whatever was not committed is read
-            # again by the next life.
+            # A store or broker that hangs would keep the process alive beyond shutdown.grace. The next incarnation
+            # reads uncommitted records again.
             last = threading.Timer(settings.shutdown.grace.total_seconds(), os._exit, [int(ExitCode.OK)])
             last.daemon = True
             last.start()
@@ -56,7 +56,7 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-    # Probes are answered from the start: waiting for store or broker is no reason to be restarted.
+    # The server answers probes from the start: Kubernetes must not restart an instance that waits for store or broker.
     health = HealthSource(partial(starting, settings.pair, settings.require_instance(), incarnation))
     site = PageSource(settings, config_file=named(context, config))
     metrics = page_of(settings)

@@ -1,4 +1,4 @@
-"""`tandem sandbox up|down|status`: a broker and an S3 server on this machine, to try things with."""
+"""`tandem sandbox up|down|status`: a broker and an S3 server on this machine, for trying Tandem out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def up(folder: FolderOption = DEFAULT_FOLDER) -> None:
     Ctrl-C ends it with 130: what it has started by then is stopped, what ran before goes on.
     """
     endpoints = Sandbox(folder, say=output.note).up()
-    # Not through output.note: the secret of this local server is what the user asked for.
+    # Not through output.note, which masks secrets: the user asked for the secret of this local server.
     typer.echo(how_to_reach(endpoints))
 
 
@@ -56,7 +56,7 @@ def status(folder: FolderOption = DEFAULT_FOLDER, form: OutputOption = OutputFor
 
 
 def how_to_reach(endpoints: Endpoints) -> str:
-    """Return what a person pastes into a shell and into a configuration file."""
+    """Return lines for a shell and for a configuration file that describe how to reach both servers."""
     return f"""\
 # Kafka  {endpoints.bootstrap_servers}
 # S3     {endpoints.s3_endpoint_url}, bucket {endpoints.bucket}

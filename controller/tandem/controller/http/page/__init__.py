@@ -1,1 +1,1 @@
-"""The status page: one HTML document without outside sources, made of the overview that `tandem status` shows."""
+"""The status page: one HTML document without external sources, made from the overview that `tandem status` shows."""

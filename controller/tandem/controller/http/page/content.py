@@ -1,4 +1,4 @@
-"""What is on the status page: chosen, sorted and bounded from an overview and what is known beside it. Pure."""
+"""The content of the status page: selected, sorted and bounded from an overview, turns and job results. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tandem.controller.status.overview import (
     moment,
 )
 
-#: Partitions that are listed, and of everything else that may be long.
+#: The most rows of each list on the page.
 ROWS: Final = 50
 FEW: Final = 12
 _NEAR_S: Final = 3600.0
@@ -33,7 +33,7 @@ _NEAR_S: Final = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """One figure. `good` is False where somebody should look, `word` says so in a word; None where nobody judges."""
+    """One figure. `good` is False if it needs attention, `word` says why in a word; None if it is not judged."""
 
     name: str
     value: str
@@ -44,7 +44,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingAction:
-    """Something that waits for a person, with the command that helps."""
+    """An action that a person has to take, with the command for it."""
 
     title: str
     text: str
@@ -53,7 +53,7 @@ class PendingAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRun:
-    """The last verification or drill. `came` is how it went, in a word or two."""
+    """The last verification, drill or retention. `came` is its result in a word or two."""
 
     kind: str
     at: datetime | None
@@ -66,7 +66,7 @@ class LastRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRow:
-    """One partition; `words` is what is wrong with it."""
+    """One partition; `words` are its problems."""
 
     position: PositionStatus
     words: tuple[str, ...]
@@ -74,7 +74,7 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partitions:
-    """Those of one generation, worst first. `hidden` are not listed."""
+    """The partitions of one generation, worst first. `hidden` is the number of those that are not listed."""
 
     generation: int
     rows: tuple[PartitionRow, ...]
@@ -83,7 +83,7 @@ class Partitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
-    """How old what is shown is: what, how many seconds (None: there is nothing), and why there is nothing newer."""
+    """The age of a part of the page: its name, seconds (None: no data yet), and why there is no newer data."""
 
     what: str
     age_s: float | None
@@ -94,7 +94,7 @@ class Freshness:
 class Content:
     """The page. `me` is the instance that shows it, None for a report from the store alone.
 
-    `found` is None as long as nothing is known: the instance waits for its store or its brokers.
+    `found` is None as long as the instance waits for its store or its brokers.
     """
 
     pair: str
@@ -109,7 +109,7 @@ class Content:
 
     @property
     def problems(self) -> int:
-        """How many there are."""
+        """The number of problems."""
         return 0 if self.found is None else len(self.found.problems)
 
 
@@ -122,9 +122,9 @@ def content(
     freshness: Sequence[Freshness] = (),
     config: PurePath | None = None,
 ) -> Content:
-    """Return the page of what was found. `ran` is None if the last runs are not known.
+    """Return the content of the page. `ran` is None if the last runs are not known.
 
-    `config` is the file that commands are to be called with; None: they find it by themselves.
+    `config` is the configuration file to name in the commands on the page; None: the commands find it by themselves.
     """
     active = _active(found)
     runs = () if ran is None else tuple(_run(kind, one) for kind, one in ran.items())
@@ -142,7 +142,7 @@ def content(
 
 
 def _called(command: str, config: PurePath | None) -> str:
-    """Return a command with the configuration, if it is one of ours."""
+    """Return a command, with the configuration file if it is a `tandem` command."""
     if config is None or not command.startswith("tandem "):
         return command
     return f"{command} -c {shlex.quote(str(config))}"
@@ -217,7 +217,7 @@ def _stored(found: Overview) -> Tile:
     return Tile(name="Stored", value=size(total), detail=detail)
 
 
-# --- what waits for a person ------------------------------------------------------------------------------------------
+# --- actions that wait for a person -----------------------------------------------------------------------------------
 
 
 def _needs(found: Overview, active: GenerationStatus | None) -> Iterator[PendingAction]:
@@ -316,7 +316,7 @@ def _words(one: PositionStatus) -> Iterator[str]:
 
 def _run(kind: JobKind, one: JobOutcome | None) -> LastRun:
     command = f"tandem {kind.value}"
-    if kind is JobKind.RETENTION:  # a plan alone leaves no result
+    if kind is JobKind.RETENTION:  # without --execute no result is stored
         command += " --execute"
     if one is None:
         return LastRun(
@@ -338,7 +338,7 @@ def _run(kind: JobKind, one: JobOutcome | None) -> LastRun:
 
 
 def heard(one: InstanceStatus) -> str:
-    """Return when an instance was heard last, in words."""
+    """Return as text when an instance was heard last."""
     if one.alive is None:
         return "not known from the store alone"
     if one.heard_age_s is None:

@@ -1,8 +1,8 @@
-"""Where an instance has its page and its history from: what it knows anyway, and a little that it looks up for them.
+"""The source of an instance's status page and history: the instance's view, and data that is looked up for the page.
 
-What is looked up (pins, last runs, ends of logs, the past) is asked for only while somebody looks, and never more often
-than every few seconds, however many look. Whoever asks waits a moment at most, and then gets what was known before,
-with its age: a store or a broker that hangs costs freshness, not the page.
+Pins, last runs, log ends and past events are looked up only while the page is requested, and at most every few seconds,
+however many clients request it. A request waits a moment at most and then gets the last data with its age: a store or
+a broker that hangs makes the page older, but does not stop it.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ _PAST_S: Final = 2.0
 _LINGER_S: Final = 300.0
 _WAIT_S: Final = 1.0
 _PAGE_S: Final = 5.0
-"""A page is drawn at most so often: ten thousand partitions take half a second of a core."""
+"""Least seconds between two renderings of the page: ten thousand partitions take half a second of a core."""
 _OLD_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Beside:
-    """What the store has beside chains."""
+    """The data of the store beside chains that the page shows."""
 
     pins: tuple[Pin, ...]
     ran: Mapping[JobKind, JobOutcome | None]
 
 
 class PageSource:
-    """Makes answers to `/` and `/history`; safe to call from many threads. Until `show` they say that it starts."""
+    """Answers `/` and `/history`; thread-safe. Until `show` is called the answers say that the instance is starting."""
 
     def __init__(self, config: Config, *, config_file: PurePath | None = None) -> None:
-        """`config_file` is what commands on the page are to be called with; None: they find it by themselves."""
+        """Take `config_file`, the file to name in the commands on the page; None: the commands find it themselves."""
         self._config = config
         self._config_file = config_file
         self._me = config.require_instance()
@@ -72,7 +72,7 @@ class PageSource:
         self._drawn_mono = 0.0
 
     def show(self, look: Callable[[], InstanceView]) -> None:
-        """Show this instance from now on."""
+        """Show the instance whose view `look` returns from now on."""
         self._store = impatient_store(self._config)
         props: dict[str, Value] = dict(self._config.kafka.reveal())
         self._admin = ClusterAdmin(props, timeout_s=ANSWER_S)
@@ -82,11 +82,11 @@ class PageSource:
 
     @property
     def pages(self) -> Mapping[str, Callable[[], HttpAnswer]]:
-        """What is there, by path."""
+        """The functions that make the answers, by path."""
         return {"/": self.page, "/history": self.history}
 
     def page(self) -> HttpAnswer:
-        """Return the status page. While a new one is drawn, the last one will do for others, unless it is old."""
+        """Return the status page. While one is rendered, other requests get the last one, unless that is 60 s old."""
         drawn = self._drawn
         must_wait = drawn is None or time.monotonic() - self._drawn_mono >= _OLD_S
         if not self._lock.acquire(blocking=must_wait) and drawn is not None:
@@ -105,7 +105,7 @@ class PageSource:
         return self._drawn
 
     def history(self) -> HttpAnswer:
-        """Return what happened, as `tandem history -o json` does, as far as it is read: `unread` says what is not."""
+        """Return the past events read so far, in the form of `tandem history -o json`; `unread` counts the others."""
         past = None if self._past is None else self._past.get(wait_s=_WAIT_S)
         view = None if past is None else past.value
         body = ServedHistory(
@@ -119,7 +119,7 @@ class PageSource:
         return HttpAnswer(body=json.dumps(document("History", body), allow_nan=False), kind="application/json")
 
     def close(self) -> None:
-        """Look up no more."""
+        """Stop the look-ups."""
         for asking in (self._beside, self._ends, self._past):
             if asking is not None:
                 asking.stop()
@@ -129,7 +129,7 @@ class PageSource:
         seen, view = (None, None) if known is None else (pair_view(known), known.store)
         if seen is None or view is None or self._past is None:
             return Content(pair=self._config.pair, me=self._me, found=None)
-        # Asked for all at once, so that one that hangs costs no more than one wait.
+        # All three are started at once, so that one that hangs costs one wait in all.
         for asking in (self._beside, self._ends, self._past):
             asking.get(wait_s=0.0)
         until = time.monotonic() + _WAIT_S

@@ -1,4 +1,4 @@
-"""Drawing the page. Whatever a topic, a message or an object holds comes out as text, never as markup."""
+"""Render the page. Text from topics, messages and objects is always escaped, never markup."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _UNKNOWN: Final = "–"  # noqa: RUF001 (an en dash, as tables have it)
 
 
 def page(shown: Content) -> str:
-    """Return the page that an instance shows: it renews itself."""
+    """Return the page that an instance serves; it reloads itself."""
     return _draw(shown, script=_script(), policy="")
 
 
 def report(shown: Content) -> str:
-    """Return the page as a file: nothing in it moves, and it carries its own policy."""
+    """Return the page as a file: it has no script and carries its own Content-Security-Policy."""
     return _draw(shown, script="", policy=f"default-src 'none'; style-src {_hash(_style())}; img-src data:")
 
 
@@ -90,12 +90,12 @@ def _template() -> jinja2.Template:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 (whatever the template prints)
-    """Show control characters, which could reorder or hide text, as escapes; keep secrets out."""
+    """Return a value with control characters, which could reorder or hide text, escaped, and with secrets masked."""
     return log.printable(log.redact(value)) if type(value) is str else value
 
 
 def _marked(text: str) -> Markup:
-    """Show what stands between backticks as code."""
+    """Return markup with the text between backticks as code."""
     parts = [escape(_plain(part)) for part in text.split("`")]
     if len(parts) % 2 == 0:
         return Markup("`").join(parts)

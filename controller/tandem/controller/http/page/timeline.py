@@ -1,4 +1,4 @@
-"""Where the bars of the time line are: turns of a pair as shares of a width. Pure."""
+"""The layout of the time line: the turns of a pair as bars, in percent of the width. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STEPS: Final = (
 
 
 class GenerationSpan(StrEnum):
-    """What a generation was in a stretch of its life."""
+    """The state of a generation in one span of its life."""
 
     READING = "reading all"
     ACTIVE = "Active"
@@ -39,9 +39,9 @@ class GenerationSpan(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A stretch of a generation. `x` and `width` are percents of the picture's width, `y` is in pixels.
+    """One span of a generation. `x` and `width` are percents of the time line's width, `y` is in pixels.
 
-    `label` is empty where there is no room. `told` says it all in words.
+    `label` is empty if there is no room. `told` describes the bar in words.
     """
 
     stretch: GenerationSpan
@@ -55,7 +55,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """The place of one instance; `y` and `height` in pixels, without its name above."""
+    """The rows of one instance; `y` and `height` in pixels, without its name above."""
 
     name: str
     y: int
@@ -64,7 +64,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """Where a turn passed from one lane to another, in percent."""
+    """The moment at which a turn passed from one lane to another, in percent of the width."""
 
     x: float
     told: str
@@ -72,7 +72,7 @@ class Handover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A moment on the axis, in percent."""
+    """A moment on the axis, in percent of the width."""
 
     x: float
     label: str
@@ -80,7 +80,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The picture, `height` pixels high without the axis. `told` is all of it in words, a line for each generation."""
+    """The time line, `height` pixels high without the axis. `told` describes it in words, a line per generation."""
 
     lanes: tuple[Lane, ...]
     height: int
@@ -91,7 +91,7 @@ class Timeline:
 
 
 def timeline(turns: Sequence[Turn], instances: Sequence[str], now: datetime) -> Timeline | None:
-    """Return the picture of these turns up to `now`, None if there are none."""
+    """Return the time line of these turns up to `now`, None if there are none."""
     if not turns:
         return None
     turns = sorted(turns, key=lambda turn: turn.generation)
@@ -120,7 +120,7 @@ def timeline(turns: Sequence[Turn], instances: Sequence[str], now: datetime) -> 
 
 
 def _progress_of(turns: Sequence[Turn], instances: Sequence[str]) -> dict[str, list[list[Turn]]]:
-    """Return each instance's turns in rows, so that none hides another: an instance may build beside its own turn."""
+    """Return each instance's turns in rows without overlap: an instance may build beside its own Active generation."""
     found: dict[str, list[list[Turn]]] = {name: [[]] for name in instances}
     for turn in turns:
         rows = found.setdefault(turn.instance, [[]])

@@ -1,5 +1,5 @@
-"""How both Kafka clients connect and log in: TLS, SASL, OAUTHBEARER, MSK IAM.
+"""Connection security and login of both Kafka clients: TLS, SASL, OAUTHBEARER, MSK IAM.
 
-`client_config` takes librdkafka's property names and gives each client what it needs. Nothing here reads the
-project's configuration files; `controller.config` hands the properties over.
+`client_config` takes librdkafka's property names and returns the configuration of each client. Nothing here reads the
+project's configuration files; `controller.config` passes the properties in.
 """

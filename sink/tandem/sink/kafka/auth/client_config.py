@@ -1,9 +1,9 @@
-"""Client configuration by librdkafka's property names, for both Kafka clients; pure.
+"""Client configuration by librdkafka's property names, for both Kafka clients.
 
 The user writes librdkafka's names (its CONFIGURATION.md) once. confluent-kafka takes them as they are; for the fetcher,
-which runs on kafka-python, they are mapped here. What the fetcher can't honour although it decides on security or on
-whether brokers can be reached is refused by name, so that nobody believes in a protection that isn't there. What only
-tunes librdkafka is ignored, knowingly: the names are listed. Values of secrets never appear in messages.
+which runs on kafka-python, they are mapped here. A property that affects security or reachability and that the fetcher
+can't honour is refused by name, so that no user relies on a protection that isn't there. Properties that only tune
+librdkafka are ignored; their names are listed. Values of secrets never appear in messages.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ _FETCH = frozenset(
     }
 )
 
-# Decide on security or reachability, and the fetcher can't honour them. The values beside some are harmless.
+# Properties that affect security or reachability and that the fetcher can't honour. The values listed are harmless.
 _REFUSED: Mapping[str, tuple[str, ...]] = {
     "broker.address.family": ("any",),
     "enable.sasl.oauthbearer.unsecure.jwt": ("false",),
@@ -145,7 +145,7 @@ _REMEDIES: Mapping[str, str] = {
     "ssl.truststore.location": "convert it to a PEM file and set ssl.ca.location",
 }
 
-# Tandem decides on these itself; a value by the user would be without effect or break what it promises.
+# Tandem sets these itself; a value set by the user would have no effect or break a guarantee.
 _OURS: Mapping[str, str] = {
     "isolation.level": "it belongs to the pair and is stored with each generation",
     "check.crcs": "checksums are always verified",
@@ -156,8 +156,8 @@ _OURS: Mapping[str, str] = {
     "transactional.id": "Tandem chooses it",
 }
 
-# librdkafka's own tuning, producer and consumer-group settings, and what would only make the fetcher less exact
-# (`client.rack`: it always reads from leaders). Without effect on the fetcher.
+# librdkafka's own tuning, producer and consumer-group settings, and settings that would only make the fetcher less
+# exact (`client.rack`: the fetcher always reads from leaders). They have no effect on the fetcher.
 # fmt: off
 _IGNORED = frozenset(
     {
@@ -190,7 +190,7 @@ _IGNORED = frozenset(
 # fmt: on
 
 KNOWN = frozenset(_MAPPED) | _FETCH | oidc.PROPERTIES | frozenset(_REFUSED) | frozenset(_OURS) | _IGNORED
-"""All properties of librdkafka that are known here."""
+"""All librdkafka properties that this module knows: mapped, refused or ignored."""
 
 _ALIASES = (
     ("bootstrap.servers", "metadata.broker.list"),
@@ -203,7 +203,7 @@ _ALIASES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
-    """How much one fetch may take. Bytes and ms.
+    """Size limits (bytes) and wait (ms) of one fetch.
 
     A response may exceed `max_bytes` by one record batch (KIP-74); a frame above `receive_bytes` ends the connection.
     """
@@ -215,7 +215,7 @@ class FetchLimits:
 
 
 def unknown_property(name: str) -> ConfigError:
-    """Return the error for a name that no client knows, with the nearest one that exists."""
+    """Return the error for a property name that neither client knows; its remedy names the nearest known one."""
     near = difflib.get_close_matches(name, sorted(KNOWN | msk.PROPERTIES), n=1, cutoff=0.6)
     return ConfigError(
         f"kafka: there is no property {name!r}",
@@ -234,10 +234,10 @@ def servers_of(props: Mapping[str, Value]) -> str:
 def for_confluent(props: Mapping[str, Value], **extra: object) -> dict[str, object]:
     """Return the configuration for a confluent-kafka client: `props`, then `extra` over them.
 
-    Underscores in the names of `extra` stand for dots, but for callbacks (`error_cb`) and `logger`.
-    Names go unchecked: librdkafka checks them, see `unknown_property`. Raises ConfigError for missing servers, and for
-    a login by tokens that can't work. With `aws.msk.iam` a token is signed, which may ask AWS for credentials: raises
-    ClusterAuthenticationError and ClusterUnreachableError.
+    Underscores in the names of `extra` stand for dots, except for callbacks (`error_cb`) and `logger`.
+    Names are not checked here: librdkafka checks them, see `unknown_property`. Raises ConfigError if servers are
+    missing, or if the settings of a login by tokens can't work. With `aws.msk.iam` a token is signed, which may request
+    credentials from AWS: raises ClusterAuthenticationError and ClusterUnreachableError.
     """
     servers_of(props)
     _refuse_both(props)
@@ -249,17 +249,17 @@ def for_confluent(props: Mapping[str, Value], **extra: object) -> dict[str, obje
         iam.current()  # librdkafka's clients would only say, after 10 s, that there is no token
         merged["oauth_cb"] = iam
     elif _mechanism(props) == "OAUTHBEARER":
-        oidc.settings_of(props)  # librdkafka would wait for ever for a token that nobody sets
+        oidc.settings_of(props)  # raises; librdkafka would wait for ever for a token that is never set
     for name, value in extra.items():
         merged[name if name.endswith("_cb") else name.replace("_", ".")] = value
     return merged
 
 
 def for_kafka_python(props: Mapping[str, Value]) -> dict[str, Any]:
-    """Return the configuration for `connection.open_connections`.
+    """Return the configuration for `sink.kafka.wire.connections.open_connections`.
 
-    Opens no file and asks nobody for a token yet. Raises ConfigError naming the property: unknown, contradictory, or
-    one that the fetcher can't honour.
+    Opens no file and requests no token yet. Raises ConfigError that names a property which is unknown, contradicts
+    another, or can't be honoured by the fetcher.
     """
     servers_of(props)
     _refuse_both(props)
@@ -302,7 +302,7 @@ def _mechanism(props: Mapping[str, Value]) -> str:
 
 
 def _written_out(props: Mapping[str, Value]) -> tuple[Mapping[str, Value], Tokens | None]:
-    """Return `props` in librdkafka's names alone, and where tokens come from if `aws.msk.iam` is set."""
+    """Return `props` with librdkafka's names only, and the source of tokens if `aws.msk.iam` is set."""
     own = {name: props[name] for name in msk.PROPERTIES & props.keys()}
     if not own:
         return props, None
@@ -326,7 +326,7 @@ def _written_out(props: Mapping[str, Value]) -> tuple[Mapping[str, Value], Token
 
 
 def fetch_limits(props: Mapping[str, Value]) -> FetchLimits:
-    """Read the fetch sizes and waits. Raises ConfigError for one that is no positive integer."""
+    """Return the fetch sizes and the wait. Raises ConfigError for a value that is no positive integer."""
     default = FetchLimits()
 
     def positive(*names: str, default: int) -> int:

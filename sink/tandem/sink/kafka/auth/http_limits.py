@@ -1,8 +1,8 @@
-"""Limits for all that one call over HTTP may take: seconds and bytes, whatever the server does.
+"""Limits the total seconds and bytes of one HTTP call, whatever the server does.
 
-urllib3's time-outs are for each read of a socket, so a server that sends a byte now and then holds the caller for as
-long as it likes: in the body, in the headers, in a proxy's answer before those. So may one that names the pause until
-the next attempt (Retry-After), or whose answer, which nobody wants, is read to its end before that attempt.
+urllib3's time-outs apply to each read of a socket, so a server that sends a byte now and then can hold the caller for
+as long as it likes: in the body, in the headers, in a proxy's answer before those. A server can do the same by setting
+the pause until the next attempt (Retry-After), or by an error answer that urllib3 reads to its end before that attempt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tandem.backup_avro.errors import TandemError
 
 
 class _Socket(Protocol):
-    """What is needed of sockets, in TLS or not, and of TLS within TLS."""
+    """The methods needed of a socket: plain, TLS, or TLS within TLS."""
 
     def makefile(self, mode: str, buffering: int) -> Any: ...  # noqa: ANN401 - each kind has a file of its own
 
@@ -29,8 +29,9 @@ class _Socket(Protocol):
 class AnswerLimits:
     """The limits of one call: `most_s` seconds from now, further attempts included, and `most` bytes of each answer.
 
-    `read_s` is what one read may take. What passes the others raises what `error` makes of a few words. A connection
-    that is being made is not ended: that takes as long as the caller's time-out, for each address of the name.
+    One read may take `read_s` seconds. A call that exceeds `most_s` or `most` raises the exception that `error` returns
+    for a short reason. A connection attempt is not interrupted: it takes up to the caller's time-out for each address
+    of the host name.
     """
 
     def __init__(
@@ -50,19 +51,19 @@ class AnswerLimits:
         self._now = now
 
     def left_s(self) -> float:
-        """Return the seconds that are left, more than 0. Raises the caller's error."""
+        """Return the remaining seconds, more than 0. Raises the caller's error if there are none."""
         left = self._ends_at - self._now()
         if left <= 0:
             raise self._error(f"it takes more than {self._most_s:g} s")
         return left
 
     def check(self, size: int) -> None:
-        """Raise the caller's error if an answer of so many bytes is too large."""
+        """Raise the caller's error if an answer of `size` bytes is too large."""
         if size > self._most:
             raise self._error(f"it sends more than {self._most} bytes")
 
     def put_on(self, pool: urllib3.HTTPConnectionPool) -> None:
-        """Have all connections that the pool makes from now on keep to the limits."""
+        """Apply the limits to all connections that the pool makes from now on."""
         make = pool.ConnectionCls
 
         def limited(*args: Any, **how: Any) -> Any:  # noqa: ANN401 - passed on as they are
@@ -83,7 +84,7 @@ class _Response(http.client.HTTPResponse):
 
 
 class _Limited:
-    """A socket of which only the file is wanted."""
+    """A socket that can only be turned into a file."""
 
     def __init__(self, sock: _Socket, limits: AnswerLimits) -> None:
         self._sock = sock
@@ -94,7 +95,7 @@ class _Limited:
 
 
 class _File(io.RawIOBase):
-    """The bytes that come from a socket. No read waits longer than the time that is left."""
+    """The bytes received from a socket. No read waits longer than the remaining time."""
 
     def __init__(self, sock: _Socket, raw: io.RawIOBase, limits: AnswerLimits) -> None:
         self._sock = sock

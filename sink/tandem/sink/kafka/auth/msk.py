@@ -1,7 +1,7 @@
-"""IAM tokens for Amazon MSK: signed by AWS's own library with what its SDK finds as credentials.
+"""IAM tokens for Amazon MSK: AWS's own library signs them with the credentials that the AWS SDK finds.
 
-The SDK looks in the environment, in profiles, at web identities (IRSA), pod identities and instances, and renews what
-ends. A token is a signed request, made on this machine; it is good for 15 minutes.
+The SDK looks in the environment, in profiles, at web identities (IRSA), pod identities and instances, and renews
+credentials that expire. A token is a signed request, made on this machine; it is valid for 15 minutes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tandem.sink.store.s3.credential_agents import keep_answers_out_of_logs
 IAM: Final = "aws.msk.iam"
 REGION: Final = "aws.msk.region"
 PROPERTIES: Final = frozenset({IAM, REGION})
-"""Properties that neither client knows."""
+"""Tandem's own properties, unknown to both clients."""
 
 _LIBRARY: Final = "aws_msk_iam_sasl_signer"
 _HOST: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com(?:\.cn)?(?::\d+)?$")
@@ -40,11 +40,11 @@ _PASSING: Final = frozenset(
         "ReadTimeoutError",
     }
 )
-"""The SDK's errors, by name, of a network or server that may be back in a while."""
+"""Names of the SDK's errors that are transient: the network or a server fails for now."""
 
 
 def region_of(props: Mapping[str, str | float | bool], servers: str) -> str:
-    """Return the cluster's region: as set, else as the brokers' names say. Raises ConfigError."""
+    """Return the cluster's region: as set, else from the brokers' host names. Raises ConfigError if there is none."""
     region = str(props.get(REGION, ""))
     if region:
         if not _NAME.fullmatch(region):
@@ -58,7 +58,7 @@ def region_of(props: Mapping[str, str | float | bool], servers: str) -> str:
 
 
 def tokens_for(region: str) -> Tokens:
-    """Return a source of tokens for clusters in `region`. Raises ConfigError without the library."""
+    """Return a source of tokens for clusters in `region`. Raises ConfigError if AWS's library is not installed."""
     if importlib.util.find_spec(_LIBRARY) is None:
         raise ConfigError(
             f"kafka: {IAM} needs a library that is not installed", remedy="pip install 'tandem-kafka-backup[msk]'"
@@ -67,10 +67,10 @@ def tokens_for(region: str) -> Tokens:
 
 
 def sign_token(region: str) -> Token:
-    """Sign a token.
+    """Sign a token for clusters in `region`.
 
-    Raises ClusterAuthenticationError if there are no credentials to sign with, ClusterUnreachableError if whoever gives
-    them does not answer.
+    Raises ClusterAuthenticationError if there are no credentials to sign with, ClusterUnreachableError if the service
+    that issues them does not answer.
     """
     keep_answers_out_of_logs()
     from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415 - optional, and it loads boto3

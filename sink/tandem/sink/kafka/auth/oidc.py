@@ -1,4 +1,4 @@
-"""librdkafka's properties for tokens from an OpenID Connect provider (`sasl.oauthbearer.method=oidc`); pure."""
+"""librdkafka's properties for tokens from an OpenID Connect provider (`sasl.oauthbearer.method=oidc`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROPERTIES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OidcSettings:
-    """Where tokens come from and who asks. The repr hides the secret."""
+    """The token endpoint and the client's credentials for it. The repr hides the secret."""
 
     endpoint: str
     client_id: str
@@ -41,7 +41,7 @@ class OidcSettings:
 
 
 def settings_of(props: Mapping[str, str | float | bool]) -> OidcSettings:
-    """Read the settings from librdkafka's properties. Raises ConfigError that names the one at fault."""
+    """Return the settings in librdkafka's properties. Raises ConfigError that names the wrong property."""
 
     def text(*names: str) -> str:
         return next((str(props[name]) for name in names if name in props), "")

@@ -1,4 +1,4 @@
-"""The forms in which a secret may appear in what is said: as it is, and as others write it down."""
+"""The forms in which a secret may appear in messages and logs: verbatim, and escaped by other software."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote, quote_plus
 
 
 def forms_of(value: str) -> Iterator[str]:
-    """Yield `value` itself, and as URLs, JSON, HTML and Python have it. Some are equal. Takes any text."""
+    """Yield `value` itself and its escaped forms in URLs, JSON, HTML and Python. Some are equal. Accepts any text."""
     raw = _bytes_of(value)
     yield from (value, quote(raw, safe=""), quote(raw), quote_plus(raw))
     yield from (json.dumps(value)[1:-1], html.escape(value), repr(value)[1:-1], repr(raw)[2:-1])

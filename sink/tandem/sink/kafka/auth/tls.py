@@ -1,8 +1,8 @@
-"""TLS for kafka-python's connections, from what `client_config.for_kafka_python` found.
+"""TLS contexts for kafka-python's connections, from the options that `client_config.for_kafka_python` returns.
 
-kafka-python builds its own contexts, but knows no PEM text, no CA folder and no choice not to verify, and fails with
-any CRL. So contexts are built here, anew for each connection: a certificate that was renewed on disk is then used by
-the next one.
+kafka-python builds its own contexts, but supports no PEM text, no CA folder and no switching off of verification, and
+fails with any CRL. So contexts are built here, anew for each connection: the next connection then uses a certificate
+that was renewed on disk.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ KEYS: Final = frozenset(
         "ssl_verify_certificate",
     }
 )
-"""What `ssl_context` reads."""
+"""The options that `ssl_context` reads."""
 
 _FORMS: Final = "docs/connections.md shows the forms; PEM text begins with -----BEGIN"
 
 
 def take_tls_options(config: dict[str, Any]) -> dict[str, Any]:
-    """Remove from `config` what `ssl_context` reads, and return it."""
+    """Remove the options that `ssl_context` reads from `config`, and return them."""
     return {name: config.pop(name) for name in KEYS & config.keys()}
 
 
 def ssl_context(config: Mapping[str, Any]) -> ssl.SSLContext:
-    """Return a client's context: TLS 1.2 or newer, brokers verified unless the user chose otherwise.
+    """Return a client's context: TLS 1.2 or newer; brokers are verified unless the user switched that off.
 
-    Raises ConfigError that names the property whose file or text can't be used. Nothing of a key is in its message.
+    Raises ConfigError that names the property whose file or text can't be used. The message contains no part of a key.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -79,7 +79,7 @@ def _trust(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
 
 
 def _show(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
-    """Load what brokers are shown: the certificate with its chain, and its key."""
+    """Load the client certificate with its chain, and its key."""
     in_text = bool(config.get("ssl_cert_pem"))
     certificate = ("ssl.certificate.pem", None) if in_text else ("ssl.certificate.location", config["ssl_certfile"])
     if config.get("ssl_key_pem"):
@@ -114,7 +114,7 @@ def _show(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _file_of(name: str, pem: str | None, place: str | None) -> Iterator[str]:
-    """Yield a path of the text: Python's SSL module takes keys from files alone. It lives in memory, without a name."""
+    """Yield a path to `pem` in an unnamed file in memory: Python's SSL module only loads keys from files."""
     if place is not None or pem is None:
         yield place or ""
         return
@@ -131,7 +131,7 @@ def _file_of(name: str, pem: str | None, place: str | None) -> Iterator[str]:
 
 @contextmanager
 def _named(name: str, place: str | None) -> Iterator[None]:
-    """Turn what goes wrong with one property into an error that names it."""
+    """Turn errors of loading one property's file or text into a ConfigError that names the property."""
     where = f"kafka: {name}" if place is None else f"kafka: {name}: {place}"
     try:
         yield

@@ -1,7 +1,7 @@
 """Tokens from an OpenID Connect provider, by the client credentials grant (RFC 6749, section 4.4).
 
-librdkafka does this itself for its own connections. kafka-python wants a token given; here it is asked for with the
-same settings, in the same form: HTTP Basic, `grant_type` and `scope` in the body.
+librdkafka does this itself for its own connections. kafka-python needs a token to be supplied; this module requests it
+with the same settings, in the same form: HTTP Basic, `grant_type` and `scope` in the body.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tandem.sink.kafka.auth.oidc import OidcSettings
 from tandem.sink.kafka.auth.tokens import Token
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
 
-# An event loop waits meanwhile. What comes after its connection was given up serves the next one.
+# kafka-python's event loop waits for the token. A token that comes after its connection was given up serves the next.
 _READ_S: Final = 5.0
 _TIMES: Final = urllib3.Timeout(connect=3.0, read=_READ_S)
 _LONGEST_S: Final = 20.0
@@ -43,9 +43,9 @@ _RETRIES: Final = urllib3.Retry(
 )
 _LARGEST: Final = 1 << 20
 _HEADERS: Final = 1 << 20
-"""Bytes that an answer may have beside its body."""
+"""Bytes that an answer may have in addition to its body."""
 _LONGEST_LIFE_S: Final = 366 * 86_400
-"""A token that is said to live longer would hardly ever be renewed."""
+"""Longest accepted lifetime, in seconds: a token with a longer one would hardly ever be renewed."""
 _ERROR_CODE: Final = re.compile(r"[a-z_]{1,60}")
 _CHECK: Final = "check sasl.oauthbearer.client.id, .client.secret, .scope and .token.endpoint.url"
 
@@ -53,10 +53,10 @@ _CHECK: Final = "check sasl.oauthbearer.client.id, .client.secret, .scope and .t
 def request_token(
     settings: OidcSettings, *, longest_s: float = _LONGEST_S, now: Callable[[], float] = clock.now
 ) -> Token:
-    """Ask for a token, three times if nobody answers. The answer's text is never repeated, it may hold a secret.
+    """Request a token, in up to three attempts. Messages never repeat the answer's text, which may hold a secret.
 
-    Raises ClusterAuthenticationError (refused, or no token in the answer), ClusterUnreachableError (nobody answers in
-    `longest_s` seconds, or the server has trouble), ConfigError (the CA, or a proxy, can't be used).
+    Raises ClusterAuthenticationError (refused, or no token in the answer), ClusterUnreachableError (no answer within
+    `longest_s` seconds, or a server error), ConfigError (the CA, or a proxy, can't be used).
     """
     limits = AnswerLimits(
         most_s=longest_s,
@@ -91,7 +91,7 @@ def request_token(
 
 
 def token_of(status: int, text: bytes, endpoint: str) -> Token:
-    """Return the token in an answer. Raises ClusterAuthenticationError, ClusterUnreachableError."""
+    """Return the token in an answer. Raises ClusterAuthenticationError and ClusterUnreachableError."""
     if status != 200:
         raise _refused(status, text, endpoint)
     return _token_in(text, endpoint)
@@ -109,13 +109,13 @@ def _pool(settings: OidcSettings) -> urllib3.PoolManager:
             remedy="name a readable PEM file, or leave it out for the system's own authorities",
         ) from None
     parts = urlsplit(settings.endpoint)
-    # As libcurl does in librdkafka: what the environment says.
+    # The environment names the proxy, as for libcurl in librdkafka.
     proxy = urllib.request.getproxies().get(parts.scheme)
     if proxy and not urllib.request.proxy_bypass(parts.hostname or ""):
         try:
             return urllib3.ProxyManager(proxy, ssl_context=context)
         except urllib3.exceptions.HTTPError:
-            # Shown without it: it may hold a password.
+            # The message omits the proxy's URL, which may hold a password.
             raise ConfigError(
                 f"the proxy that the environment names for {parts.scheme}:// can't be used",
                 remedy=f"write {parts.scheme.upper()}_PROXY as http://host:port",
@@ -164,7 +164,7 @@ def _token_in(text: bytes, endpoint: str) -> Token:
 
 
 def _seconds(said: object) -> float | None:
-    """Return how long a token lives, None if that is not said: some providers write the number as text."""
+    """Return a token's lifetime in seconds, None if the answer has none. Some providers write the number as text."""
     number = number_in(said) if isinstance(said, str) else said
     if isinstance(number, bool) or not isinstance(number, int | float):
         return None

@@ -12,25 +12,25 @@ from tandem.backup_avro.errors import TandemError
 from tandem.sink import clock
 
 _RENEW_AT: Final = 0.8
-"""Part of a token's life after which the next one is fetched; librdkafka does it at the same point."""
+"""Fraction of a token's lifetime after which the next one is fetched; the same as librdkafka's."""
 _PAUSE_S: Final = 10.0
-"""Time between two attempts to renew a token that is still good."""
+"""Seconds between two attempts to renew a token that is still valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A token, good for `lifetime_s` seconds from when it came. The repr hides its value."""
+    """A token, valid for `lifetime_s` seconds from its receipt. The repr hides its value."""
 
     value: str = field(repr=False)
     lifetime_s: float
 
 
 class Tokens:
-    """Fetches a token when one is needed, and keeps it until most of its life is over. Safe to use from any thread.
+    """Fetches a token when one is needed, and caches it for most of its lifetime. Thread-safe.
 
-    `fetch` raises ClusterAuthenticationError, ClusterUnreachableError or ConfigError. As long as the token at hand is
-    good, a failure to renew it is no failure. `failure` is what the last attempt ended with, None if it went well.
-    `extensions` go with each token (KIP-342).
+    `fetch` raises ClusterAuthenticationError, ClusterUnreachableError or ConfigError. While the cached token is valid,
+    a failed renewal raises nothing. `failure` is the error of the last attempt, None if it succeeded. `extensions` are
+    sent with each token (KIP-342).
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Tokens:
         self.failure: TandemError | None = None
 
     def current(self) -> tuple[Token, float]:
-        """Return a good token and the seconds it has left. May block while one is fetched. Raises as `fetch` does."""
+        """Return a valid token and its remaining seconds. May block while one is fetched. Raises as `fetch` does."""
         with self._lock:
             now = self._now()
             if self._token is None or now >= self._renew_at:
@@ -75,9 +75,9 @@ class Tokens:
         self._ends_at = now + token.lifetime_s
 
     def __call__(self, _: str) -> tuple[str, float, str, dict[str, str]]:
-        """Return what confluent-kafka's `oauth_cb` must: token, its end (Unix time in s), principal, extensions.
+        """Return the result of confluent-kafka's `oauth_cb`: token, expiry (Unix time in s), principal, extensions.
 
-        Raises as `fetch` does; librdkafka then tries again after 10 s, and its users find why in `failure`.
+        Raises as `fetch` does; librdkafka then tries again after 10 s, and callers find the reason in `failure`.
         """
         token, left_s = self.current()
         return token.value, self._wall() + left_s, "", self.extensions

@@ -1,5 +1,5 @@
-"""What a cluster has: topics, their ids and configuration, consumer groups, by confluent-kafka.
+"""Topics of a cluster, their ids and configuration, and its consumer groups, through confluent-kafka.
 
-`admin` asks, `topic_ids` tells an id from none, `guarded_topics` says which topics the pair guards. Records are not
-read here.
+`admin` sends the requests, `topic_ids` converts and checks topic ids, `guarded_topics` selects the topics that the pair
+guards. Records are not read here.
 """

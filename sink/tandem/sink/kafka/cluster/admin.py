@@ -1,4 +1,4 @@
-"""The admin view of a cluster: what topics there are, how they are configured, where groups stand; over librdkafka."""
+"""The admin view of a cluster through librdkafka: topics, their configuration, offsets of consumer groups."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ _Item = TypeVar("_Item")
 
 
 class _Quiet:
-    """Takes librdkafka's log lines as debug: it writes several a second while a broker is down."""
+    """Logs librdkafka's lines at debug level: it writes several a second while a broker is down."""
 
     def log(self, level: int, message: str, *args: object) -> None:
-        """Pass one line on."""
+        """Log one line."""
         del level
         _log.debug(message, *args)
 
 
 class _Heard:
-    """The last error that the client reported. Of its own, or `ClusterAdmin` and its client would hold each other."""
+    """The last error that the client reported. A class of its own, to avoid a reference cycle with `ClusterAdmin`."""
 
     def __init__(self) -> None:
         self.last: KafkaError | None = None
 
     def take(self, error: KafkaError) -> None:
-        """Keep it. "All brokers are down" follows on the error that says why, such as a wrong password."""
+        """Keep an error. "All brokers are down" does not replace one with the reason, such as a wrong password."""
         if self.last is None or error.code() != ErrorCode.CLIENT_ALL_BROKERS_DOWN:
             self.last = error
         _log.debug("librdkafka: %s", error.str())
@@ -85,7 +85,7 @@ _GROUPS_AT_ONCE = 16
 _LEADERLESS_S = 0.3
 _FIRST_TRY_S = 5.0
 
-# Recorded with their effective values even where nobody set them: they decide on what a restore has to watch for.
+# Recorded with their effective values even if they are not set on the topic: a restore depends on them.
 ALWAYS_RECORDED = frozenset(
     {
         "cleanup.policy",
@@ -100,8 +100,8 @@ ALWAYS_RECORDED = frozenset(
 LATEST = "latest"
 EARLIEST = "earliest"
 
-# Every name of a setting that a broker reported, so that it stays: confluent-kafka interns each, each time. Names that
-# come and go use up CPython's table of interned strings, which is then made anew: 2 MB, once in an hour or so.
+# Keeps every setting name that a broker reported alive: confluent-kafka interns the names in each answer. Names that
+# are freed and interned again fill CPython's table of interned strings, which is then rebuilt: 2 MB, about every hour.
 _SETTINGS: set[str] = set()
 
 
@@ -109,7 +109,7 @@ _SETTINGS: set[str] = set()
 class TopicInfo:
     """One topic. `partitions`: number -> (leader id, leader epoch), each -1 if not known.
 
-    `topic_id` is Kafka's text form (22 characters of base64). None is without, and no two have the same.
+    `topic_id` is Kafka's text form (22 characters of base64). Every topic has one, and no two have the same.
     """
 
     name: str
@@ -120,7 +120,7 @@ class TopicInfo:
 
 
 class ClusterAdmin:
-    """Asks and changes one cluster. Safe to use from several threads; calls block for at most `timeout_s` each.
+    """Reads and changes topics and settings of one cluster. Thread-safe; each call blocks for at most `timeout_s`.
 
     All methods raise ClusterUnreachableError and ClusterTransientError (try again later), ClusterAuthenticationError,
     ClusterDeniedError (names operation and resource), UnknownTopicError and ClusterRequestError.
@@ -147,10 +147,10 @@ class ClusterAdmin:
         self.close()
 
     def close(self) -> None:
-        """End the connections. Whoever asks for a moment only closes, and does not leave it to Python's collector.
+        """Close the connections. Short-lived instances have to call this rather than rely on garbage collection.
 
-        That may run on any thread, also on the client's own while it reports on a request that nobody waits for any
-        more. librdkafka ends the whole process when its client is destroyed there.
+        The collector may run on any thread, also on the client's own while it reports on a request whose caller has
+        stopped waiting. librdkafka ends the whole process when its client is destroyed there.
         """
         if hasattr(self._admin, "__exit__"):  # older releases have none
             self._admin.__exit__(None, None, None)
@@ -173,12 +173,12 @@ class ClusterAdmin:
         *,
         denied: dict[str, ClusterDeniedError] | None = None,
     ) -> list[TopicInfo]:
-        """Return, sorted by name, the topics that are named or match a pattern, without those that match an exclusion.
+        """Return the topics that are named or match a pattern and match no exclusion, sorted by name.
 
         Patterns and exclusions are regular expressions for the whole name; patterns never match internal topics. A
         named topic that does not exist is left out. Raises ConfigError for a bad expression, UnidentifiedTopicError for
-        a topic without an id, or with that of another. With `denied`, those that may not be described, or have no id of
-        their own, are in there, by name, instead of being raised.
+        a topic without an id, or with that of another. If `denied` is given, it receives the errors, by name, of the
+        topics that may not be described or have no id of their own, and these errors are not raised.
         """
         named = set(names)
         wanted = [_compiled(pattern) for pattern in patterns]
@@ -194,7 +194,7 @@ class ClusterAdmin:
                 candidates |= {name for name in listing.topics if any(one.fullmatch(name) for one in wanted)}
             names = sorted(name for name in candidates if not any(one.fullmatch(name) for one in unwanted))
             if denied is not None:
-                denied.clear()  # of an answer that did not come whole
+                denied.clear()  # may be from an earlier, incomplete answer
             chunks = _chunks(names, _TOPICS_AT_ONCE)
             found = [info for chunk in chunks for info in self._described(chunk, deadline, denied)]
             return self._identified([info for info in found if info.name in named or not info.internal], denied)
@@ -249,16 +249,16 @@ class ClusterAdmin:
         defaults: Collection[str] = ALWAYS_RECORDED,
         denied: dict[str, ClusterDeniedError] | None = None,
     ) -> dict[str, dict[str, str]]:
-        """Return {topic: {key: value}}: what was set on the topic itself, and the `defaults` as they take effect.
+        """Return {topic: {key: value}}: the keys set on the topic itself, and the effective values of `defaults`.
 
-        Raises UnknownTopicError for a topic that does not exist. With `denied`, those whose configuration may not be
-        described are in there, by name, instead of being raised.
+        Raises UnknownTopicError for a topic that does not exist. If `denied` is given, it receives the errors, by name,
+        of the topics whose configuration may not be described, and these errors are not raised.
         """
         chunks = list(_chunks(sorted(set(names)), _TOPICS_AT_ONCE))
 
         def ask(deadline: float) -> dict[str, dict[str, str]]:
             if denied is not None:
-                denied.clear()  # of an answer that did not come whole
+                denied.clear()  # may be from an earlier, incomplete answer
             found = (item for chunk in chunks for item in self._configs(chunk, deadline, defaults, denied))
             return dict(found)
 
@@ -296,7 +296,7 @@ class ClusterAdmin:
             )
 
     def broker_setting(self, key: str) -> dict[int, str]:
-        """Return {broker id: value} of a setting of the brokers. One that does not know it is left out."""
+        """Return {broker id: value} of a broker setting. Brokers that don't know the setting are left out."""
         deadline = self._deadline()
         cluster = self._call(
             "ask for the brokers of",
@@ -321,9 +321,10 @@ class ClusterAdmin:
     def group_offsets(
         self, topics: Collection[str], *, guards: Callable[[str], bool] = lambda _: True, most: int = MOST
     ) -> CommittedOffsets:
-        """Return where the consumer groups that `guards` names stand on `topics`, as far as `most` bytes have room.
+        """Return the committed offsets on `topics` of the consumer groups that `guards` accepts, within `most` bytes.
 
-        A group that can't be read is reported and costs no other. The largest are left out first.
+        A group that can't be read is reported in the result and does not affect the others. If the offsets of all
+        groups exceed `most`, the largest groups are left out first.
         """
         deadline = self._deadline()
         wanted = frozenset(topics)
@@ -408,7 +409,7 @@ class ClusterAdmin:
     ) -> None:
         """Create a topic; replication factor -1 is the broker's default. Raises TopicExistsError too.
 
-        With `only_ask` nothing is created: what the cluster would refuse is raised.
+        With `only_ask` the cluster only validates the request: nothing is created, and a refusal is raised.
         """
         deadline = self._deadline()
         topic = NewTopic(
@@ -430,9 +431,9 @@ class ClusterAdmin:
         self._result("delete", f"topic {name}", futures[name], deadline)
 
     def alter_config(self, name: str, changes: Mapping[str, str | None], *, only_ask: bool = False) -> None:
-        """Set these keys of a topic's config, and drop those with None; all others stay as they are.
+        """Set these keys of a topic's config, and remove those with None; all others stay as they are.
 
-        With `only_ask` nothing is changed: what the cluster would refuse is raised.
+        With `only_ask` the cluster only validates the request: nothing is changed, and a refusal is raised.
         """
         if not changes:
             return
@@ -458,7 +459,7 @@ class ClusterAdmin:
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Return {partition: (offset, leader epoch or -1)} at LATEST, EARLIEST or a timestamp in ms.
 
-        The latest offset is the last stable one under `read_committed`. An offset of -1: no record that young.
+        The latest offset is the last stable one under `read_committed`. An offset of -1: no record is that recent.
         """
         deadline = self._deadline()
         self._introduce(deadline)
@@ -469,7 +470,7 @@ class ClusterAdmin:
             try:
                 self._list_offsets(left, level, deadline, found)
             except ClusterTransientError:
-                # A topic that was made just now, or lost its leader: most partitions answer, the others soon.
+                # For a topic that was just created or has lost its leader, most partitions answer, and the rest soon.
                 if time.monotonic() + _LEADERLESS_S >= deadline:
                     raise
                 time.sleep(_LEADERLESS_S)
@@ -477,10 +478,11 @@ class ClusterAdmin:
         return found
 
     def _introduce(self, deadline: float) -> None:
-        """Let the brokers take the place of the bootstrap connection, once.
+        """Make one request, once, so that connections to the brokers replace the bootstrap connection.
 
-        librdkafka 2.16 looks for leaders over whatever connection is up. If that is the bootstrap one, and it is given
-        up because the brokers are known by then, the answer is lost, and asked for again after seconds.
+        librdkafka 2.16 looks up leaders over any connection that is up. If that is the bootstrap connection, and
+        librdkafka drops it because the brokers are known by then, the answer is lost, and requested again only after
+        seconds.
         """
         if not self._introduced:
             self._cluster_id(deadline)
@@ -512,7 +514,7 @@ class ClusterAdmin:
                 )
 
     def _must_exist(self, tps: Iterable[TopicPartition], deadline: float) -> None:
-        """Raise UnknownTopicError for the first that is not there: "no leader" may mean either."""
+        """Raise UnknownTopicError for the first partition that does not exist: "no leader" may mean that, too."""
         wanted = sorted(tps)
         there = {
             topic.name: topic.partitions for topic in self._described(sorted({tp.topic for tp in wanted}), deadline)
@@ -527,11 +529,11 @@ class ClusterAdmin:
     # Calls
 
     def _again(self, ask: Callable[[float], _T]) -> _T:
-        """Run `ask`, which changes nothing, with a deadline; after no answer look for the brokers anew, and ask again.
+        """Run `ask`, which changes nothing, with a deadline; without an answer, refresh the brokers and run it again.
 
         The client sends most requests to one broker that it knows as the controller (under KRaft brokers name any of
-        them), and waits for that one, however many others could tell it where to go instead. If that one refuses the
-        login, it is asked again as long as any other takes it.
+        them), and waits for that one, however many other brokers could name another. If that broker refuses the login,
+        the request is repeated as long as any other broker accepts the login.
         """
         deadline = self._deadline()
         patience_s = _FIRST_TRY_S
@@ -551,7 +553,7 @@ class ClusterAdmin:
             patience_s *= 2
 
     def _let_in(self) -> bool:
-        """Whether any broker takes the login now. Finds out anew who is asked next, too."""
+        """Return whether any broker accepts the login now. Also refreshes which broker gets the next request."""
         try:
             self._admin.list_topics(timeout=_FIRST_TRY_S / 2)
         except KafkaException:
@@ -600,8 +602,8 @@ class ClusterAdmin:
                 f"Could not {operation} {resource}: no answer from {self._servers} within {self._timeout_s:g} s",
                 remedy="check the network and the brokers",
             ) from None
-        # What the client reported before is over. Not sooner: it may say why it is refused between two calls, and once
-        # in ten seconds only, which is what a call and the pause after it may take together.
+        # The call succeeded, so earlier reports of the client are void. They are not cleared sooner: the client may
+        # report a refusal between two calls, and only once in ten seconds, as long as a call and its pause may take.
         self._admin.poll(0)
         self._heard.last = None
         return answer

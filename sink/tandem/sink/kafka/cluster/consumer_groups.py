@@ -1,4 +1,4 @@
-"""What consumer groups have committed, and how much of it is kept: none who may commit stops a backup with that."""
+"""Committed offsets of consumer groups, bounded in size, so that no client that may commit can stop a backup."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tandem.backup_avro.errors import TandemError
 from tandem.sink.kafka.fetch.events import TopicPartition
 
 #: Bytes of JSON in the chain, of all groups together: 450,000 offsets without metadata. An entry has room for eight
-#: times that, and these offsets stand in the same ones as what was read of the topics.
+#: times that; the offsets share the entries with the objects that were read of the topics.
 MOST: Final = 64 << 20
-#: Of one offset, with the longest numbers, without its metadata: at most so many.
+#: Most bytes of one offset, with the longest numbers, without its metadata.
 _OFFSET: Final = 144
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """Where a group stands in a partition. `leader_epoch` -1: not recorded. `metadata` is the group's own note."""
+    """A group's committed offset in a partition. `leader_epoch` -1: not recorded. `metadata`: the group's own note."""
 
     offset: int
     leader_epoch: int
@@ -29,10 +29,10 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffsets:
-    """Offsets of the groups that have any on the topics asked for; `failed`: group -> why it could not be read.
+    """Offsets of the groups that have any on the requested topics; `failed`: group -> why it could not be read.
 
     The key "*" in `failed` stands for groups that could not even be listed (a broker did not answer). `left_out` are
-    those for which there was no room.
+    the groups that exceeded the budget.
     """
 
     groups: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
@@ -41,7 +41,7 @@ class CommittedOffsets:
 
 
 class GroupOffsetBudget:
-    """Room for the offsets of groups, as they come. When there is none left the largest group goes, then the next."""
+    """Collects the offsets of groups within `most` bytes; when they exceed it, the largest groups are removed first."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
@@ -51,7 +51,7 @@ class GroupOffsetBudget:
         self.left_out: set[str] = set()
 
     def put(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Take in a group that is not there yet."""
+        """Add a group that has not been added before."""
         size = _size(group, offsets)
         self.groups[group] = offsets
         self._held += size

@@ -1,4 +1,4 @@
-"""What the pair guards: which topics match, what the chain records of them, how long tombstones are promised."""
+"""The topics that the pair guards: their selection, the configuration recorded of them, their tombstone guarantee."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFilter:
-    """Names, patterns (whole names match) and exceptions. Tandem's own topics are never guarded by a pattern."""
+    """Names, patterns (for the whole name) and exclusions. A pattern never matches Tandem's own topics."""
 
     include: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class TopicFilter:
     own: tuple[str, ...] = ()
 
     def matches(self, name: str) -> bool:
-        """Whether the topic is guarded."""
+        """Return whether the topic is guarded."""
         if name in self.include:
             return True
         if name in self.own or name.startswith("__") or any(re.fullmatch(pattern, name) for pattern in self.exclude):
@@ -36,9 +36,9 @@ class TopicFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeniedTopic:
-    """A guarded topic of which the cluster does not tell all, because a right is missing. `why` names the right.
+    """A guarded topic that the principal may not fully describe. `why` names the missing right.
 
-    `topic` is it without its configuration, which alone may not be seen; None if nothing may be, not even its id.
+    `topic` is the topic without its configuration, if only that may not be described; None if not even its id may.
     """
 
     name: str
@@ -48,10 +48,10 @@ class DeniedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedTopics:
-    """What the cluster says of the guarded topics: those that exist, and those of which it does not tell all.
+    """The guarded topics in the cluster: those that exist, and those that the principal may not fully describe.
 
-    One that is denied may exist or not, so it is never taken for deleted: what was known of it stays true. `restored`
-    are names that a pattern matches and that are left out, because a restore created these topics.
+    A denied topic may exist or not, so it is never taken for deleted: its last known state stays valid. `restored`
+    are names that match a pattern and are left out, because a restore created these topics.
     """
 
     topics: tuple[Topic, ...]
@@ -60,16 +60,16 @@ class GuardedTopics:
 
     @property
     def trouble(self) -> str | None:
-        """Which rights are missing, for the first few topics; None if none is."""
+        """The missing rights, for the first few topics; None if none is missing."""
         if not self.denied:
             return None
         more = f"; and {len(self.denied) - _NAMED} more topics" if len(self.denied) > _NAMED else ""
         return "; ".join(one.why for one in self.denied[:_NAMED]) + more
 
     def with_known(self, known: Mapping[str, Topic]) -> dict[str, Topic]:
-        """Return, by id, the topics, and of those that are denied what was `known`, by id as well.
+        """Return the topics by id, and for denied topics their state in `known` (also by id).
 
-        What was removed already is not among them, nor what has another id now.
+        Known topics that are already removed, or that have another id now, are left out.
         """
         found = unique(((topic.topic_id, topic) for topic in self.topics), "topic id")
         for one in self.denied:
@@ -89,7 +89,7 @@ class ClusterView(Protocol):
     def guarded(self) -> GuardedTopics:
         """Return the guarded topics that exist now, with their configuration, and those that are denied.
 
-        Raises ClusterDeniedError if all of them are.
+        Raises ClusterDeniedError if all of them are denied.
         """
         ...
 
@@ -100,7 +100,7 @@ class ClusterView(Protocol):
     def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
         """Return the committed offsets of all consumer groups on these topics; None for a group that can't be read.
 
-        `ANY_GROUP` with None says that there may be groups which could not even be listed.
+        `ANY_GROUP` with None means that there may be groups which could not even be listed.
         """
         ...
 
@@ -117,20 +117,21 @@ HELD_KEYS = frozenset(
         "message.timestamp.difference.max.ms",
     }
 )
-"""What `tandem restore --append` sets on a topic for as long as it adds to it, and puts back afterwards."""
+"""Settings that `tandem restore --append` changes on a topic while it adds records, and resets afterwards."""
 
 
 def held_by_restore(config: Mapping[str, str]) -> bool:
-    """Whether a topic is configured as by a restore that adds to it."""
+    """Return whether a topic has the configuration that a restore sets while it adds records."""
     return all(config.get(key) == value for key, value in _HOLD.items())
 
 
 def own_config(config: Mapping[str, str], known: Mapping[str, str] | None) -> dict[str, str]:
-    """Return what the config of a topic that is held is without the settings of the restore; `known` is from before.
+    """Return a held topic's config without the settings of the restore; `known` is its config from before the restore.
 
-    Recorded as they are, they would be what a later restore sets for good: nothing is compacted or deleted any more.
-    With `known` None nobody has recorded it before: then what the restore has set is left out, if all that it sets is
-    there, and the next survey after the restore tells the topic's own config.
+    If the restore's settings were recorded, a later restore would set them for good, and the topic's records would
+    never be compacted or deleted again. If `known` is None, no config was recorded before: then the settings of the
+    restore are left out, provided that all of them are present, and the next survey after the restore returns the
+    topic's own config.
     """
     if known is None and config.get("max.compaction.lag.ms") != _LONG_MAX:
         return dict(config)
@@ -140,14 +141,14 @@ def own_config(config: Mapping[str, str], known: Mapping[str, str] | None) -> di
 
 
 def expires(config: Mapping[str, str]) -> bool:
-    """Whether a topic's policy deletes records by age or size, so that the start of its log moves."""
+    """Return whether a topic's policy deletes records by age or size, so that the start of its log moves."""
     return "delete" in policies_in(config)
 
 
 def tombstone_guarantee_s(config: Mapping[str, str]) -> float | None:
     """Return `delete.retention.ms` of a compacted topic in seconds, None for a topic that only deletes.
 
-    0 where it is negative, which brokers take for a time that has passed, or no number: nothing is promised.
+    0, which means no guarantee, if the setting is negative (brokers take it for a time that has passed) or no number.
     """
     if "compact" not in policies_in(config, unsaid="compact"):
         return None

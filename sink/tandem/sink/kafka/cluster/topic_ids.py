@@ -1,4 +1,4 @@
-"""Topic ids as Kafka prints them (url-safe base64 of 16 bytes, no padding) and as UUIDs; pure."""
+"""Topic ids as Kafka prints them (url-safe base64 of 16 bytes, no padding) and as UUIDs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid import UUID
 from tandem.backup_avro.errors import PermanentError
 from tandem.sink.kafka.errors.cluster_errors import UnidentifiedTopicError
 
-#: What brokers and clients put where there is no id.
+#: The value that brokers and clients use for "no id".
 ZERO: Final = UUID(int=0)
 _TEXT = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
 
@@ -23,7 +23,7 @@ def as_text(topic_id: UUID) -> str:
 
 
 def as_uuid(text: str) -> UUID:
-    """Return the id as a UUID. Raises PermanentError for what is no topic id, as the zero UUID is none."""
+    """Return the id as a UUID. Raises PermanentError for text that is no topic id; the zero UUID is none."""
     found = UUID(bytes=base64.urlsafe_b64decode(text + "==")) if _TEXT.fullmatch(text) else ZERO
     if found == ZERO:
         raise PermanentError(f"{text!r} is no topic id")
@@ -31,13 +31,13 @@ def as_uuid(text: str) -> UUID:
 
 
 def from_base64(text: str) -> str:
-    """Return Kafka's form of an id in librdkafka's, which uses the other base64 alphabet; of the zero UUID nothing."""
+    """Return Kafka's text form of librdkafka's text (another base64 alphabet); an empty text for the zero UUID."""
     found = text.replace("+", "-").replace("/", "_")
     return "" if found == as_text(ZERO) else found
 
 
 def unidentified(ids: Mapping[str, str], servers: str) -> dict[str, UnidentifiedTopicError]:
-    """Return, by name, why nobody can say which topic it is: those with no id, and those that share one."""
+    """Return, by name, an error for each topic that can't be identified: without an id, or with a shared one."""
     named = defaultdict(list)
     for name, of in sorted(ids.items()):
         named[of].append(name)

@@ -1,4 +1,4 @@
-"""Maps of what a cluster answers: a key that comes twice is an error, never the last one's; pure."""
+"""Builds maps from a cluster's answers: a duplicate key is an error, and never overwrites the first value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Value = TypeVar("_Value")
 
 
 def unique(pairs: Iterable[tuple[_Key, _Value]], what: str, where: str = "") -> dict[_Key, _Value]:
-    """Return the pairs as a map. Raises ClusterAnswerError, which says `what` the key is, for one that comes twice."""
+    """Return the pairs as a map. Raises ClusterAnswerError for a duplicate key; `what` names the kind of key."""
     found: dict[_Key, _Value] = {}
     for key, value in pairs:
         if key in found:

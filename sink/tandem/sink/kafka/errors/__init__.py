@@ -1,5 +1,5 @@
-"""What the clients of Kafka report, as errors of Tandem.
+"""Turns the errors of both Kafka clients into Tandem's errors.
 
 `error_codes` is the one table of codes, each with a meaning and a remedy; `broker_errors` and `admin_errors` find the
-code in what kafka-python and confluent-kafka raise; `cluster_errors` are the errors that leave this edge.
+code in the exceptions of kafka-python and confluent-kafka; `cluster_errors` defines the errors that callers see.
 """

@@ -19,7 +19,7 @@ from tandem.sink.kafka.errors.cluster_errors import (
 )
 from tandem.sink.kafka.errors.error_codes import PASSING, ErrorCode, ErrorMeaning
 
-# The operations of ACLs, by what callers say they do.
+# ACL operations by the `operation` texts of callers.
 _RIGHTS = {
     "describe": "Describe",
     "describe the config of": "DescribeConfigs",
@@ -32,12 +32,12 @@ _RIGHTS = {
     "write to": "Write",
 }
 _CERTIFICATE = re.compile(r"certificate verify failed|alert .*(certificate|unknown ca)")
-# What an OpenID provider answered, which librdkafka repeats: nobody knows what is in it.
+# The answer of an OpenID provider, which librdkafka repeats in its message: it may contain anything, even secrets.
 _ANSWER = re.compile(r"\{.*\}", re.DOTALL)
 
 
 def error_of(raised: KafkaException | KafkaError) -> KafkaError:
-    """Return the KafkaError in what confluent-kafka raised."""
+    """Return the KafkaError in an exception of confluent-kafka."""
     if isinstance(raised, KafkaError):
         return raised
     error: KafkaError = raised.args[0]
@@ -45,21 +45,21 @@ def error_of(raised: KafkaException | KafkaError) -> KafkaError:
 
 
 def is_about_no_group(error: KafkaError) -> bool:
-    """Whether only the look-up of a group's coordinator was refused.
+    """Return whether the broker refused only the look-up of a group's coordinator.
 
-    librdkafka makes it for every consumer that has a `group.id`, and it wants one; who joins no group and commits
-    nothing needs no answer.
+    librdkafka requires a `group.id` for every consumer and looks up its coordinator; a consumer that joins no group and
+    commits nothing does not need the answer.
     """
     return bool(error.code() == ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
 def code_of(error: KafkaError) -> ErrorCode:
-    """Return what the table of error codes has of an error of confluent-kafka."""
+    """Return the entry of the table of error codes for an error of confluent-kafka."""
     return ErrorCode.of(error.code())
 
 
 def may_pass(error: KafkaError) -> bool:
-    """Whether it may be over without anybody doing anything."""
+    """Return whether the error may pass without intervention."""
     return code_of(error).meaning in PASSING or bool(error.retriable())
 
 
@@ -68,7 +68,7 @@ def explain(
 ) -> TandemError:
     """Return the typed error for `operation` ("describe the config of") on `resource` ("topic x").
 
-    `last_seen` is what the client last reported about its connections: it tells why a call timed out.
+    `last_seen` is the client's last report about its connections: it gives the reason why a call timed out.
     """
     code = code_of(error)
     what = f"Could not {operation} {resource}"
@@ -115,7 +115,7 @@ _NO_SUCH = re.compile(r'No such configuration property: "([^"]+)"')
 
 
 def refused_config(raised: KafkaException | ValueError | TypeError) -> TandemError:
-    """Return the error for a configuration that librdkafka refuses to start with; secrets are not in its texts."""
+    """Return the error for a configuration that librdkafka refuses to start with. Its text contains no secrets."""
     text = error_of(raised).str() if isinstance(raised, KafkaException) else str(raised)
     found = _NO_SUCH.search(text)
     if found:

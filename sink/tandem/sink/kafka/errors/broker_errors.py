@@ -1,4 +1,4 @@
-"""Which error code of a broker is behind an error of kafka-python."""
+"""Finds the broker's error code in an exception of kafka-python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CLASS: Final = re.compile(r"kafka\.errors\.(\w+)")
 
 
 def code_of(error: BaseException | None) -> ErrorCode | None:
-    """Return the broker's code; None if the reason is not an answer of a broker (a time limit, a lost connection).
+    """Return the broker's code; None if no broker answered with an error (a time limit, a lost connection).
 
     The transaction manager of kafka-python hides the codes that it does not expect in the text, or among the
     arguments, of a plain KafkaError.
@@ -28,13 +28,13 @@ def code_of(error: BaseException | None) -> ErrorCode | None:
     text = str(error)
     inner += [ErrorCode.of(int(found)) for found in _NUMBER.findall(text)]
     inner += [code for code in (_of_class(name) for name in _CLASS.findall(text)) if code]
-    # Where one partition of a request was refused, the others say only that nothing was attempted.
+    # If a broker refuses one partition of a request, it answers OPERATION_NOT_ATTEMPTED for the others.
     decisive = [code for code in inner if code is not ErrorCode.OPERATION_NOT_ATTEMPTED]
     return next(iter([*decisive, *inner]), None)
 
 
 def meaning_of(error: BaseException | None) -> ErrorMeaning | None:
-    """Return what the broker's code means; None as for `code_of`."""
+    """Return the meaning of the broker's code; None in the cases of `code_of`."""
     code = code_of(error)
     return None if code is None else code.meaning
 

@@ -1,4 +1,4 @@
-"""What goes wrong between Tandem and a Kafka cluster. Vendor errors are turned into these at the edge."""
+"""Errors between Tandem and a Kafka cluster. The client adapters turn vendor errors into these."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class ClusterUnreachableError(TransientError):
 
 
 class ClusterTransientError(TransientError):
-    """The cluster answered, but could not do it right now: no leader, not enough replicas, throttled."""
+    """The cluster answered, but could not serve the request now: no leader, not enough replicas, throttled."""
 
 
 class ClusterAuthenticationError(PermanentError):
@@ -22,11 +22,11 @@ class ClusterDeniedError(PermanentError):
 
 
 class UnidentifiedTopicError(ClusterDeniedError):
-    """The cluster tells no id of a topic, or the same one of two: nobody can say which topic it is."""
+    """The cluster returned no id for a topic, or the same id for two topics, so the topic can't be identified."""
 
 
 class ClusterAnswerError(ClusterTransientError):
-    """The answer contradicts itself: it names the same thing twice."""
+    """The cluster's answer contradicts itself: it contains the same key twice."""
 
 
 class UnknownTopicError(PermanentError):

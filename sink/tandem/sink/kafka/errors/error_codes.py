@@ -1,12 +1,12 @@
-"""Every error code that a Kafka broker or client reports, with what it means for the caller; pure.
+"""Every error code that a Kafka broker or client reports, with its meaning for the caller.
 
 The one table of the project: the fetcher, the admin calls, the consumers of the coordination topic, the transactions
-of a restore and its consumer groups all ask here. A code has one meaning whichever request it answers. Sources: the
+of a restore and its consumer groups all use it. A code has one meaning, whichever request it answers. Sources: the
 protocol's list of error codes (kafka.apache.org/protocol, `Errors.java`) and librdkafka's own codes (`rdkafka.h`),
 which are negative. tests/unit/sink/kafka/errors/test_error_codes.py compares the table with the lists of both clients.
 
-kafka-python completes the future of a batch *successfully* when the broker refuses it: the future's value has to be
-looked at too (`spark_jobs.restore.load.batch_producer.Sent.base_offset`).
+kafka-python completes the future of a batch *successfully* when the broker refuses it: the caller has to check the
+future's value too (`spark_jobs.restore.load.batch_producer.Sent.base_offset`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Self
 
 
 class ErrorMeaning(Enum):
-    """What an error says about the next try."""
+    """The consequence of an error for the next attempt."""
 
     NONE = "no error"
     TRANSIENT = "the same request may succeed when it is sent again"
@@ -37,10 +37,10 @@ class ErrorMeaning(Enum):
 
 
 PASSING: Final = frozenset({ErrorMeaning.TRANSIENT, ErrorMeaning.REFRESH_METADATA, ErrorMeaning.UNREACHABLE})
-"""What may pass without anybody doing anything."""
+"""Meanings that may pass without intervention."""
 
 PERMANENT: Final = frozenset({ErrorMeaning.TOPIC, ErrorMeaning.RUN})
-"""What stays as it is until a person changes something."""
+"""Meanings that last until a person changes something."""
 
 _M = ErrorMeaning
 _LOG: Final = "look at the broker's log"
@@ -52,13 +52,13 @@ _NOT_SENT: Final = "report it: Tandem sends no request that is answered by this"
 
 
 class ErrorCode(IntEnum):
-    """One code, under its name in the protocol, with meaning and remedy; librdkafka's own begin with CLIENT."""
+    """One error code under its protocol name, with meaning and remedy; librdkafka's own codes begin with CLIENT."""
 
     meaning: ErrorMeaning
     remedy: str
 
     def __new__(cls, number: int, meaning: ErrorMeaning, remedy: str = "") -> Self:
-        """Make a member whose value is the number alone."""
+        """Return a member whose value is the number alone."""
         member = int.__new__(cls, number)
         member._value_ = number
         member.meaning = meaning
@@ -67,7 +67,7 @@ class ErrorCode(IntEnum):
 
     @staticmethod
     def of(number: int) -> ErrorCode:
-        """Return the code of this number; that of a newer broker, which is not in the table, is an unknown error."""
+        """Return the code of this number; a newer broker's code that is not in the table is UNKNOWN_SERVER_ERROR."""
         return _BY_NUMBER.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     # Of brokers
@@ -293,6 +293,6 @@ _BY_NUMBER: Final = {int(code): code for code in ErrorCode}
 
 
 def name_of(number: int) -> str:
-    """Return the protocol's name of an error code, its number where the table has none."""
+    """Return the protocol's name of an error code, or its number if the table does not have it."""
     code = ErrorCode.of(number)
     return code.name if code == number else f"error {number}"

@@ -1,6 +1,6 @@
-"""Fetching record batches, undecoded: what is asked for, and what an answer means.
+"""Fetches record batches, undecoded: builds the requests and interprets the answers.
 
-`fetcher` keeps one request per broker on its way; `sessions`, `responses`, `assignment` and `leaders` are the pure
-rules behind it. `empty_answers` says when an answer without records is believed, `answer_shares` how much may be in
-flight. The result goes to `sink.read` as the values of `events`.
+`fetcher` keeps one request per broker in flight; `sessions`, `responses`, `assignment` and `leaders` are its rules,
+without I/O. `empty_answers` decides when an answer without records is accepted as proof, `answer_shares` how many bytes
+may be in flight. The result goes to `sink.read` as the values of `events`.
 """

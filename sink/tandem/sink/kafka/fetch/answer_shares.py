@@ -1,8 +1,8 @@
-"""How many bytes each broker's next answer may bring, so that all of them together fit into one sum.
+"""Limits the bytes of each broker's next answer, so that the answers of all brokers together fit into one sum.
 
-A broker may answer in full at any time, and what it sends is in memory before it can be counted. A hundred answers of
+A broker may answer in full at any time, and its answer is in memory before it can be counted. A hundred answers of
 `fetch.max.bytes` would be most of a gigabyte outside of `memory.budget`. All fetchers of a process share the sum: half
-of it is guaranteed to them, evenly, so that answers that a build has no room to read yet leave the tail its own.
+of it is guaranteed to them, evenly, so that unread answers of a build never use up the share of the tail.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from typing import Final
 from tandem.sink.kafka.fetch.assignment import LeaderBroker
 
 LEAST: Final = 64 << 10
-"""Bytes that any broker is asked for, however many there are. One record batch always comes whole (KIP-74)."""
+"""Least bytes requested of any broker, however many there are. One record batch always comes whole (KIP-74)."""
 WHOLE_ANSWERS: Final = 4
-"""Answers of the largest size that the sum has room for."""
+"""Number of answers of the largest size that fit into the sum."""
 
 
 class AnswerSum:
-    """The answers that the fetchers of a process may have on their way. For any thread.
+    """The bytes that the fetchers of a process may have requested and not yet handed out. Thread-safe.
 
-    What was asked for and is not handed out stays within `WHOLE_ANSWERS` times `most`, and `LEAST` more for each broker
-    of each fetcher.
+    The sum stays within `WHOLE_ANSWERS` times `most`, and `LEAST` more for each broker of each fetcher.
     """
 
     def __init__(self) -> None:
@@ -31,17 +30,17 @@ class AnswerSum:
         self._fetchers: dict[int, dict[int, LeaderBroker]] = {}
 
     def add(self, brokers: dict[int, LeaderBroker]) -> None:
-        """Count a fetcher's brokers, those it will have too, until they are removed."""
+        """Count the brokers of a fetcher, including later ones, until they are removed."""
         with self._lock:
             self._fetchers[id(brokers)] = brokers
 
     def remove(self, brokers: dict[int, LeaderBroker]) -> None:
-        """Count a fetcher's brokers no more."""
+        """Stop counting the brokers of a fetcher."""
         with self._lock:
             self._fetchers.pop(id(brokers), None)
 
     def ask(self, broker: LeaderBroker, brokers: dict[int, LeaderBroker], *, most: int) -> int:
-        """Note how many bytes the next request to one of a fetcher's `brokers` asks for, and return that.
+        """Record and return the number of bytes that the next request to `broker`, one of `brokers`, asks for.
 
         Called by the fetcher's thread when the request leaves.
         """
@@ -61,9 +60,9 @@ def bytes_to_ask(
 ) -> int:
     """Return how many bytes the next request to `broker` asks for, at most `most`.
 
-    `brokers` are all of its fetcher, this one too, `others` those of the other fetchers. Of more than `WHOLE_ANSWERS`
-    that are read from those that had more to send at their last answer share what the rest leave, which are asked for
-    `LEAST`: they send little, or show by it that they have more.
+    `brokers` are all brokers of its fetcher, this one included; `others` are those of the other fetchers. If more than
+    `WHOLE_ANSWERS` brokers are read from, idle ones are asked for `LEAST` bytes: they send little, or become busy by
+    filling it. The busy ones, which had more to send at their last answer, share the remaining bytes.
     """
     total = WHOLE_ANSWERS * most
     beside = [found for one in others if (found := [other for other in one if _is_read(other)])]
@@ -89,6 +88,6 @@ def _asked(brokers: Collection[LeaderBroker]) -> int:
 
 
 def _each(brokers: Collection[LeaderBroker], total: int) -> int:
-    """Return what each busy one of `brokers`, one at least, gets of `total`."""
+    """Return the bytes of `total` for each busy one of `brokers`; at least one has to be busy."""
     busy = sum(one.busy for one in brokers)
     return (total - LEAST * (len(brokers) - busy)) // busy

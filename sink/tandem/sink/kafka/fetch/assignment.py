@@ -1,7 +1,7 @@
-"""What is to be read and how far reading has come: the fetcher's state without its network; pure.
+"""The fetcher's state without its network: the assigned partitions, their positions and their brokers.
 
-Time is an argument (`now`, monotonic seconds). Whatever changes a partition puts it in the right request by `place`:
-a partition is in the session of its leader if and only if it may be asked for right now.
+Time is an argument (`now`, monotonic seconds). Each method that changes a partition calls `place`, which keeps the
+invariant: a partition is in the session of its leader if and only if it may be requested right now.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LEADERSHIP: Final = frozenset({FaultKind.LEADER_MOVED, FaultKind.EPOCH_RAISED, 
 
 
 def backoff(failures: int, *, first: float = 0.05, most: float = 2.0) -> float:
-    """Return the seconds to wait after so many failures in a row."""
+    """Return the seconds to wait after `failures` failures in a row: `first`, doubled each time, at most `most`."""
     return float(min(first * 2.0 ** min(failures, 16), most))
 
 
@@ -35,8 +35,8 @@ class AssignedPartition:
 
     `offset` is the next one to read, `last_epoch` the leader epoch of the record before it (-1: not known). `serial`
     changes with each assign and seek: an answer to an older one is void; `life` is its value at the assign. `end` and
-    `high_watermark` are those last told by `leader` (-1: nothing told yet). `known_leader` led, in `known_epoch`, when
-    whoever reads asked for it.
+    `high_watermark` are the last ones received from `leader` (-1: none yet). `known_leader` with `known_epoch` is the
+    leader that the reader knew at the assign.
     """
 
     tp: TopicPartition
@@ -55,9 +55,9 @@ class AssignedPartition:
     paused: bool = False
     held: bool = False  # its records were handed out; waits for advance
     resting: bool = False  # after a fault that only a seek ends
-    missing: bool = False  # the topic is not there
+    missing: bool = False  # the topic does not exist
     unchecked: bool = False  # the position must be compared with the leader's epochs first (KIP-320)
-    retry_at: float = 0.0  # 0: not waiting
+    retry_at: float = 0.0  # seconds of the clock; 0: not waiting
 
     failures: int = 0
     suspect_since: float | None = None  # when the topic was first not found
@@ -65,12 +65,12 @@ class AssignedPartition:
     told: set[FaultKind] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Begin a life."""
+        """Set `life` to the serial of the assign."""
         self.life = self.serial
 
     @property
     def readable(self) -> bool:
-        """Whether it may be asked for, given a leader."""
+        """Whether the partition may be requested, provided that it has a leader."""
         return not (self.paused or self.held or self.resting or self.missing or self.unchecked or self.retry_at)
 
     def __str__(self) -> str:
@@ -79,24 +79,24 @@ class AssignedPartition:
 
 @dataclass(slots=True, kw_only=True)
 class LeaderBroker:
-    """One broker that leads assigned partitions: its session, and the one request that may be on its way."""
+    """One broker that leads assigned partitions: its session, and the one request that may be in flight."""
 
     node: int
     session: FetchSession = field(default_factory=FetchSession)
     in_flight: bool = False
     validating: bool = False
     buffered: bool = False  # records of its last response have not been handed out yet
-    asked: int = 0  # bytes that its request may bring, or that its response brought
-    busy: bool = False  # its last response brought half of what it was asked for, or more
+    asked: int = 0  # bytes that its request may return, or that its response has returned
+    busy: bool = False  # its last response had at least half of the requested bytes
     held: set[TopicPartition] = field(default_factory=set)
     wait: float = 0.0  # seconds the next request may take while partitions are held
-    unclear: dict[TopicPartition, float] = field(default_factory=dict)  # since when, see answers
+    unclear: dict[TopicPartition, float] = field(default_factory=dict)  # since when, see `responses`
     empty: EmptyAnswers = field(default_factory=EmptyAnswers)
     probed: bool = False  # the last request was one for unclear partitions
-    suspects: deque[TopicPartition] = field(default_factory=deque)  # to be asked for alone, see `oversize`
+    suspects: deque[TopicPartition] = field(default_factory=deque)  # to be requested alone, see `oversize_answers`
     retry_at: float = 0.0
     failures: int = 0
-    hasty: int = 0  # answers in a row that brought no records, and came long before they had to
+    hasty: int = 0  # answers in a row without records that came long before the maximum wait
     told: bool = False
 
 
@@ -112,7 +112,7 @@ class Assignment:
         self.unchecked: set[TopicPartition] = set()
         self.metadata_at = 0.0  # when leaders are looked up next
         self._events: list[tuple[TopicPartition | None, int, Event]] = []
-        self._moved: set[TopicPartition] = set()  # sought or gone since the waiting events were made
+        self._moved: set[TopicPartition] = set()  # sought or unassigned since the waiting events were made
         self._retries: list[tuple[float, TopicPartition, int]] = []
         self._serial = 0
 
@@ -130,7 +130,7 @@ class Assignment:
         return part
 
     def name(self, topic_id: UUID, topic: str) -> None:
-        """Take answers about this id for answers about `topic`. Raises ClusterAnswerError if they are another's."""
+        """Map answers about this id to `topic`. Raises ClusterAnswerError if another assigned topic has the id."""
         other = self.names.get(topic_id, topic)
         if other != topic and other in self.by_topic:
             raise ClusterAnswerError(
@@ -140,7 +140,7 @@ class Assignment:
         self.names[topic_id] = topic
 
     def unassign(self, tp: TopicPartition) -> None:
-        """Remove a partition and what waits of it; nothing happens if it is not assigned."""
+        """Remove a partition and its waiting events; does nothing if it is not assigned."""
         part = self.parts.pop(tp, None)
         if part is None:
             return
@@ -154,7 +154,7 @@ class Assignment:
             del self.by_topic[tp.topic]
 
     def seek(self, part: AssignedPartition, offset: int, last_epoch: int) -> None:
-        """Go elsewhere; ends faults."""
+        """Set the position to any offset; ends faults."""
         self._serial += 1
         part.serial = self._serial
         part.offset, part.last_epoch = offset, last_epoch
@@ -166,7 +166,7 @@ class Assignment:
         self.place(part)
 
     def advance(self, part: AssignedPartition, offset: int, last_epoch: int) -> None:
-        """Go forward by what was read."""
+        """Advance the position to `offset` after records were read."""
         if offset < part.offset:
             raise ValueError(f"{part} can't advance from {part.offset} back to {offset}; seek does that")
         part.offset = offset
@@ -176,12 +176,12 @@ class Assignment:
         self.place(part)
 
     def pause(self, part: AssignedPartition, *, paused: bool) -> None:
-        """Leave it out of requests, or take it in again."""
+        """Leave the partition out of requests, or include it again."""
         part.paused = paused
         self.place(part)
 
     def take_events(self) -> list[Event]:
-        """Return the events that are still true, and forget them."""
+        """Return the events that are still valid, and clear the list."""
         taken = []
         for tp, serial, waiting in self._events:
             event = waiting
@@ -202,17 +202,17 @@ class Assignment:
             broker.buffered = False
         return taken
 
-    # By what the network brings
+    # By the network side of the fetcher
 
     @property
     def has_events(self) -> bool:
-        """Whether something waits to be handed out."""
+        """Whether events wait to be handed out."""
         return bool(self._events)
 
     def add(self, event: Event, part: AssignedPartition | None = None) -> None:
-        """Have `event` handed out; it falls away if `part` is sought or unassigned before.
+        """Queue `event`; it is discarded if `part` is sought or unassigned before it is handed out.
 
-        Who leads is told once, and true wherever the partition is read: that falls away only if it is unassigned.
+        A leadership event is reported only once and valid at any position, so only an unassign discards it.
         """
         self._events.append((None, 0, event) if part is None else (part.tp, _valid_for(part, event), event))
 
@@ -236,7 +236,7 @@ class Assignment:
         )
 
     def lost(self, broker: LeaderBroker, now: float) -> None:
-        """Tell of each partition that this broker leads that it may have another log when it answers again."""
+        """Add LEADER_LOST for each partition of this broker: it may have another log when it answers again."""
         for part in self.parts.values():
             if part.leader == broker.node:
                 self.tell(part, FaultKind.LEADER_LOST, f"the connection to broker {broker.node} ended", now)
@@ -246,14 +246,14 @@ class Assignment:
         self.add(FetchFault(topic="", partition=-1, kind=FaultKind.TRANSIENT, detail=detail, at=now))
 
     def broker(self, node: int) -> LeaderBroker:
-        """Return the broker with this id."""
+        """Return the broker with this id; adds it if it is new."""
         broker = self.brokers.get(node)
         if broker is None:
             broker = self.brokers[node] = LeaderBroker(node=node)
         return broker
 
     def place(self, part: AssignedPartition) -> None:
-        """Put `part` into the session of its leader, or take it out, as its state has it."""
+        """Put `part` into the session of its leader, or remove it, according to its state."""
         target = part.leader if part.leader >= 0 and part.readable else None
         if part.placed is not None and part.placed != target:
             self.brokers[part.placed].session.drop(part.tp)
@@ -273,7 +273,7 @@ class Assignment:
             )
 
     def hold(self, part: AssignedPartition, broker: LeaderBroker) -> None:
-        """Leave `part` out of requests until its records were used."""
+        """Leave `part` out of requests until its records are processed."""
         part.held = True
         broker.held.add(part.tp)
         self.place(part)
@@ -294,7 +294,7 @@ class Assignment:
         self.place(part)
 
     def wake(self, now: float) -> None:
-        """Take those in again whose time has come."""
+        """Include the partitions again whose `retry` time is over."""
         while self._retries and self._retries[0][0] <= now:
             due, tp, serial = heapq.heappop(self._retries)
             part = self.parts.get(tp)
@@ -304,7 +304,7 @@ class Assignment:
 
     @property
     def next_retry(self) -> float | None:
-        """When `wake` has something to do."""
+        """Time of the next `wake` that has a partition to include; None if there is none."""
         return self._retries[0][0] if self._retries else None
 
     def rest(self, part: AssignedPartition) -> None:
@@ -314,7 +314,7 @@ class Assignment:
         self.place(part)
 
     def check(self, part: AssignedPartition) -> None:
-        """Leave `part` out of requests until its position was compared with the leader's epochs."""
+        """Leave `part` out of requests until its position is compared with the leader's epochs."""
         part.unchecked = True
         self.unchecked.add(part.tp)
         self.place(part)
@@ -336,10 +336,10 @@ class Assignment:
         return due
 
     def want_metadata(self, at: float) -> None:
-        """Have leaders looked up at `at` at the latest."""
+        """Schedule the look-up of leaders at `at` at the latest."""
         self.metadata_at = min(self.metadata_at, at)
 
 
 def _valid_for(part: AssignedPartition, event: Event) -> int:
-    """Return the number of the partition that an event is true for: when it is another one, the event is void."""
+    """Return the serial (or life) of the partition for which an event is valid; with any other it is void."""
     return part.life if isinstance(event, FetchFault) and event.kind in _LEADERSHIP else part.serial

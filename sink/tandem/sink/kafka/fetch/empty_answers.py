@@ -1,15 +1,14 @@
-"""When an answer without records below the end of a log is believed; pure.
+"""Decides when answers without records below the end of a log are accepted as proof that none are left there.
 
-Compaction may have removed all that lies between a position and the end of its log, and then a fetch rightly brings
-nothing. Brokers, proxies and tiered storage also answer so for a moment while records are there
-(librdkafka 5268, KAFKA-15388). The two
-answers look the same, so an empty answer alone says nothing. What is believed is that `ANSWERS` answers in a row, over
-at least `SECONDS` seconds, name the same end of the log in the same leader epoch and bring no record. All but the first
-are answers to requests of another shape: outside of the session, for this partition alone, with all the room that a
-response has. The pauses between them grow.
+Compaction may have removed all records between a position and the end of its log, and then a fetch correctly returns
+nothing. Brokers, proxies and tiered storage also answer without records for a moment while records exist
+(librdkafka 5268, KAFKA-15388). Both answers look the same, so one empty answer proves nothing. Accepted are `ANSWERS`
+answers in a row, over at least `SECONDS` seconds, with the same end of the log, the same leader epoch and no record.
+All but the first answer requests of another shape: outside of the session, for this partition alone, with the whole
+size of a response. The pauses between them grow.
 
-An end that moves while nothing comes begins the count anew: what was appended last is in the active segment, which is
-never cleaned, so the broker has records that it does not send.
+An end that moves while no records come restarts the count: the last appended records are in the active segment, which
+is never cleaned, so the broker has records that it does not send.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ _PAUSES: Final = (0.1, 0.2, 0.4, 0.8, 1.5)
 """Seconds between an answer and the next request."""
 _LONGEST_PAUSE: Final = 10.0
 _UNANSWERED: Final = 2.0
-"""Seconds after which a request is made again that brought no answer, or one that says nothing."""
+"""Seconds after which a request is repeated if there was no answer, or none that proves anything."""
 
 ANSWERS: Final = len(_PAUSES) + 1
 SECONDS: Final = sum(_PAUSES)
 
 
 class EmptyRange(NamedTuple):
-    """What an empty answer is about: nothing readable in [offset, end), by the leader of `leader_epoch`.
+    """The claim of an empty answer: no readable record in [offset, end), by the leader of `leader_epoch`.
 
-    `serial` is that of the assignment or seek that the request belonged to.
+    `serial` is that of the assignment or seek to which the request belonged.
     """
 
     serial: int
@@ -43,7 +42,7 @@ class EmptyRange(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class _Claim:
-    """What was answered about one place so far. `shown` counts how often it was believed and not made use of."""
+    """The empty answers for one range so far. `shown` counts how often evidence was returned but not used."""
 
     place: EmptyRange
     since: float
@@ -60,10 +59,9 @@ class EmptyAnswers:
         self._claims: dict[TopicPartition, _Claim] = {}
 
     def add(self, tp: TopicPartition, place: EmptyRange, *, asked_alone: bool, now: float) -> Evidence | None:
-        """Take an empty answer. Returns the evidence if that is enough to believe it; then the count begins anew.
+        """Add an empty answer. Returns the evidence once there is enough of it; then the count begins anew.
 
-        A place that was believed and is asked about once more, because nobody went on from it, is asked about ever more
-        rarely.
+        If the reader does not use the evidence and stays at its position, the pauses between further requests grow.
         """
         claim = self._claims.get(tp)
         if claim is None or claim.place != place:
@@ -81,11 +79,11 @@ class EmptyAnswers:
         return evidence
 
     def forget(self, tp: TopicPartition) -> None:
-        """Records came, or the position is at the end: nothing is claimed any more."""
+        """Discard the answers for a partition, because records came or the position is at the end."""
         self._claims.pop(tp, None)
 
     def take_due(self, now: float) -> tuple[TopicPartition, EmptyRange] | None:
-        """Return a partition that is to be asked about alone now, the one that waits longest; None if none is."""
+        """Return the partition that has to be requested alone now and waits longest; None if none is due."""
         tp = min(self._claims, key=lambda tp: self._claims[tp].ask_at, default=None)
         if tp is None or self._claims[tp].ask_at > now:
             return None
@@ -95,5 +93,5 @@ class EmptyAnswers:
 
     @property
     def next_due(self) -> float | None:
-        """When `take_due` has something to return."""
+        """Time of the next `take_due` that returns a partition; None if there is none."""
         return min((claim.ask_at for claim in self._claims.values()), default=None)

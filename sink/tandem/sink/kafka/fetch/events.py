@@ -1,4 +1,4 @@
-"""What the source hands on: parts of fetch responses, undecoded, and what went wrong with a partition."""
+"""Events that the fetcher passes on: parts of fetch responses, undecoded, and faults of partitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TopicPartition(NamedTuple):
 
 
 class LogPlace(NamedTuple):
-    """An offset in a partition of one life of a topic."""
+    """An offset in a partition of the topic with this id."""
 
     topic_id: str
     offset: int
@@ -25,7 +25,7 @@ class LogPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBounds:
-    """Where a log begins and ends, as offsets, the id of the broker that leads it, and its epoch (-1: not known).
+    """Start and end offset of a log, the broker id of its leader, and the leader's epoch (-1: not known).
 
     `end` is the last stable offset under read_committed; `end_epoch` is the leader epoch of the record before it.
     """
@@ -39,7 +39,7 @@ class LogBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """So many empty answers in a row, from `since` to `until` in seconds by `sink.clock` (see `empty_answers`)."""
+    """A number of empty answers in a row, from `since` to `until` in seconds by `sink.clock` (see `empty_answers`)."""
 
     answers: int
     since: float
@@ -54,17 +54,17 @@ class Fetched:
     """One partition's part of one fetch response.
 
     `records` holds whole record batches (magic 2); the last one may be cut short. Its first batch may begin before
-    `fetch_offset` and its last one may go past the range that was asked for: the transcoder trims.
+    `fetch_offset` and its last one may go past the requested range: the transcoder trims.
     `end_offset` is the end of the log in this very response: the last stable offset under read_committed, else the
     high watermark. `aborted` is (producer id, first offset) of each aborted transaction that touches the range.
-    `leader_epoch` is that of the leader which answered (-1 when the cluster does not tell), `received_at` seconds
+    `leader_epoch` is that of the leader which answered (-1 if the cluster gives none), `received_at` seconds
     by `sink.clock`.
 
-    `requested_at` (seconds by `sink.clock`) is when the request left: the broker looked at its log at some time between
+    `requested_at` (seconds by `sink.clock`) is when the request left: the broker read its log at some time between
     `requested_at` and `received_at`, so a claim "at head as of" must use the earlier one.
 
-    `evidence` is set where there is enough of it that nothing readable lies in [fetch_offset, end_offset), so that the
-    reader may go on at `end_offset`. It matters where the end of a log has been compacted away. It is never set when
+    `evidence` is set if there is enough proof that no readable record lies in [fetch_offset, end_offset), so that the
+    reader may go on at `end_offset`. This happens if the end of a log has been compacted away. It is never set when
     there are records, nor at the end.
     """
 
@@ -86,12 +86,12 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtHead:
-    """All partitions of one broker that are at head as of one fetch response, with the end offsets they are at.
+    """All partitions of one broker that are at head as of one fetch response, with their end offsets.
 
-    Comes with every response that proves it, so that an idle partition costs nothing per response. `partitions` is the
-    same object as in the last event of this leader as long as nothing in it changed: a reader that knows it (`is`) need
-    not walk it again. What lies below an end that is above the position is no part of it: see `Fetched.evidence`. The
-    times are those of the response, see `Fetched`.
+    Emitted once per response that proves it, so that an idle partition costs nothing per response. `partitions` is the
+    same object as in the last event of this leader as long as nothing in it changed: a reader that has processed the
+    same object (`is`) need not iterate it again. A partition whose position is below its end is not included, even if
+    no record is left in between: see `Fetched.evidence`. The times are those of the response, see `Fetched`.
     """
 
     leader_id: int
@@ -101,43 +101,43 @@ class AtHead:
 
 
 class FaultKind(Enum):
-    """Why a partition can't be read right now, or what changed about it."""
+    """The reason why a partition can't be read now, or a change of its leadership."""
 
     OUT_OF_RANGE = "out_of_range"
-    """The position is outside the log. Rests until `seek`. `log_start` and `log_end` are set when they could be had."""
+    """The position is outside the log. Rests until `seek`. `log_start` and `log_end` are set if they could be read."""
 
     DIVERGED = "diverged"
-    """The log was cut below the position (KIP-320). Rests until `seek`. `diverging_epoch` and `diverging_offset`, when
-    known (not -1): from that offset on the log differs from what was read."""
+    """The log was truncated below the position (KIP-320). Rests until `seek`. If `diverging_epoch` and
+    `diverging_offset` are known (not -1), the log differs from the records read from that offset on."""
 
     UNKNOWN_TOPIC = "unknown_topic"
-    """The topic or partition is not there: deleted, not yet created, or another topic under the same name (then
-    `topic_id` is the new one's). Rests; said once; reading goes on by itself when the same topic shows up again."""
+    """The topic or partition does not exist: deleted, not yet created, or another topic has the same name (then
+    `topic_id` is the new one's). Rests; reported once; reading resumes by itself when the same topic appears again."""
 
     UNAUTHORIZED = "unauthorized"
-    """The principal may not read the topic. Said once, tried again at intervals."""
+    """The principal has no right to read the topic. Reported once, tried again at intervals."""
 
     TOO_LARGE = "too_large"
-    """What is to be read next does not fit `receive.message.max.bytes`. Said once, tried again at intervals."""
+    """The next record batch exceeds `receive.message.max.bytes`. Reported once, tried again at intervals."""
 
     LEADER_MOVED = "leader_moved"
-    """For information: another broker leads now, or the same one after another may have led. Comes before anything that
-    was fetched from the new leader."""
+    """For information: another broker leads now, or the same one again after another may have led in between. Emitted
+    before any records of the new leader."""
 
     EPOCH_RAISED = "epoch_raised"
-    """For information: the same broker leads on in the next epoch, which is the one to name from now on."""
+    """For information: the same broker still leads, in the next epoch, which requests have to name from now on."""
 
     LEADER_LOST = "leader_lost"
     """For information: the connection to the leader ended, or it does not know the fetch session any more. It may have
-    been started again with another log. Comes before anything that was fetched afterwards."""
+    been restarted with another log. Emitted before any records fetched afterwards."""
 
     TRANSIENT = "transient"
-    """For information: could not be read; tried again with backoff. Said once per incident."""
+    """For information: could not be read; tried again with backoff. Reported once per incident."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchFault:
-    """Something other than data about one partition. `at` is seconds by `sink.clock`, `offset` the position then."""
+    """A fault or a leadership change of one partition. `at`: seconds by `sink.clock`; `offset`: the position then."""
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-"""The raw fetcher: keeps one fetch request per broker on its way and hands out what comes back, undecoded."""
+"""The raw fetcher: keeps one fetch request per broker in flight and hands out the record batches undecoded."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class RawFetcher:
     inside `poll` and the look-ups only; between two calls, one response per broker may pile up in the socket. Poll at
     least every few seconds, or requests time out. Several fetchers in a process are independent of each other.
 
-    Memory: per broker at most one response waits to be handed out, and none is asked for meanwhile. All of them
-    together, and those of all fetchers that share `answers`, bring about four times `FetchLimits.max_bytes`, however
-    many brokers there are, or one record batch each if that is larger. What was handed out is the caller's.
+    Memory: per broker at most one response waits to be handed out, and no other is requested meanwhile. The responses
+    of all brokers, for all fetchers that share `answers`, have together about four times `FetchLimits.max_bytes`,
+    however many brokers there are, or one record batch each if that is larger. Handed-out bytes belong to the caller.
 
-    A partition whose records were handed out is not asked for again before `advance` (or `seek`) tells how far they
-    were used. Call `advance` as soon as the next offset is known (`batches.end_of` finds it without decoding) and
-    `poll(0)` before long work: the next response then travels during the work.
+    A partition whose records were handed out is not requested again before `advance` (or `seek`) gives the next
+    offset. Call `advance` as soon as that is known (`batch_bounds.end_of` finds it without decoding) and `poll(0)`
+    before long work: the next response then travels during the work.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RawFetcher:
         limits: client_config.FetchLimits | None = None,
         answers: AnswerSum | None = None,
     ) -> None:
-        """`limits` win over those in `props`, and the fetchers of a process share `answers`.
+        """`limits` override those in `props`; the fetchers of a process share `answers`.
 
         Raises ConfigError; connects with the first `poll` or look-up.
         """
@@ -110,8 +110,8 @@ class RawFetcher:
     ) -> None:
         """Start to read `tp` at `offset`; `last_epoch` is the leader epoch of the record before it, -1 if not known.
 
-        With `topic_id` another topic of the same name is never read; without it the id first seen is taken. `led_by` is
-        the leader that whoever reads knows of, and its epoch: if another one led since, a LEADER_MOVED tells of it.
+        With `topic_id` another topic of the same name is never read; without it the first id received is used. `led_by`
+        is the leader that the reader knows, and its epoch: if another one has led since, a LEADER_MOVED is emitted.
         """
         now = clock.now()
         part = self._assignment.assign(TopicPartition(*tp), offset, last_epoch, _uuid(topic_id))
@@ -124,21 +124,21 @@ class RawFetcher:
             self._assignment.want_metadata(now)
 
     def unassign(self, tp: tuple[str, int]) -> None:
-        """Stop reading `tp`; what it had waiting is dropped. Nothing happens if it is not assigned."""
+        """Stop reading `tp` and drop its waiting events. Does nothing if it is not assigned."""
         self._assignment.unassign(TopicPartition(*tp))
         if tp[0] not in self._assignment.by_topic:
             self._lookups.views.pop(tp[0], None)
 
     def seek(self, tp: tuple[str, int], offset: int, last_epoch: int = -1) -> None:
-        """Read `tp` from `offset` on. Ends OUT_OF_RANGE and DIVERGED; what it had waiting is dropped."""
+        """Read `tp` from `offset` on and drop its waiting events. Ends OUT_OF_RANGE and DIVERGED."""
         self._assignment.seek(self._part(tp), offset, last_epoch)
 
     def advance(self, tp: tuple[str, int], offset: int, last_epoch: int = -1) -> None:
-        """Tell that `tp` has been read up to `offset`; `last_epoch` as in `assign`, -1 leaves it as it was."""
+        """Record that `tp` has been read up to `offset`; `last_epoch` as in `assign`, -1 leaves it unchanged."""
         self._assignment.advance(self._part(tp), offset, last_epoch)
 
     def pause(self, tp: tuple[str, int]) -> None:
-        """Leave `tp` out of requests until `resume`; data that waits to be handed out is fetched again then."""
+        """Leave `tp` out of requests until `resume`; records not handed out yet are fetched again then."""
         self._assignment.pause(self._part(tp), paused=True)
 
     def resume(self, tp: tuple[str, int]) -> None:
@@ -152,11 +152,11 @@ class RawFetcher:
     # What came
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Return what came, waiting at most `timeout_s` for something; an empty list if nothing did.
+        """Return the new events, waiting at most `timeout_s` for one; an empty list if there are none.
 
-        Raises ClusterAuthenticationError when all brokers refuse the connection for good reasons; the fetcher stays
-        usable and tries again with the next poll. All else, one broker that refuses it too, is told by FetchFaults and
-        heals by itself. Looking up a host name may take longer than `timeout_s`.
+        Raises ClusterAuthenticationError when all brokers refuse the login or TLS; the fetcher stays usable and tries
+        again with the next poll. All other errors, a single broker that refuses included, are reported as FetchFaults
+        and retried. Looking up a host name may take longer than `timeout_s`.
         """
         self._check_open()
         deadline = clock.now() + timeout_s
@@ -181,7 +181,7 @@ class RawFetcher:
     def bounds(
         self, tps: Iterable[tuple[str, int]], *, timeout_s: float = 30.0
     ) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
-        """Return {partition: its bounds} and, of those that no leader answers for or that are denied, {partition: why}.
+        """Return {partition: its bounds}, and {partition: reason} for those that are denied or have no leader's answer.
 
         Raises ClusterAuthenticationError if all brokers refuse, and as `end_offsets` when `timeout_s` runs out.
         """
@@ -203,8 +203,8 @@ class RawFetcher:
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Return {partition: (end offset, epoch)}; the end is the last stable offset under read_committed.
 
-        The epoch is that of the record before the end, whether or not compaction has left it (`lineage`); -1 if the
-        cluster tells none. Raises UnknownTopicError, ClusterDeniedError, ClusterAuthenticationError, and
+        The epoch is that of the record before the end, whether or not compaction has removed it (`leader_epochs`); -1
+        if the cluster gives none. Raises UnknownTopicError, ClusterDeniedError, ClusterAuthenticationError, and
         ClusterUnreachableError or ClusterTransientError when `timeout_s` runs out.
         """
         return self._run(self._lookups.ends, [TopicPartition(*tp) for tp in tps], timeout_s=timeout_s)
@@ -226,19 +226,19 @@ class RawFetcher:
     def epoch_ends(
         self, epochs: Mapping[TopicPartition, int], *, timeout_s: float = 30.0
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return, as the leaders know it now, {partition: (largest epoch up to the one asked for, its end)} (KIP-320).
+        """Return {partition: (largest epoch up to the given one that the leader knows now, its end)} (KIP-320).
 
-        -1 for both where a leader knows nothing of the kind. Raises as `end_offsets`.
+        Both are -1 if a leader knows no such epoch. Raises as `end_offsets`.
         """
         return self._run(self._lookups.epoch_ends_of, dict(epochs), timeout_s=timeout_s)
 
     def record_hashes(
         self, places: Mapping[TopicPartition, LogPlace], *, timeout_s: float = 10.0
     ) -> dict[TopicPartition, RecordHash | None]:
-        """Return what the leaders have at these offsets, without the partitions that no leader answers for.
+        """Return the records that the leaders have at these offsets, without partitions that no leader answers for.
 
-        It is the last record at or below the offset in the same record batch, aborted or not; None where nothing is
-        left there, or it can't be decoded. Raises as `bounds`.
+        The record is the last one at or below the offset in the same record batch, aborted or not; None if no record
+        is left there, or it can't be decoded. Raises as `bounds`.
         """
         missing: dict[TopicPartition, str] = {}
         return self._run(
@@ -248,11 +248,11 @@ class RawFetcher:
         )
 
     def named_records(self, tps: Iterable[tuple[str, int]], *, timeout_s: float = 2.0) -> dict[TopicPartition, int]:
-        """Return the offset of a record that each leader's own index names, -1 where it names none.
+        """Return the offset of a record that each leader's own index names, -1 if it names none.
 
-        It is the one with the largest timestamp (KIP-734, Kafka 3.0); where a broker does not know that request, the
-        first one of the log. Where brokers send nothing, this is another witness. Partitions that no leader answers
-        for are left out. Raises as `bounds`.
+        It is the record with the largest timestamp (KIP-734, Kafka 3.0); for a broker that does not support that
+        request, the first record of the log. It serves as a second source when fetches return no records. Partitions
+        that no leader answers for are left out. Raises as `bounds`.
         """
         return self._run(self._lookups.named_records, [TopicPartition(*tp) for tp in tps], timeout_s=timeout_s)
 
@@ -293,7 +293,7 @@ class RawFetcher:
             raise fatal
 
     def _guarded(self, step: Callable[..., None]) -> Callable[..., None]:
-        """Wrap a callback: kafka-python logs what a callback raises and goes on, but a bug must surface in poll."""
+        """Wrap a callback, so that `poll` raises its exception: kafka-python would only log it and go on."""
 
         def run(*args: Any) -> None:  # noqa: ANN401 - passed through
             if self._closed:
@@ -312,7 +312,7 @@ class RawFetcher:
 
         self._manager.call_soon(work, *args).add_errback(self._guarded(failed))
 
-    # Work: what is due is started; nothing here waits
+    # Work: starts the requests that are due; nothing here waits
 
     def _work(self) -> None:
         now = clock.now()
@@ -360,7 +360,7 @@ class RawFetcher:
             if error is not None:
                 self._note()
                 typed = connections.explain(error, self._servers)
-                # If one refuses, another of the configured servers may not.
+                # If one of the configured servers refuses the login, another one may accept it.
                 mendable = not isinstance(typed, ClusterAuthenticationError)
                 if mendable and self._fatal is None and not self._told_unreachable:
                     self._told_unreachable = True
@@ -371,7 +371,7 @@ class RawFetcher:
         return False
 
     def _note(self) -> None:
-        """Remember it if by now nobody takes the login: only a person can mend that."""
+        """Record the refusal if by now all brokers refuse the login: only a person can fix that."""
         self._fatal = self._manager.refused_by_all()
 
     # Leaders
@@ -398,7 +398,7 @@ class RawFetcher:
         self._assignment.want_metadata(now + backoff(self._metadata_failures, first=0.1, most=_MOST_BACKOFF))
         self._note()
         if self._metadata_failures % _FAILURES_TO_REBOOTSTRAP == 0:
-            # All brokers that we knew may have moved; start from the configured servers again (KIP-899).
+            # All known brokers may have moved; start from the configured servers again (KIP-899).
             self._bootstrap = self._manager.bootstrap_async()
 
     # Fetching
@@ -417,11 +417,11 @@ class RawFetcher:
             plan = broker.session.next_request()
             self._answers.asked(broker, plan)
             if broker.held:
-                # Their next request must not wait behind a long poll of the others.
+                # The next request of held partitions must not wait behind a long poll of the others.
                 wait = min(broker.wait, longest)
                 broker.wait = max(broker.wait * 2, _SHORTEST_WAIT)
             due = broker.empty.next_due
-            if due is not None:  # nor must the question whether a log is empty
+            if due is not None:  # nor must the next check whether a log is empty
                 wait = min(wait, max(due - now, _SHORTEST_WAIT))
         request = requests.fetch_request(
             plan,
@@ -445,7 +445,7 @@ class RawFetcher:
                     broker, response, requested_at=now, received_at=received, probed=probed, patience_s=wait
                 )
             finally:
-                broker.in_flight = False  # now that what came of it counts
+                broker.in_flight = False  # only now, when its bytes count as `buffered`
 
         future.add_callback(self._guarded(came))
         future.add_errback(self._guarded(lambda error: self._fetch_failed(broker, error, probed)))
@@ -490,10 +490,10 @@ class RawFetcher:
             start = (await self._lookups.offsets([part.tp], requests.EARLIEST, deadline))[part.tp][0]
             end = (await self._lookups.offsets([part.tp], requests.LATEST, deadline))[part.tp][0]
         except TandemError:
-            pass  # the fault is told without them
+            pass  # the fault is reported without them
         inside = start is not None and end is not None and start <= part.offset <= end
-        # A broker also answers so where it can't tell the end of the position's epoch: it knows of no epochs, as of
-        # logs in a message format before 0.11, or only of lower ones, since its disks were put back to an older state.
+        # A broker also answers "out of range" if it does not know the end of the position's epoch: it knows no epochs,
+        # as for logs in a message format before 0.11, or only lower ones, after its disks were reset to an older state.
         knows = inside and part.last_epoch >= 0 and await self._knows_epochs(part)
         if part.serial == serial and part.resting and part.tp in self._assignment.parts:
             if knows:
@@ -506,7 +506,7 @@ class RawFetcher:
             self._assignment.tell(part, FaultKind.OUT_OF_RANGE, detail, clock.now(), log_start=start, log_end=end)
 
     async def _knows_epochs(self, part: AssignedPartition) -> bool:
-        """Whether the leader knows where any epoch of the log begins."""
+        """Return whether the leader knows the start of any epoch of the log."""
         try:
             answers = await self._lookups.epoch_ends(part.leader, [(part.tp, part.leader_epoch, 0)])
         except kafka_errors.KafkaError:
@@ -515,7 +515,7 @@ class RawFetcher:
         return any(not code and end >= 0 for _, code, _, end in answers)
 
     async def _validate(self, broker: LeaderBroker, parts: list[AssignedPartition]) -> None:
-        """Ask the leader where the epoch of the last record read ends (KIP-320)."""
+        """Check the positions against the leader's log, by the end of the epoch of the last record read (KIP-320)."""
         assignment = self._assignment
         asked = {part.tp: (part.serial, part.offset, part.last_epoch) for part in parts}
         asks = [(part.tp, part.leader_epoch, part.last_epoch) for part in parts]
@@ -552,7 +552,7 @@ class RawFetcher:
         *args: object,
         timeout_s: float,
     ) -> _T:
-        """Run a look-up on the loop, with fetching going on, until it is done or the time is up."""
+        """Run a look-up on the event loop, while fetching continues, until it is done or `timeout_s` is over."""
         self._check_open()
         deadline = clock.now() + timeout_s
         future: Any = None

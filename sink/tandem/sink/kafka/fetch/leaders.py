@@ -1,4 +1,4 @@
-"""What the cluster's metadata means for assigned partitions: who leads, what is gone, what is another topic; pure."""
+"""Applies the cluster's metadata to assigned partitions: leaders, missing topics, topics recreated with a new id."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tandem.sink.kafka.fetch.events import FaultKind
 from tandem.sink.kafka.wire import requests
 
 # Seconds.
-MISSING_RETRY = 5.0  # a topic that is not there is looked for at this interval
+MISSING_RETRY = 5.0  # a missing topic is looked up at this interval
 DENIED_RETRY = 30.0
-CONFIRM_MISSING = 0.4  # "unknown topic" is believed when two looks this far apart say so: brokers lag behind
+CONFIRM_MISSING = 0.4  # "unknown topic" counts if two responses this far apart have it: brokers lag behind
 STALE_RETRY = 1.0
 
-TELL_AFTER = 4  # failures in a row before a partition's trouble is worth a word
+TELL_AFTER = 4  # failures in a row before a partition's trouble is reported
 
 
 def apply_topic_views(assignment: Assignment, views: Iterable[requests.TopicView], now: float) -> None:
-    """Take in what a broker says about topics."""
+    """Apply the topics of a metadata response to the assigned partitions."""
     for view in views:
         for part in list(assignment.by_topic.get(view.name, {}).values()):
             apply_topic_view(assignment, part, view, now)
 
 
 def apply_topic_view(assignment: Assignment, part: AssignedPartition, view: requests.TopicView, now: float) -> None:
-    """Take in what a broker says about the topic of one partition."""
+    """Apply a broker's metadata of a topic to one partition."""
     if ErrorCode.of(view.error_code).meaning is ErrorMeaning.DENIED:
         mark_denied(assignment, part, now)
         assignment.want_metadata(now + DENIED_RETRY)
@@ -91,22 +91,22 @@ def _suspect(assignment: Assignment, part: AssignedPartition, detail: str, new_i
 
 
 def mark_denied(assignment: Assignment, part: AssignedPartition, now: float) -> None:
-    """Take in that the principal may not read the topic."""
+    """Record that the principal has no Read right on the topic."""
     detail = f"not allowed to read topic {part.tp.topic}: it takes READ and DESCRIBE"
     assignment.tell(part, FaultKind.UNAUTHORIZED, detail, now)
     assignment.retry(part, now + DENIED_RETRY)
 
 
 def set_leader(assignment: Assignment, part: AssignedPartition, leader: int, epoch: int, now: float) -> None:
-    """Take in who leads; an epoch below the known one is an older view and changes nothing. Does not place."""
+    """Set leader and epoch; an epoch below the known one is stale metadata and ignored. Does not call `place`."""
     if 0 <= epoch < part.leader_epoch:
         assignment.want_metadata(now + STALE_RETRY)
         return
     former, former_epoch = part.leader, part.leader_epoch
-    # The first view of a partition may be older than what whoever reads it was told: the next ones will not be.
+    # The first metadata of a partition may be older than the leader that the reader knows; later ones are not.
     if former < 0 and not 0 <= epoch < part.known_epoch:
         former, former_epoch = part.known_leader, part.known_epoch
-    # Each leader has an epoch of its own: two epochs later another broker may have led in between.
+    # Each change of leader raises the epoch: if it has risen by two or more, another broker may have led in between.
     returned = leader == former and epoch > former_epoch + 1 and former_epoch >= 0
     moved = leader != former or returned
     if former >= 0 and (moved or epoch > former_epoch >= 0):

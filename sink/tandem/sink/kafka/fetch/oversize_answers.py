@@ -1,8 +1,8 @@
-"""Answers that are larger than a frame may be: which partition makes them so. Pure.
+"""Finds the partition that makes an answer larger than a frame may be.
 
 A response exceeds its limit by one record batch at most, the first one of the first partition that has any (KIP-74). If
-it exceeds `receive.message.max.bytes` as well, the connection is closed, and with it go the answers for all partitions
-of that broker: again and again, as the next request says the same. So each partition of such a request is asked for
+it exceeds `receive.message.max.bytes` as well, the connection is closed, and the answers for all partitions of that
+broker are lost: again and again, as the next request is the same. So each partition of such a request is requested
 alone, until the one is found that can't be read. It rests, and the others are read on.
 """
 
@@ -20,7 +20,7 @@ _LONGEST_REST: Final = 600.0
 
 
 def next_suspect(broker: LeaderBroker) -> tuple[tuple[TopicPartition, PartitionRequest], ...]:
-    """Return the partition that is to be asked for alone now, with how; nothing if none is."""
+    """Return the partition that has to be requested alone now, with its request; an empty tuple if there is none."""
     while broker.suspects:
         tp = broker.suspects.popleft()
         ask = broker.session.wanted(tp)
@@ -32,7 +32,7 @@ def next_suspect(broker: LeaderBroker) -> tuple[tuple[TopicPartition, PartitionR
 def answer_too_large(
     assignment: Assignment, broker: LeaderBroker, asked: Collection[TopicPartition], *, most: int, now: float
 ) -> None:
-    """Take in that the answer to a request for `asked` has more bytes than the `most` that a frame may have."""
+    """Record that the answer to a request for `asked` has more than `most` bytes, the limit of a frame."""
     found = [part for tp in asked if (part := assignment.parts.get(tp)) is not None]
     if len(asked) > 1:
         broker.suspects.clear()
@@ -50,7 +50,7 @@ def answer_too_large(
 
 
 def _innocence(part: AssignedPartition) -> int:
-    """The likeliest one first: one that was it before, then those that have something to read, as far as is known."""
+    """Return the sort key for suspects: first one that was too large before, then those that may have records."""
     if FaultKind.TOO_LARGE in part.told:
         return 0
     return 2 if 0 <= part.end <= part.offset else 1

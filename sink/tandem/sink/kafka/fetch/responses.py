@@ -1,4 +1,4 @@
-"""What a fetch response means for the assigned partitions; pure."""
+"""Applies fetch responses to the assigned partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tandem.sink.kafka.fetch.sessions import FetchPlan, PartitionRequest
 from tandem.sink.kafka.fetch.slow_brokers import ThrottledBrokers
 from tandem.sink.kafka.wire import requests
 
-UNCLEAR = 1.0  # seconds that nothing may be known about a partition before it is asked for on its own
+UNCLEAR = 1.0  # seconds without proof about a partition before it is requested outside the session
 _PROBED_AT_ONCE = 50
 _SHORTEST_PAUSE = 0.005
 
@@ -33,7 +33,7 @@ class ResponseReader:
         self._quotas = ThrottledBrokers()
 
     def asked(self, broker: LeaderBroker, plan: FetchPlan) -> None:
-        """Note what a request of the session asks for at the end that was last told."""
+        """Note the partitions that a request of the session asks for at their last known end."""
         for tp, ask in plan.send:
             part = self._assignment.parts[tp]
             if 0 <= part.end <= ask.fetch_offset:
@@ -49,9 +49,9 @@ class ResponseReader:
         probed: Mapping[TopicPartition, PartitionRequest] | None,
         patience_s: float = 0.0,
     ) -> None:
-        """Take in a response; `probed` are the asks if they were made outside the session.
+        """Process a response; `probed` are the requested partitions if the request was outside the session.
 
-        `patience_s` is how long the broker might have waited for records.
+        `patience_s` is the longest time (seconds) that the broker was allowed to wait for records.
         """
         session = broker.session
         throttle = (response.throttle_time_ms or 0) / 1000
@@ -78,13 +78,13 @@ class ResponseReader:
         if size or 0 < patience_s / 2 <= received_at - requested_at:
             broker.hasty = 0
         elif patience_s > 0:
-            # As where all that lay before the end of a log in another segment was compacted away, or before a proxy
-            # that lets nobody wait: asking on at once would keep both sides busy with nothing.
+            # For example, all records below the end were compacted away in an earlier segment, or a proxy does not
+            # support waiting: requests without a pause would keep both sides busy for nothing.
             pause = min(backoff(broker.hasty, first=_SHORTEST_PAUSE), patience_s)
             broker.retry_at = max(broker.retry_at, received_at + pause)
             broker.hasty += 1
         sound = session.accepted(response.session_id, answered) if probed is None else True
-        # No limit can have kept records out of a response that has none (KIP-74).
+        # A size limit can't have kept records out of a response that has none (KIP-74).
         complete = size == 0 and not throttle
         asked = session.sent if probed is None else probed
         for tp, data in listed:
@@ -93,8 +93,8 @@ class ResponseReader:
             if ask is None or part is None:
                 continue
             if not part.readable or part.serial != ask.serial or part.offset != ask.fetch_offset:
-                # The broker has told its watermark, and leaves the partition out of the next answer if that one is full
-                # of others: with the end from before, that would say that nothing was appended.
+                # The broker has sent its watermark, and leaves the partition out of the next answer if that is full of
+                # other partitions: with the earlier end, the omission would wrongly prove that nothing was appended.
                 part.end = part.high_watermark = -1
                 continue
             if data.error_code:
@@ -117,11 +117,11 @@ class ResponseReader:
         *,
         complete: bool,
     ) -> None:
-        """Work out what a response of the session means for the partitions that it leaves out.
+        """Apply a response of the session to the partitions that it leaves out.
 
-        Those about which it proves nothing (`fetch_session` tells when) are asked for in a request of their own,
-        outside the session, once that has lasted a while: it lists them all, and busy ones squeeze none of them out.
-        So are those below the high watermark, proof or not: their end may move without being told.
+        Partitions about which it proves nothing (see `sessions`) are requested outside the session once this lasts for
+        `UNCLEAR` seconds: the answer then lists all of them, and busy partitions can't displace any. The same is done
+        for partitions at head below the high watermark, with or without proof: their end may move without being sent.
         """
         session = broker.session
         unclear: set[TopicPartition] = set()
@@ -232,10 +232,10 @@ class ResponseReader:
 def due_probe(
     broker: LeaderBroker, now: float, *, most_bytes: int = 0
 ) -> tuple[tuple[TopicPartition, PartitionRequest], ...]:
-    """Return the partitions that should be asked for outside the session now.
+    """Return the partitions that have to be requested outside the session now.
 
-    That is one whose answers bring nothing below its end, alone and with room for `most_bytes`; else the longest
-    unclear ones, none of them twice within UNCLEAR.
+    That is a single partition whose answers are empty below its end, with a size limit of at least `most_bytes`; else
+    the partitions that have been unclear the longest, each at most once within UNCLEAR.
     """
     while (claimed := broker.empty.take_due(now)) is not None:
         tp, place = claimed
@@ -256,7 +256,7 @@ def due_probe(
 
 
 def mark_diverged(assignment: Assignment, part: AssignedPartition, epoch: int, offset: int, now: float) -> None:
-    """Take in that the log was cut below the position: at `offset`, the end of `epoch`; -1 each if not known."""
+    """Record that the log was truncated below the position: at `offset`, the end of `epoch`; -1 each if not known."""
     assignment.rest(part)
     where = f"at offset {offset}, epoch {epoch}" if offset >= 0 else "at an unknown offset"
     detail = f"the log of {part} was cut {where}, below the position {part.offset} of epoch {part.last_epoch}"

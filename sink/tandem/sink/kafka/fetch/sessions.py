@@ -1,29 +1,29 @@
-"""Incremental fetch sessions (KIP-227) of one broker, pure: what the next request says, what a response proves.
+"""Incremental fetch sessions (KIP-227) of one broker: builds the next request, derives what a response proves.
 
-kafka-python's `FetchSessionHandler` compares all partitions before each request; here the cost of a request is in what
-changed since the last, so that ten thousand idle partitions cost next to nothing.
+kafka-python's `FetchSessionHandler` compares all partitions before each request; here the cost of a request depends on
+the changes since the last one, so that ten thousand idle partitions cost next to nothing.
 
 **What an omitted partition proves.** In an incremental response the broker leaves a partition out if and only if it has
-no records for it, no error, no diverging epoch, and neither high watermark nor log start differ from what it last told
+no records for it, no error, no diverging epoch, and neither high watermark nor log start differ from those it last sent
 in this session (`FetchSession.CachedPartition.maybeUpdateResponseData` in Kafka). It does *not* compare the last stable
-offset, and records may be missing because the response is full. So take a partition that was in the request with its
-fetch offset at the end that the broker last told:
+offset, and records may be missing because the response is full. Consider a partition that was in the request with its
+fetch offset at the end that the broker last sent:
 
-* end = high watermark: the watermark is the same still, so nothing was appended (and replicated) up to the moment the
-  broker looked. At head, whatever else is in the response.
+* end = high watermark: the watermark is unchanged, so nothing was appended (and replicated) up to the moment the
+  broker read its log. The partition is at head, whatever else is in the response.
 * `read_committed`, end = last stable offset < high watermark (a transaction is open): the stable offset moves only
   together with the watermark, except that a reader may see the new watermark an instant before the new stable offset;
   then the next request gets records, unless the response is full. So here the omission counts only if the response
-  carries no records at all, because then nothing can have been squeezed out (the first record batch of a response is
-  sent whatever its size, KIP-74). What it proves is that nothing is readable, not that the stable offset is the same
-  still: if all of a transaction that ended is compacted away before the next request, nothing is ever listed for it,
-  and the newer end has to be asked for outside the session (`answers.due_probe`).
+  carries no records at all, because then no record can have been left out for lack of space (the first record batch of
+  a response is sent whatever its size, KIP-74). It proves that nothing is readable, not that the stable offset is
+  unchanged: if all records of a finished transaction are compacted away before the next request, nothing is ever listed
+  for it, and the newer end has to be requested outside the session (`responses.due_probe`).
 
-A partition that is not at the told end, but left out of (or empty in) a response without any records, may have nothing
-readable up to that end: what was there has been compacted away. One such response is no proof: see `empty_answers`.
+A partition that is not at its last sent end, but left out of (or empty in) a response without any records, may have no
+readable record up to that end, because of compaction. One such response is no proof: see `empty_answers`.
 
-A throttled response (KIP-219) is empty and says nothing. A partition just added is never omitted: the broker starts its
-memory of it with no watermark. A full (non-incremental) response lists everything.
+A throttled response (KIP-219) is empty and proves nothing. A partition just added is never omitted: the broker starts
+its state of it with no watermark. A full (non-incremental) response lists everything.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _MAX_EPOCH = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRequest:
-    """What a fetch request says about one partition; the first six names are those of the protocol.
+    """The part of a fetch request for one partition; the first six names are those of the protocol.
 
-    `serial` tells one assignment or seek of a partition from the next, so that late answers are recognised.
+    `serial` identifies the assignment or seek of the partition, so that late answers are recognised.
     """
 
     partition: int
@@ -92,7 +92,7 @@ class FetchSession:
         return len(self._wanted)
 
     def want(self, tp: TopicPartition, ask: PartitionRequest) -> None:
-        """Have `tp` in the next request, in this way."""
+        """Include `tp` in the next request, with these values."""
         if self._wanted.get(tp) == ask:
             return
         self._wanted[tp] = ask
@@ -114,11 +114,11 @@ class FetchSession:
 
     @property
     def incremental(self) -> bool:
-        """The next request continues a session."""
+        """Whether the next request continues a session."""
         return self._epoch != _NEW
 
     def next_request(self) -> FetchPlan:
-        """Return what the next request has to say and take it as sent."""
+        """Return the contents of the next request and treat it as sent."""
         by_id = not self._without_id
         changed_id = any(
             self.sent[tp].topic_id != self._wanted[tp].topic_id
@@ -146,7 +146,7 @@ class FetchSession:
         return FetchPlan(session_id=self._id, epoch=self._epoch, send=tuple(send), forget=tuple(forget), by_id=by_id)
 
     def accepted(self, session_id: int, answered: Collection[TopicPartition]) -> bool:
-        """Take a response without a top-level error; return whether what it leaves out counts as unchanged."""
+        """Process a response without a top-level error; return whether partitions that it omits count as unchanged."""
         was_incremental = self.incremental
         if was_incremental:
             stray = any(tp not in self.sent for tp in answered)
@@ -164,17 +164,17 @@ class FetchSession:
         return True
 
     def refused(self, error_code: int) -> None:
-        """Take a response with a top-level error: the session is gone, or is closed with the next request."""
+        """Process a response with a top-level error: the session is gone, or the next request closes it."""
         if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
             self._id = _NO_SESSION
         self._epoch = _NEW
 
     def broken(self) -> None:
-        """No response came: start anew, closing what may still be there."""
+        """Start a new session after a request without a response; the next request closes the old one."""
         self._epoch = _NEW
 
     def at_head(self, tp: TopicPartition, end: int, *, in_txn: bool) -> None:
-        """Note that the ask for `tp` is at `end`, the end last told; `in_txn`: below the high watermark."""
+        """Note that `tp` is requested at `end`, the end last received; `in_txn`: it is below the high watermark."""
         if tp not in self._wanted:
             return
         self._behind.discard(tp)
@@ -187,7 +187,7 @@ class FetchSession:
             self._head_in_txn.discard(tp)
 
     def not_at_head(self, tp: TopicPartition) -> None:
-        """Note that nothing is known about `tp` being at head."""
+        """Note that `tp` is not known to be at head."""
         if self._head.pop(tp, None) is not None:
             self._head_seen = None
             self._head_in_txn.discard(tp)
@@ -195,16 +195,16 @@ class FetchSession:
             self._behind.add(tp)
 
     def left_out_in_txn(self, answered: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return those at head below the high watermark that the last response leaves out.
+        """Return the partitions at head below the high watermark that the last response leaves out.
 
-        With records in it the response proves nothing about them, and in any case their end may be a newer one.
+        A response with records proves nothing about them, and in any case they may have a newer end.
         """
         return self._head_in_txn.difference(answered)
 
     def proven_at_head(self, doubtful: Collection[TopicPartition] = ()) -> Mapping[TopicPartition, int]:
-        """Return the partitions that the last response proves to be at head, with their ends as last told.
+        """Return the partitions that the last response proves to be at head, with their last received ends.
 
-        What it says about the partitions that it lists was noted before; `doubtful` are left out.
+        The partitions that the response lists have been noted before the call; `doubtful` ones are left out.
         """
         if self._head_seen is None:
             self._head_seen = MappingProxyType(dict(self._head))
@@ -213,11 +213,11 @@ class FetchSession:
         return MappingProxyType({tp: end for tp, end in self._head.items() if tp not in doubtful})
 
     def left_out(self, answered: Collection[TopicPartition]) -> list[tuple[TopicPartition, PartitionRequest]]:
-        """Return what the last request asked for as it is wanted now, was not at head, and got no answer."""
+        """Return the unchanged requests of partitions that were not at head and that the response leaves out."""
         return [
             (tp, ask) for tp in self._behind if tp not in answered and (ask := self._wanted[tp]) == self.sent.get(tp)
         ]
 
     def wanted(self, tp: TopicPartition) -> PartitionRequest | None:
-        """Return how `tp` is to be asked for next, None if not at all."""
+        """Return the next request for `tp`, None if it is not requested."""
         return self._wanted.get(tp)

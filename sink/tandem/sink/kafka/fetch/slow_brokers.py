@@ -1,7 +1,7 @@
-"""Brokers that let requests wait: a lag alone does not say what makes it. Pure; times are seconds by `sink.clock`.
+"""Detects brokers that delay requests, since a lag alone does not show its cause. Times are seconds by `sink.clock`.
 
-A broker, or the way to it, is slow; or it holds a client back that takes more than its quota allows (KIP-219), and says
-for how long it does in each answer.
+Either a broker, or the network to it, is slow; or the broker throttles a client that exceeds its quota (KIP-219), and
+gives the throttle time in each answer.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 SLOW: Final = 10.0
-"""Seconds. With nothing to tell a fetch takes half a second, and with records as long as they take."""
+"""Seconds. Without new records a fetch takes half a second, with records as long as their transfer."""
 
 _UNWATCHED: Final = 2.0
 
 
 class SlowBrokers:
-    """Knows what is on its way to which broker. Each broker is named once, until it has answered in time again.
+    """Tracks the request in flight to each broker. Reports a slow broker once, until it has answered in time again.
 
-    What was not looked for does not count: an answer may have lain there while the process stood still, or waited for
-    memory.
+    Time without calls of `look` does not count: an answer may have been waiting while the process was stopped, or
+    waited for memory.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class SlowBrokers:
         self._since = self._looked = 0.0
 
     def look(self, now: float) -> Iterator[int]:
-        """Yield the brokers that have become slow; to be called at least every second while answers are waited for."""
+        """Yield the brokers that have become slow; to be called at least every second while requests are in flight."""
         if now - self._looked > _UNWATCHED:
             self._since = now
         self._looked = now
@@ -39,24 +39,24 @@ class SlowBrokers:
                 yield broker
 
     def sent(self, broker: int, now: float) -> None:
-        """Note that a request has left, which is the only one to this broker."""
+        """Record that a request has been sent, the only one in flight to this broker."""
         self._sent[broker] = now
 
     def ended(self, broker: int, now: float) -> None:
-        """Note that it was answered, or is waited for no longer."""
+        """Record that the request was answered or given up."""
         if now - max(self._sent.pop(broker), self._since) < SLOW:
             self._slow.discard(broker)
 
 
 WINDOW: Final = 60.0
-"""Seconds over which it is added up for how long a quota holds fetches back."""
+"""Seconds over which throttle times are summed."""
 _MUCH: Final = 5.0
 _LITTLE: Final = 1.0
 
 
 @dataclass(slots=True)
 class _Window:
-    """What one broker said since `began`: seconds. `told`: that it was much, or was in the window before."""
+    """Throttled `seconds` of one broker since `began`. `told`: reported in this window or the one before."""
 
     began: float
     seconds: float = 0.0
@@ -64,13 +64,13 @@ class _Window:
 
 
 class ThrottledBrokers:
-    """Knows for how long quotas hold fetches back. A broker is named once, until a minute goes by almost without."""
+    """Sums how long quotas throttle fetches. Reports a broker once, until a minute passes with almost no throttling."""
 
     def __init__(self) -> None:
         self._windows: dict[int, _Window] = {}
 
     def answered(self, broker: int, throttled_s: float, now: float) -> bool:
-        """Take in what an answer says; return whether the broker is to be named now."""
+        """Add the throttle time of an answer; return whether the broker has to be reported now."""
         window = self._windows.get(broker)
         if window is None or now - window.began >= 2 * WINDOW:
             window = self._windows[broker] = _Window(now)

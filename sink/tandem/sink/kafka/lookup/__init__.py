@@ -1,1 +1,1 @@
-"""Questions about a log beside fetching it: where it ends, which leader epoch a place has, which record lies there."""
+"""Look-ups in a partition's log besides fetching: its start and end, the leader epoch or the record at an offset."""

@@ -1,12 +1,13 @@
-"""Which leader epoch a place in a log belongs to, found with a few questions about the ends of epochs; pure (KIP-320).
+"""Finds the leader epoch of the record before an offset, with a few OffsetForLeaderEpoch requests (KIP-320).
 
-A leader begins its epoch at the end that the log has then, whether or not it ever writes. So "the leader's epoch" of an
-idle log changes with every restart of a broker and says nothing about what was read. The epoch of the record before an
-offset never changes as long as that record is in the log: with it a position names one history, whenever it was asked
-for. Brokers keep the starts of epochs through compaction (`LeaderEpochFileCache` in Kafka), so no record need be left.
+A leader begins its epoch at the current end of the log, whether or not it ever writes. So the leader's epoch of an idle
+log changes with every restart of a broker and says nothing about the records that were read. The epoch of the record
+before an offset never changes as long as that record is in the log: a position with this epoch identifies one history
+of the log, whenever it was looked up. Brokers keep the starts of epochs through compaction (`LeaderEpochFileCache` in
+Kafka), so the record itself need not exist any more.
 
 `OffsetForLeaderEpoch(e)` answers with the largest known epoch that is not above e and the start of the next known one;
-where none is known below, with e itself and the start of the first known one.
+if no epoch up to e is known, with e itself and the start of the first known one.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ _MOST_QUESTIONS = 16
 
 @dataclass(slots=True, kw_only=True)
 class EpochDescent:
-    """Finds the last epoch that begins below `offset`, or the first known one if none does, from the leader's down.
+    """Searches down from the leader's epoch for the last epoch that begins below `offset`, or the first known one.
 
-    Ask for the end of `question` and hand the answer to `answered`, until that returns the epoch. `suspect` is the
-    epoch whose start is asked for; `known` is the last one that the broker turned out to know, and begins at `start`.
+    The caller requests the end of epoch `question` and passes the answer to `answered`, until that returns the epoch.
+    `suspect` is the epoch whose start is being looked up; `known` is the lowest epoch that the broker has confirmed so
+    far, and begins at `start`.
     """
 
     offset: int
@@ -32,23 +34,23 @@ class EpochDescent:
     questions: int = 0
 
     def __post_init__(self) -> None:
-        """Begin at the top."""
+        """Begin at the leader's epoch."""
         self.suspect = self.known = self.leader_epoch
 
     @property
     def trivial(self) -> int | None:
-        """The epoch if nothing need be asked: -1 where the cluster tells none, 0 where no record can lie below."""
+        """The epoch if no request is needed: -1 if the cluster gives none, 0 if no record can lie below `offset`."""
         if self.leader_epoch <= 0:
             return self.leader_epoch
         return 0 if self.offset == 0 else None
 
     @property
     def question(self) -> int:
-        """The epoch whose end is to be asked for next."""
+        """The epoch whose end has to be requested next."""
         return self.suspect - 1
 
     def answered(self, epoch: int, end: int) -> int | None:
-        """Take the answer to `question`; return the epoch that was looked for, None if there is more to ask."""
+        """Process the answer to `question`; return the epoch searched for, None if another request is needed."""
         if end < 0 or end == self.start:
             return self.known  # the broker does not know the suspect, nor any epoch below
         self.known, self.start = self.suspect, end
@@ -62,10 +64,11 @@ class EpochDescent:
 
 
 def log_holds(epoch: int, end: int, *, of_epoch: int, offset: int) -> bool:
-    """Whether a log has what was read up to `offset`, the last of it in epoch `of_epoch`, by a leader's answer.
+    """Return whether a log still has the history read up to `offset`, whose last record is of epoch `of_epoch`.
 
-    `epoch` and `end` are what it says about `of_epoch`. An end below the position: the log was cut there. An epoch
-    that the leader does not know: the records of that epoch are not in its log, unless the one before ends exactly at
-    the position; then none need have been there, because a leader that wrote nothing leaves no trace.
+    `epoch` and `end` are the leader's answer about `of_epoch` (OffsetForLeaderEpoch). An end below the position: the
+    log was truncated there. An epoch that the leader does not know: the records of that epoch are not in its log,
+    unless the epoch before ends exactly at the position; then there may have been none, because a leader that wrote
+    nothing leaves no trace.
     """
     return end >= offset and (epoch == of_epoch or end == offset)

@@ -20,19 +20,20 @@ from tandem.sink.kafka.wire import connections, requests
 
 # Seconds.
 _PAUSE = 0.1  # between two tries
-_LOOK = 0.01  # between two looks whether brokers have answered
-_SILENT = 10.0  # after which a broker that has not answered is gone on without
+_LOOK = 0.01  # between two checks whether brokers have answered
+_SILENT = 10.0  # after which the look-up no longer waits for a broker that has not answered
 _UNKNOWN_TRIES = 6
 _SHORT_TRIES = 4
-"""After so many, a look-up that takes what there is goes on without the partitions that nobody answers for."""
+"""Number of tries after which a look-up with `missing` goes on without the partitions that no broker answers for."""
 
 
 class LogLookups:
     """Coroutines on kafka-python's event loop; `deadline` is by `sink.clock`. For the fetcher's thread only.
 
-    Each waits until all partitions are answered for, and raises at the deadline. With `missing` it waits for a moment
-    only: what is left out is in there, with why. That is not known, which is not the same as empty. So are partitions
-    of a topic that may not be read. A broker that refuses the login leads none, for as long as another one takes it.
+    Each coroutine waits until all partitions are answered for, and raises at the deadline. With `missing` it makes only
+    a few tries and then puts the partitions without an answer there, with the reason: they are unknown, not empty.
+    Partitions of a topic that the principal may not read are put there, too. A broker that refuses the login counts as
+    leading no partition, as long as another broker accepts the login.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class LogLookups:
         read_committed: bool,
         on_views: Callable[[list[requests.TopicView]], None],
     ) -> None:
-        """`on_views` is called with what each metadata response says."""
+        """`on_views` is called with the topics of each metadata response."""
         self._net = net
         self._manager = manager
         self._servers = servers
@@ -54,7 +55,7 @@ class LogLookups:
         self._on_views = on_views
 
     async def refresh(self, topics: Sequence[str]) -> None:
-        """Ask a broker for these topics and take in what it says. Raises what kafka-python raises."""
+        """Request the metadata of these topics and apply the response. Raises kafka-python's exceptions."""
         response = await self._manager.send(requests.metadata_request(topics))
         views = requests.topic_views(response)
         self._manager.cluster.update_metadata(response)  # where brokers are
@@ -65,7 +66,7 @@ class LogLookups:
     async def bounds(
         self, tps: Sequence[TopicPartition], deadline: float
     ) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
-        """Return what is known of each partition, and why nothing is of the others."""
+        """Return the bounds of each partition that could be looked up, and the reason for each of the others."""
         missing: dict[TopicPartition, str] = {}
         ends = await self.ends(tps, deadline, missing)
         starts = await self.offsets(list(ends), requests.EARLIEST, deadline, missing)
@@ -93,7 +94,7 @@ class LogLookups:
             tries += 1
             if not await self._try_refresh({tp.topic for tp in tps}):
                 continue
-            # As of one metadata response: who led before may have moved while the others were waited for.
+            # All from one metadata response: a leader found earlier may have moved while waiting for the others.
             found = {}
             for tp in tps:
                 leader = self._leader(tp, why, missing, final=tries >= _UNKNOWN_TRIES)
@@ -108,7 +109,7 @@ class LogLookups:
         deadline: float,
         missing: dict[TopicPartition, str] | None = None,
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return {partition: (offset, epoch)} at `timestamp` (wire.LATEST, wire.EARLIEST). Raises as `leaders`."""
+        """Return {partition: (offset, epoch)} at `timestamp` (`requests.LATEST`, `.EARLIEST`). Raises as `leaders`."""
         found: dict[TopicPartition, tuple[int, int]] = {}
         why: dict[TopicPartition, str] = {}
         left = set(tps)
@@ -139,7 +140,7 @@ class LogLookups:
     async def ends(
         self, tps: Sequence[TopicPartition], deadline: float, missing: dict[TopicPartition, str] | None = None
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return {partition: (end, epoch of the record before it)}, see `lineage`. Raises as `leaders`."""
+        """Return {partition: (end, epoch of the record before it)}, see `leader_epochs`. Raises as `leaders`."""
         listed = await self.offsets(tps, requests.LATEST, deadline, missing)
         descents = {tp: EpochDescent(offset=offset, leader_epoch=epoch) for tp, (offset, epoch) in listed.items()}
         found = {tp: descent.trivial for tp, descent in descents.items()}
@@ -158,9 +159,9 @@ class LogLookups:
         deadline: float,
         missing: dict[TopicPartition, str] | None = None,
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Ask the leaders: {partition: (largest known epoch up to the one asked for, its end)} (KIP-320).
+        """Return {partition: (largest epoch up to the given one that the leader knows, its end)} (KIP-320).
 
-        -1 for both where the leader knows nothing of the kind. Raises as `leaders`.
+        Both are -1 if the leader knows no such epoch. Raises as `leaders`.
         """
         found: dict[TopicPartition, tuple[int, int]] = {}
         why: dict[TopicPartition, str] = {}
@@ -196,7 +197,7 @@ class LogLookups:
         return found
 
     async def named_records(self, tps: Sequence[TopicPartition], deadline: float) -> dict[TopicPartition, int]:
-        """Return which record each leader names, see `RawFetcher.named_records`."""
+        """Return the offset of the record that each leader's index names, see `RawFetcher.named_records`."""
         del deadline
         found: dict[TopicPartition, int] = {}
         await self._try_refresh({tp.topic for tp in tps})
@@ -223,7 +224,10 @@ class LogLookups:
         deadline: float,
         missing: dict[TopicPartition, str],
     ) -> dict[TopicPartition, RecordHash | None]:
-        """Return what the leaders have at these offsets, see `lanes.Source.record_hashes`. Raises as `leaders`."""
+        """Return the records that the leaders have at these offsets, see `FetchSource.record_hashes`.
+
+        Raises as `leaders`.
+        """
         asked = RecordLookup(places)
         why: dict[TopicPartition, str] = {}
         tries = 0
@@ -282,7 +286,7 @@ class LogLookups:
                 self._note(error, node)
                 why.update((tp, self._problem) for tp, _ in asks)
         found = []
-        # Not one after the other: what others have answered counts beside a broker that hangs.
+        # All are awaited together, so that a broker that hangs does not discard the answers of the others.
         while clock.now() < patience and not all(future.is_done for future, _, _ in futures):
             await self._net.sleep(_LOOK)
         for future, node, asks in futures:
@@ -308,7 +312,7 @@ class LogLookups:
     async def epoch_ends(
         self, node: int, asks: Sequence[tuple[TopicPartition, int, int]]
     ) -> list[tuple[TopicPartition, int, int, int]]:
-        """Ask `node` where epochs end: (partition, error code, epoch, end). Raises what kafka-python raises."""
+        """Request the ends of epochs from `node`: (partition, error code, epoch, end). Raises as kafka-python does."""
         response = await self._manager.send(requests.epoch_ends_request(asks), node_id=node)
         return list(requests.epoch_ends(response))
 
@@ -335,7 +339,7 @@ class LogLookups:
         why: Mapping[TopicPartition, str],
         missing: dict[TopicPartition, str] | None,
     ) -> bool:
-        """Whether `left` was waited for long enough; then they are in `missing`."""
+        """Return whether there were enough tries for `left`; if so, these partitions are put into `missing`."""
         if missing is None or tries < _SHORT_TRIES:
             return False
         missing.update((tp, why.get(tp) or self._problem or "no answer") for tp in left)
@@ -393,7 +397,7 @@ class LogLookups:
         await self._net.sleep(_PAUSE)
 
     def _note(self, error: BaseException, node: int | None = None) -> None:
-        """Remember what went wrong with `node`, None: with whichever was asked. Raises if nobody takes the login."""
+        """Record the error of `node` (None: of any broker) for messages. Raises if all brokers refuse the login."""
         refused = self._manager.refused_by_all()
         if refused is not None:
             raise refused from None

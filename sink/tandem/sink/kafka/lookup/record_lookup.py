@@ -1,7 +1,8 @@
-"""Looking records up at single offsets: sizes of the requests, and what a response shows of each partition; pure.
+"""Looks up records at single offsets: sizes the fetch requests, and reads the result of each partition.
 
-A broker sends nothing of a partition whose first record batch is larger than what was asked for (KIP-74), but for the
-first one of a response. So a little is asked for at first, then ever more of those that have brought nothing yet.
+A broker returns no records of a partition whose first record batch is larger than the requested size (KIP-74), except
+for the first partition of a response. So the first request is for a small size, and the size grows for the partitions
+that have returned nothing yet.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _BATCH_HEAD: Final = struct.Struct(">qi")
 
 
 class RecordLookup:
-    """What is looked up, and what was found so far."""
+    """The places to look up, and the records found so far."""
 
     def __init__(self, places: Mapping[TopicPartition, LogPlace]) -> None:
         self._places = places
@@ -37,17 +38,17 @@ class RecordLookup:
 
     @property
     def left(self) -> list[TopicPartition]:
-        """The partitions that nothing is known of."""
+        """The partitions without a result yet."""
         return [tp for tp in self._places if tp not in self.found]
 
     def is_of(self, tp: TopicPartition, view: requests.TopicView) -> bool:
-        """Whether a topic of that name is the life of it that is meant; a cluster without ids can't tell."""
+        """Return whether the topic has the wanted topic id; always true if the cluster gives no ids."""
         return view.topic_id is None or topic_ids.as_text(view.topic_id) == self._places[tp].topic_id
 
     def requests(
         self, leaders: Iterable[tuple[TopicPartition, int]], views: Mapping[str, requests.TopicView]
     ) -> Iterator[Any]:
-        """Build requests to one broker for (partition, leader epoch); each answer is no larger than a few fetches."""
+        """Build requests to one broker for (partition, leader epoch); each answer is bounded to a few fetches' size."""
         by_size: dict[int, list[tuple[TopicPartition, PartitionRequest]]] = {}
         for tp, epoch in leaders:
             ask = PartitionRequest(
@@ -68,7 +69,7 @@ class RecordLookup:
                 yield requests.fetch_request(plan, max_wait_ms=0, max_bytes=_RESPONSE_BYTES, read_committed=False)
 
     def take(self, tp: TopicPartition, data: Any) -> str | None:  # noqa: ANN401 - kafka-python has no types
-        """Take what a response says of a partition; return what went wrong, if it has to be asked again."""
+        """Process a partition's part of a response; return the problem if the partition has to be requested again."""
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self.found[tp] = None
             return None
@@ -85,7 +86,7 @@ class RecordLookup:
         return None
 
     def _decoded(self, tp: TopicPartition, records: memoryview) -> RecordHash | None:
-        """Return the last record up to the offset, of the first batch alone. Of a damaged one nothing is known."""
+        """Return the last record up to the offset in the first batch; None if the batch is damaged."""
         size = _BATCH_HEAD.size + _BATCH_HEAD.unpack_from(records)[1]
         try:
             result = self._transcoder.transcode(

@@ -1,7 +1,7 @@
-"""Where a run of record batches ends, from the batch headers alone; pure.
+"""Finds the end of a run of record batches from the batch headers alone.
 
-Record batch, magic 2 (Kafka documentation, "Record Batch"): base offset int64 at 0, length int32 at 8 (of what follows
-it), partition leader epoch int32 at 12, magic int8 at 16, last offset delta int32 at 23.
+Record batch, magic 2 (Kafka documentation, "Record Batch"): base offset int64 at 0, length int32 at 8 (of the bytes
+after it), partition leader epoch int32 at 12, magic int8 at 16, last offset delta int32 at 23.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SMALLEST = 61
 def end_of(records: bytes | memoryview, start: int) -> tuple[int, int]:
     """Return (next offset to fetch, leader epoch of the last whole batch or -1) after `records` fetched at `start`.
 
-    The offset is never below `start`. Raises DamagedError for what is no record batch of magic 2.
+    The offset is never below `start`. Raises DamagedError for bytes that are no record batch of magic 2.
     """
     at, size = 0, len(records)
     next_offset, epoch = start, -1

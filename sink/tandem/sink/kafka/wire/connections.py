@@ -1,12 +1,12 @@
 """Connections to brokers: kafka-python's event loop and connection manager, with a reader for large responses.
 
-kafka-python reads sockets 4 KiB at a time and copies what it read three times before it decodes it. Fetch responses are
-megabytes, so the transport here reads straight into a buffer of the frame's size and hands the whole frame to the
+kafka-python reads sockets 4 KiB at a time and copies the bytes three times before it decodes them. Fetch responses are
+megabytes, so the transport here reads straight into a buffer of the frame's size and passes the whole frame to the
 decoder. Frames are `size (int32) + body` (Kafka protocol guide, "Protocol Primitives").
 
-Inner parts of kafka-python that are used, held by tests/contract/test_kafka_python_connection.py:
+Inner parts of kafka-python that are used, checked by tests/contract/test_kafka_python_connection.py:
 `KafkaConnectionManager` (`_build_transport`, `_connect`, `bootstrapped`, `config`, `cluster`, `get_connection`, which
-asks `maybe_raise_auth_failure` first),
+calls `maybe_raise_auth_failure` first),
 `KafkaTCPTransport` and `KafkaSSLTransport` (`_read_from_sock`, `write`, `abort`, `_sock`, `_net`, `_read`, `_closed`,
 `_writing`, `_write_buffer`, `_protocol`, `last_read`, `last_write`), `KafkaConnection` (`init_future`, `parser`,
 `data_received`), `KafkaProtocol` (`receive_bytes`, `_process_response`, `_validate_frame_size`, `in_flight_requests`),
@@ -42,13 +42,13 @@ _WORTH_A_VIEW = 4096
 _WIDE = 4
 _MOST_KEPT = 4
 _QUIET = 64
-"""So many small frames in a row, half a minute of an idle tail, and the memory of large ones is not kept any longer."""
+"""Number of small frames in a row (half a minute of an idle tail) after which buffers of large frames are freed."""
 _BOOTSTRAP_TRIES = 3
 _AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Frame:
-    """One whole response in a buffer of its own, with as much of a file's ways as the decoder wants; no copies."""
+    """One whole response in its own buffer, with the file methods that the decoder calls; makes no copies."""
 
     __slots__ = ("_at", "_view")
 
@@ -66,19 +66,19 @@ class Frame:
         return self._view[start : self._at]
 
     def seek(self, at: int) -> None:
-        """Go to byte `at`."""
+        """Set the position to byte `at`."""
         self._at = at
 
     def tell(self) -> int:
-        """Where the next read starts."""
+        """Return the position of the next read."""
         return self._at
 
 
 class FrameBuffers:
-    """Memory for frames, used again when nobody looks at it any more.
+    """Memory for frames; a buffer is used again once no view of it exists any more.
 
-    A megabyte that the system hands out anew costs as much time as receiving it: every page is cleared when it is
-    touched. Whether a view of a buffer is still held somewhere is what `bytearray` itself knows: it does not grow then.
+    A newly allocated megabyte costs as much time as receiving it: the system clears every page on first access. Whether
+    a view of a buffer still exists is known to `bytearray` itself: it refuses to grow then.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class FrameBuffers:
         self._small = 0
 
     def take(self, size: int) -> memoryview:
-        """Return `size` bytes whose content is of no interest."""
+        """Return a view of `size` bytes with arbitrary content."""
         if size < _WORTH_KEEPING:
             self._small += 1
             if self._small % _QUIET == 0:
@@ -98,7 +98,7 @@ class FrameBuffers:
                 return memoryview(buffer)[:size]
         self._kept = [buffer for buffer in self._kept if not _is_free(buffer)][-_MOST_KEPT + 1 :]
         buffer = bytearray(size + size // 8)
-        buffer.append(0)  # makes room for one more, so that it need not move for that again
+        buffer.append(0)  # allocates room for one more byte, so that `_is_free` never has to move the buffer
         self._kept.append(buffer)
         return memoryview(buffer)[:size]
 
@@ -113,7 +113,7 @@ def _is_free(buffer: bytearray) -> bool:
 
 
 def _decode_frame(parser: Any, frame: Frame) -> list[Any]:  # noqa: ANN401 - kafka-python has no types
-    """Stand-in for `KafkaProtocol.receive_bytes` for frames that come whole."""
+    """Decode a whole frame; replaces `KafkaProtocol.receive_bytes`."""
     response = parser.in_flight_requests[0].get_response_class() if parser.in_flight_requests else None
     if response is not None and response.API_KEY == FetchResponse.API_KEY:
         _keep_views(response)
@@ -122,7 +122,7 @@ def _decode_frame(parser: Any, frame: Frame) -> list[Any]:  # noqa: ANN401 - kaf
 
 @functools.cache
 def _keep_views(response: Any) -> None:  # noqa: ANN401 - a versioned FetchResponse
-    """Have a version's decoder hand out records as views of the frame: it calls `bytes` on what it cuts out."""
+    """Make a version's decoder return records as views of the frame: replaces the `bytes` that it calls on slices."""
     version = response._class_version  # noqa: SLF001 - see the module's docstring
     flexible = response.flexible_version_q(version)
     decode = response._struct.compiled_decode_from(  # noqa: SLF001 - likewise
@@ -141,7 +141,7 @@ def _lost(why: str) -> Exception:
 
 
 class _WholeFrames:
-    """Mixin over a kafka-python transport: reads whole frames, and writes at once when the socket takes it."""
+    """Mixin over a kafka-python transport: reads whole frames, and writes at once if the socket accepts the bytes."""
 
     _sock: Any
     _net: Any
@@ -178,7 +178,7 @@ class _WholeFrames:
                 if self._filled < len(self._target):
                     continue
                 if self._target_is_full() and not self._decrypted():
-                    break  # let whoever waits for this response run before what follows it, such as a hang-up
+                    break  # the waiter for this response runs before later events of the socket, such as a hang-up
         except _AGAIN:
             pass
         except kafka_errors.KafkaProtocolError as error:
@@ -192,11 +192,11 @@ class _WholeFrames:
         return None
 
     def _decrypted(self) -> int:
-        """Bytes that the socket object holds itself, of which the selector knows nothing."""
+        """Return the number of bytes that the socket object has buffered, which the selector can't see."""
         return 0
 
     def _target_is_full(self) -> bool:
-        """Go on to the next target; return whether a response was handed on."""
+        """Switch to the next target (size or body of a frame); return whether a response was passed on."""
         connection = self._protocol
         parser = connection.parser
         full = self._target
@@ -217,14 +217,14 @@ class _WholeFrames:
         return False
 
     def write(self, data: Any) -> None:  # noqa: ANN401 - any buffer
-        """Send at once what the socket takes, so that a request needs no round of the event loop to leave."""
+        """Send at once as much as the socket accepts, so that a request leaves without a round of the event loop."""
         if self._sock is not None and not self._closed and not self._writing and not self._write_buffer:
             try:
                 sent = self._sock.send(data)
             except _AGAIN:
                 sent = 0
             except OSError:
-                sent = 0  # the buffered write meets the same error and reports it in its own way
+                sent = 0  # the buffered write gets the same error and reports it
             else:
                 self.last_write = time.monotonic()
             if sent == len(data):
@@ -242,7 +242,7 @@ class _Tls(_WholeFrames, KafkaSSLTransport):  # type: ignore[misc]  # untyped ba
         return int(self._sock.pending()) if self._sock is not None else 0
 
     async def handshake_until(self, timeout_at: float | None) -> None:
-        """Do the TLS handshake; a silent peer ends it at `timeout_at` (kafka-python's own would wait for ever)."""
+        """Do the TLS handshake, until `timeout_at` at most (kafka-python's own would wait for ever)."""
         while True:
             try:
                 self._sock.do_handshake()
@@ -255,14 +255,14 @@ class _Tls(_WholeFrames, KafkaSSLTransport):  # type: ignore[misc]  # untyped ba
 
 
 class _Told(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
-    """kafka-python's connection manager with the transports above, told of each attempt to connect how it ended."""
+    """kafka-python's connection manager with the transports above; subclasses get the outcome of each connection."""
 
     def __init__(self, net: Any, **config: Any) -> None:  # noqa: ANN401 - kafka-python has no types
         self._tls = tls.take_tls_options(config)
-        self._buffers = FrameBuffers()  # of all brokers: what is kept for each would be as much again for each
+        self._buffers = FrameBuffers()  # shared by all brokers, so that memory does not grow with their number
         super().__init__(net, **config)
         if self.ssl_enabled:
-            tls.ssl_context(self._tls)  # a wrong path is told at once, not with the first connection
+            tls.ssl_context(self._tls)  # a wrong path raises at once, not with the first connection
 
     async def _connect(self, node: Any, conn: Any, **kwargs: Any) -> None:  # noqa: ANN401 - kafka-python has no types
         conn.init_future.add_callback(functools.partial(self._succeeded, node.node_id))
@@ -270,10 +270,10 @@ class _Told(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
         await super()._connect(node, conn, **kwargs)
 
     def _succeeded(self, node_id: int | str, _: object) -> None:
-        """A connection to a node is up."""
+        """Record that a connection to a node is up."""
 
     def _failed(self, node_id: int | str, error: BaseException) -> None:
-        """Connecting to a node ended so."""
+        """Record the error with which connecting to a node failed."""
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:  # noqa: ANN401 - no types
         sock = await create_connection(
@@ -303,9 +303,9 @@ class _Told(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
 
 
 class FailFastConnections(_Told):
-    """For kafka-python's producer and admin client: what only a person can mend ends their start at once.
+    """For kafka-python's producer and admin client: an error that only a person can fix ends their start at once.
 
-    By itself that client tries on until its time is over, and then only says that it is.
+    By itself that client retries until its time limit, and then only reports that the limit is over.
     """
 
     def __init__(self, net: Any, **config: Any) -> None:  # noqa: ANN401 - kafka-python has no types
@@ -320,27 +320,27 @@ class FailFastConnections(_Told):
             self._refusals[node_id] = error
 
     def maybe_raise_auth_failure(self, node_id: int | str) -> None:
-        """Raise why the last connection to that node was refused; asked before each new one."""
+        """Raise the error with which that node refused the last connection; called before each new one."""
         refusal = self._refusals.get(node_id)
         if refusal is not None:
             raise refusal
 
 
 class Connections(_Told):
-    """For the fetcher: remembers why connecting failed, and leaves it to whoever asks what to do about it.
+    """For the fetcher: records the errors of connecting, and leaves the reaction to the caller.
 
-    A broker that refuses the login is tried again like one that is down. What is wrong is with that broker, as long as
-    any other takes the login: an expired certificate, credentials that have not come to it yet.
+    A broker that refuses the login is tried again like one that is down. As long as any other broker accepts the login,
+    the fault is that broker's: an expired certificate, credentials that have not reached it yet.
     """
 
     def __init__(self, net: Any, *, servers: str, **config: Any) -> None:  # noqa: ANN401 - kafka-python has no types
         """`servers` are the bootstrap servers as the user wrote them."""
         self._servers = servers
-        self.last_error: BaseException | None = None  # why the last attempt failed; whoever reads it may reset it
-        self.worst_error: BaseException | None = None  # the same, but only a connection resets it
+        self.last_error: BaseException | None = None  # why the last attempt failed; the reader may reset it
+        self.worst_error: BaseException | None = None  # the same, but only a successful connection resets it
         self._failures: dict[int | str, tuple[BaseException, int]] = {}  # by node: the last one, how many in a row
         super().__init__(net, **config)
-        # A backup must never create what it is asked to read.
+        # A backup must never create the topics that it is configured to read.
         self.cluster.config["allow_auto_create_topics"] = False
 
     def _succeeded(self, node_id: int | str, _: object) -> None:
@@ -353,13 +353,13 @@ class Connections(_Told):
             self._failures[node_id] = (error, self._failures.get(node_id, (error, 0))[1] + 1)
 
     def maybe_raise_auth_failure(self, node_id: int | str) -> None:
-        """Raise nothing: kafka-python would never try a broker again that has refused the credentials."""
+        """Raise nothing: else kafka-python would never try a broker again that has refused the credentials."""
 
     def refused_by_all(self) -> ClusterAuthenticationError | None:
-        """Return why nobody lets us in, which only a person can mend; None as long as anybody does, or may.
+        """Return the refusal if all brokers refuse the login, which only a person can fix; else None.
 
-        Of the brokers that are known all have to refuse. Before any is, nobody answers at the configured servers in
-        several tries, since one address may lead to one broker now and to another one then, and one refuses.
+        After the bootstrap all known brokers have to refuse. Before it, all configured servers have to fail in several
+        tries, and one of them has to refuse: one address may lead to different brokers at different times.
         """
         if self.bootstrapped:
             asked = [node.node_id for node in self.cluster.brokers()]
@@ -374,7 +374,7 @@ class Connections(_Told):
         return refusals[0] if refusals and final else None
 
     def refusal(self, node_id: int | str | None) -> str | None:
-        """Return why one broker did not let us in at the last attempt, and what to do; None if it did not refuse."""
+        """Return why one broker refused the login at the last attempt, with a remedy; None if it did not refuse."""
         if node_id is None or node_id not in self._failures:
             return None
         node = self.cluster.broker_metadata(node_id)
@@ -389,14 +389,14 @@ class Connections(_Told):
 
 
 class _Bearer(AbstractTokenProvider):  # type: ignore[misc]  # untyped base
-    """Hands tokens to kafka-python, in whose errors ours are the causes."""
+    """Supplies tokens to kafka-python; Tandem's errors become the causes of kafka-python's."""
 
     def __init__(self, tokens: Tokens) -> None:
         super().__init__()
         self._tokens = tokens
 
     def token(self) -> str:
-        """Return a good token; the loop waits meanwhile."""
+        """Return a valid token; the event loop waits meanwhile."""
         try:
             return self._tokens.current()[0].value
         except PermanentError as error:
@@ -405,12 +405,12 @@ class _Bearer(AbstractTokenProvider):  # type: ignore[misc]  # untyped base
             raise kafka_errors.KafkaConnectionError(str(error)) from error
 
     def extensions(self) -> dict[str, str]:
-        """Return what goes with the token."""
+        """Return the extensions sent with the token."""
         return self._tokens.extensions
 
 
 def with_login(config: dict[str, Any]) -> dict[str, Any]:
-    """Return `config` with what kafka-python wants in the place of `Tokens`."""
+    """Return `config` with `Tokens` wrapped in the token provider class that kafka-python requires."""
     tokens = config.get("sasl_oauth_token_provider")
     return config if tokens is None else config | {"sasl_oauth_token_provider": _Bearer(tokens)}
 
@@ -422,7 +422,7 @@ def open_connections(config: dict[str, Any], *, servers: str) -> tuple[Any, Conn
 
     Both belong to the one thread that runs the loop. Raises ConfigError for certificates that can't be used.
     """
-    # Decoding a large response may take longer than the loop's idea of a slow step.
+    # Decoding a large response may take longer than the loop's threshold for a slow step.
     net = NetworkSelector(client_id=config.get("client_id", "tandem"), slow_task_threshold_secs=0)
     return net, Connections(net, servers=servers, **with_login(config))
 
@@ -432,14 +432,14 @@ def _refusal(error: BaseException, servers: str) -> ClusterAuthenticationError |
     return typed if isinstance(typed, ClusterAuthenticationError) else None
 
 
-# A broker that restarts does this too; no reason to give up for good.
+# A broker that restarts also closes the connection like this, so these errors are not permanent.
 _HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _OF_MECHANISM = "sasl.username, sasl.password or sasl.oauthbearer.*"
 _REFUSED = frozenset({ErrorMeaning.AUTHENTICATION, ErrorMeaning.DENIED})
 
 
 def explain(error: BaseException, servers: str) -> TandemError:
-    """Turn why a connection failed into a typed error; no secret of the configuration appears in kafka-python's texts.
+    """Return the typed error for a failed connection. kafka-python's texts contain no secret of the configuration.
 
     `servers` are the bootstrap servers as the user wrote them.
     """
@@ -451,7 +451,7 @@ def explain(error: BaseException, servers: str) -> TandemError:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TandemError):
-            return cause  # ours: no token, no certificate
+            return cause  # an error of Tandem: no token, or no usable certificate
         if isinstance(cause, ssl.SSLCertVerificationError):
             return ClusterAuthenticationError(
                 f"The certificate of the Kafka brokers at {servers} is not trusted: {cause.verify_message}",

@@ -1,6 +1,6 @@
 """Requests and responses of the Kafka protocol that the fetcher uses, built and read with kafka-python's messages.
 
-Pure: bytes and objects in, objects out. Held by tests/contract/test_kafka_python_wire.py.
+Without I/O: bytes and objects in, objects out. Checked by tests/contract/test_kafka_python_wire.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LIST_BY_MAX_TIMESTAMP = 7
 def fetch_request(
     plan: FetchPlan, *, max_wait_ms: int, max_bytes: int, read_committed: bool, session: bool = True
 ) -> Any:  # noqa: ANN401 - kafka-python has no types
-    """Build a fetch request for `plan`; without `session` one that leaves any session alone."""
+    """Build a fetch request for `plan`; without `session` it is outside of any fetch session."""
     by_topic: defaultdict[tuple[str, UUID | None], list[Any]] = defaultdict(list)
     for tp, ask in plan.send:
         by_topic[tp.topic, ask.topic_id].append(ask)
@@ -69,7 +69,7 @@ def fetch_request(
 
 
 def fetch_parts(response: Any, names: Mapping[UUID, str]) -> Iterator[tuple[TopicPartition, Any]]:  # noqa: ANN401
-    """Yield the partitions of a fetch response; `names` finds the topics of a response by id."""
+    """Yield the partitions of a fetch response; `names` maps topic ids to topic names."""
     by_id = response.API_VERSION > _FETCH_BY_NAME
     for topic in response.responses or ():
         name = names.get(topic.topic_id, "") if by_id else topic.topic
@@ -97,7 +97,7 @@ def metadata_request(topics: Iterable[str]) -> Any:  # noqa: ANN401 - kafka-pyth
     )
 
 
-# Before this version leader epochs may lag behind the truth (KAFKA-9212).
+# Before this version leader epochs may be out of date (KAFKA-9212).
 _METADATA_EPOCHS = 9
 
 
@@ -142,7 +142,7 @@ def list_offsets_request(asks: Sequence[tuple[TopicPartition, int]], *, timestam
 
 
 def knows_max_timestamp(response: Any) -> bool:  # noqa: ANN401
-    """Whether a broker that answers so knows MAX_TIMESTAMP; to others it is a time like any other."""
+    """Return whether the broker supports MAX_TIMESTAMP, by its response's version; older ones take it for a time."""
     return bool(response.API_VERSION >= _LIST_BY_MAX_TIMESTAMP)
 
 
@@ -155,7 +155,7 @@ def listed_offsets(response: Any) -> Iterator[tuple[TopicPartition, int, int, in
 
 
 def epoch_ends_request(asks: Sequence[tuple[TopicPartition, int, int]]) -> Any:  # noqa: ANN401 - no types
-    """Build OffsetForLeaderEpoch for (partition, current leader epoch, epoch whose end is asked for) (KIP-320)."""
+    """Build OffsetForLeaderEpoch for (partition, current leader epoch, epoch whose end is requested) (KIP-320)."""
     by_topic: defaultdict[str, list[Any]] = defaultdict(list)
     for tp, current, epoch in asks:
         by_topic[tp.topic].append(

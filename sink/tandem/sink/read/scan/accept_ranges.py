@@ -1,9 +1,9 @@
-"""Taking what others have read of a base: in order, in time, under an attempt's number. Shared by the lanes that do so.
+"""Adds ranges that other processes have read to a scan: in order, in time, under an attempt's number.
 
-An old value and its tombstone in a range above it were read at different times, and the tombstone is promised for
-`delete.retention.ms` after the cleaner began the pass that removes the value; how long a pass takes nobody knows. So
-whatever lies above a range must have been read to its end at most a quarter of that, and a quarter of an hour, after
-the range was begun.
+The lanes of workers and of Spark share this module. An old value and its tombstone in a range above it are read at
+different times, and the tombstone is guaranteed for `delete.retention.ms` after the cleaner began the pass that removes
+the value; the duration of a pass is unknown. So all ranges above a range must have been read to their ends at most a
+quarter of `delete.retention.ms`, and a quarter of an hour, after the range was begun.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _LONGEST_OVERLAP_S = 900.0
 
 
 def most_overlap_s(progress: PartitionProgress) -> float:
-    """Return how long after a range was begun the last of those above it may have been read to its end."""
+    """Return how many s after a range was begun the last range above it may have been read to its end."""
     held_to_s = progress.base_held_to_s
     if held_to_s is None:
-        return math.inf  # nothing is promised, so nothing can come too late
+        return math.inf  # without a guarantee no range can be too late
     return min(max(held_to_s, SHORTEST_RETENTION_S) / 4, _LONGEST_OVERLAP_S)
 
 
 def accept_range(context: ReaderContext, progress: PartitionProgress, offer: RangeOffer) -> None:
-    """Take the next range below what is done into the base; its objects go into the next commit."""
+    """Add the next range below the done ones to the scan; its objects go into the next commit."""
     attempt = progress.scan.accept(offer.low, at=context.now())
     items = [replace(item, parts=tuple(replace(part, scan=attempt) for part in item.parts)) for item in offer.objects]
     if items:
@@ -41,7 +41,7 @@ def accept_range(context: ReaderContext, progress: PartitionProgress, offer: Ran
 
 
 def complete_empty_scan(context: ReaderContext, tp: TopicPartition) -> bool:
-    """Complete a base of which nothing is left; return whether it is complete."""
+    """Complete a scan without remaining offsets; return whether the scan is complete."""
     scan = context.progress_of[tp].scan
     if scan.remaining == 0 and not scan.base.complete:
         scan.begin(now=clock.now(), at=context.now())
@@ -51,7 +51,7 @@ def complete_empty_scan(context: ReaderContext, tp: TopicPartition) -> bool:
 
 
 def restart_scan(context: ReaderContext, tp: TopicPartition, leader: int, epoch: int) -> bool:
-    """Begin a base anew if another replica leads: they are cleaned independently, halves of two don't add up."""
+    """Restart a scan if another replica leads: replicas are cleaned independently, halves of two don't add up."""
     progress = context.progress_of.get(tp)
     if progress is None or progress.scan.base.complete or leader < 0 or progress.scan.led_by(leader, epoch):
         return False

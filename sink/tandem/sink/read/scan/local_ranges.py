@@ -1,4 +1,4 @@
-"""The base lane: what a log held at the claim, newest chunk first, a few partitions at a time."""
+"""The local scan lane: reads what logs held at the claim, newest range first, a few partitions at a time."""
 
 from __future__ import annotations
 
@@ -26,21 +26,23 @@ from tandem.sink.read.scan.plan import ScanRange
 
 _LOG = structlog.get_logger()
 _TRIES = 5
-"""Attempts at a chunk, each a quarter of the one before, until it is a trouble."""
+"""Attempts at a range, each of a quarter of the size before, until a trouble is reported."""
 _LONGEST_REST_S = 600.0
 _SILENCE_S = 60.0
-"""Longer than a request may take, so a slow broker's answers come in time."""
+"""Longer than a request may take, so that the answers of a slow broker still count."""
 _PATIENCE_S = 5.0
-"""For a partition that is said to be out of reach right now: most are so for a moment."""
+"""For a partition that brokers report as unavailable: most are so for a moment only."""
 _DOUBTS_S = SHORTEST_RETENTION_S / 4
-"""So long it may be asked whether nothing follows. With a chunk's own limit that is half of what tombstones live."""
+"""Time in s in which the end of a range may be confirmed as empty. With a range's own limit that is at
+most half of the tombstone guarantee."""
 _LONGEST_STEP_S = 1.0
-"""A step that comes later than this was kept from coming: by a full memory budget, say. Nobody waited meanwhile."""
+"""Most seconds that count between two steps: a later step was delayed, for example by a full memory budget, and the
+delay is no fault of the brokers."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Still:
-    """A partition that does not get on: `seconds` since it last did, of the `patience_s` it has if others wait."""
+    """A partition without progress for `seconds`; after `patience_s` it gives up its place if others wait."""
 
     seconds: float = 0.0
     patience_s: float = field(default_factory=lambda: _SILENCE_S)
@@ -48,10 +50,11 @@ class _Still:
 
 
 class LocalScanLane:
-    """Reads bases. `rate` bounds the bytes fetched per second, None for no bound.
+    """Scans partitions. `rate` bounds the bytes fetched per second, None for no bound.
 
-    A partition that can't be read holds up no other: it makes room, and is tried again after a rest, one such at a time
-    as long as others wait. Each attempt has a number that the chain keeps, so the rests double, up to ten minutes.
+    A partition that can't be read delays no other: it gives up its place, and is tried again after a rest, one such
+    partition at a time as long as others wait. The chain keeps the number of each attempt, so the rests double, up to
+    ten minutes, to keep the attempts few.
     """
 
     def __init__(self, context: ReaderContext, source: FetchSource, *, parallel: int, rate: int | None) -> None:
@@ -73,15 +76,15 @@ class LocalScanLane:
 
     @property
     def busy(self) -> bool:
-        """Whether a base is still to be read."""
+        """Whether a scan is not done yet."""
         return bool(self._waiting or self._next or self._resting or self._rested)
 
     def failures(self, tp: TopicPartition) -> int:
-        """Return how many attempts in a row ended because a partition could not be read."""
+        """Return how many attempts in a row have failed because the partition could not be read."""
         return self._failures.get(tp, 0)
 
     def add(self, tp: TopicPartition) -> None:
-        """Queue a partition whose base is not done."""
+        """Queue a partition whose scan is not done."""
         self._waiting.append(tp)
 
     def remove(self, tp: TopicPartition) -> None:
@@ -97,7 +100,7 @@ class LocalScanLane:
         self._leave(tp)
 
     def step(self, timeout_s: float) -> None:
-        """Start what may start and take what has arrived within `timeout_s`."""
+        """Start the partitions that have room, and process the events that arrive within `timeout_s`."""
         self._start()
         if not self._next:
             if self._resting:
@@ -110,7 +113,7 @@ class LocalScanLane:
         events = self._source.poll(timeout_s)
         self._count_time()
         for event in self._deferred.in_turn(events):
-            if isinstance(event, AtHead):  # nothing to read where a chunk ends below the log's end
+            if isinstance(event, AtHead):  # nothing to read: a range ends below the log's end
                 continue
             tp = TopicPartition(event.topic, event.partition)
             if tp not in self._next:
@@ -129,7 +132,7 @@ class LocalScanLane:
                     self._read(event, tp, progress)
 
     def stop(self) -> None:
-        """Nothing is under way elsewhere."""
+        """Do nothing: no range of this lane is read elsewhere."""
 
     def _start(self) -> None:
         now = clock.now()
@@ -146,7 +149,7 @@ class LocalScanLane:
             self._begin(tp, progress)
 
     def _pick(self) -> TopicPartition:
-        """Take the next one to begin with: if it could not be read before, only one at a time while others wait."""
+        """Return the next partition to begin; of those that failed before, only one at a time while others wait."""
         if self._rested and not (self._probed and self._waiting):
             tp = self._rested.popleft()
             self._probed.add(tp)
@@ -154,7 +157,7 @@ class LocalScanLane:
         return self._waiting.popleft()
 
     def _make_room(self) -> None:
-        """Others wait: those that don't get on for too long give up their places, the longest of all first."""
+        """Set aside partitions without progress for too long, because others wait; the longest standstill first."""
         standing = [(still, tp) for tp, still in self._still.items() if still.seconds >= still.patience_s]
         for still, tp in sorted(standing, key=lambda item: -item[0].seconds)[: len(self._waiting) + len(self._rested)]:
             self._context.say(reading(tp, tail=False), f"{tp.topic}-{tp.partition}: {still.why}")
@@ -165,7 +168,7 @@ class LocalScanLane:
         self._source.seek(tp, offset)
 
     def _ask(self) -> None:
-        """Requests for chunks just begun leave with the next poll. What was waited for before is not their time."""
+        """Start the time of ranges just begun: their requests leave with the next poll, not before."""
         now = clock.now()
         for tp in self._unasked:
             self._context.progress_of[tp].scan.asked(now=now)
@@ -191,7 +194,7 @@ class LocalScanLane:
             self._still[tp] = _Still()
 
     def _leave(self, tp: TopicPartition) -> None:
-        """Fetch a partition no more."""
+        """Stop fetching a partition."""
         self._unasked.discard(tp)
         self._deferred.forget(tp)
         self._still.pop(tp, None)
@@ -232,8 +235,8 @@ class LocalScanLane:
             self._source.advance(tp, result.next_offset)
 
     def _is_empty_up_to(self, high: int, fetched: Fetched, progress: PartitionProgress) -> bool:
-        """Whether the log holds nothing readable between the position and the end of a chunk."""
-        # A new leader may know less of its own log for a while: behind its end, what was written may still come.
+        """Return whether no readable record lies between the position and the end of a range."""
+        # A new leader may know less of its own log for a while: records beyond the end that it names may still come.
         if fetched.evidence is None or fetched.end_offset < high:
             return False
         tp = TopicPartition(progress.topic, progress.key.partition)
@@ -292,7 +295,7 @@ class LocalScanLane:
                     self._seek(tp, fault.log_start)
             case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
                 self.leader_moved(tp, fault.new_leader, fault.new_epoch)
-            case FaultKind.LEADER_LOST:  # the tail compares what the log has
+            case FaultKind.LEADER_LOST:  # the tail compares the log with the records read
                 pass
             case FaultKind.UNKNOWN_TOPIC:
                 self._context.hurry_survey()
@@ -306,7 +309,7 @@ class LocalScanLane:
             case FaultKind.UNAUTHORIZED:
                 self._context.say(reading(tp, tail=False), why)
                 self._stands(tp, fault, 0.0)
-                if self._context.a_range:  # whoever reads ranges has others to read
+                if self._context.a_range:  # a range reader has other ranges to read
                     self._failed(tp, progress)
             case _:
                 self._context.say(reading(tp, tail=False), why)
@@ -316,13 +319,13 @@ class LocalScanLane:
         self._still[tp] = _Still(seconds=self._still[tp].seconds, patience_s=patience_s, why=fault.detail)
 
     def _failed(self, tp: TopicPartition, progress: PartitionProgress) -> None:
-        """It can't be read: try again after a rest, the longer the more often that was so."""
+        """Set aside a partition that can't be read; the rest grows with the number of failures in a row."""
         self._failures[tp] = self._failures.get(tp, 0) + 1
         rest_s = backoff(self._failures[tp] - 1, first=DAMAGED_RETRY_S, most=_LONGEST_REST_S)
         self._set_aside(tp, progress, rest_s=rest_s)
 
     def _set_aside(self, tp: TopicPartition, progress: PartitionProgress, *, rest_s: float) -> None:
-        """Let others be read instead of it for a while. What was read of a chunk under way does not count."""
+        """Rest a partition so that others are read. The records read of a range under way do not count."""
         if progress.scan.chunk is not None:
             self._context.buffer.discard(progress.key, progress.scan.chunk.attempt)
             progress.scan.give_up()
@@ -330,7 +333,7 @@ class LocalScanLane:
         self._resting[tp] = clock.now() + rest_s
 
     def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
-        """Read the base again from the new leader: replicas are cleaned independently, halves of two don't add up."""
+        """Restart the scan from the new leader: replicas are cleaned independently, halves of two don't add up."""
         progress = self._context.progress_of.get(tp)
         if progress is None or progress.scan.base.complete or leader < 0 or progress.scan.led_by(leader, epoch):
             return
@@ -347,7 +350,7 @@ class LocalScanLane:
 
 
 def _read_at(fetched: Fetched) -> float:
-    """Return when a chunk was read to its end. Asking again whether the rest is empty takes none of its time."""
+    """Return when a range was read to its end, without the time in which its rest was confirmed as empty."""
     evidence = fetched.evidence
     if evidence is None or evidence.until - evidence.since > _DOUBTS_S:
         return fetched.received_at

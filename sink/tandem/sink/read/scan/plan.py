@@ -1,9 +1,9 @@
-"""The base of one partition: chunks from high to low, each read forward by a numbered attempt (design: newest first).
+"""Plans the scan of one partition: ranges from high to low, each read forward by a numbered attempt (newest first).
 
-Pure: times are arguments. What an attempt read counts only once the whole chunk was read in time: a tombstone is
-promised for `delete.retention.ms` after its first cleaning, so whoever reads an old value must reach its tombstone
-within that time, or must not keep the value. A chunk that took too long is void and is read again in smaller pieces,
-down to single batches. If those take too long as well, it is tried for ever: a base that proves nothing is no backup.
+Pure: times are arguments. The records of an attempt count only once the whole range was read in time: a tombstone is
+guaranteed for `delete.retention.ms` after its first cleaning, so a reader of an old value must reach its tombstone
+within that time, or must not keep the value. A range that took too long is void and is read again in smaller ranges,
+down to single batches. If those take too long as well, it is tried for ever: a scan that proves nothing is no backup.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from tandem.backup_avro.chain.entries import Base
 
 MIN_CHUNK = 256
-"""Offsets. Best effort takes a chunk this small however long it took: a shorter promise can't be kept by any reader."""
+"""Offsets. With best effort a range this small counts however long it took: no reader can keep a shorter guarantee."""
 
 _FIRST_RATE = 20_000
 _MAX_CHUNK = 1 << 31
 _CAREFUL = 16
-"""So many chunks must count before the size that was too slow last is tried again."""
+"""Number of ranges that must count before the size that was too slow last is tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +31,16 @@ class ScanRange:
 
 
 def range_limit_s(delete_retention_s: float, ceiling_s: float = 60.0) -> float:
-    """Return how long one chunk may take: min(D/4, ceiling)."""
+    """Return how many s one range may take: min(D/4, ceiling)."""
     return min(delete_retention_s / 4, ceiling_s)
 
 
 class ScanPlan:
-    """Plans one partition's base. At most one chunk is under way; the done ranges are always a suffix of the base.
+    """Plans one partition's scan. At most one range is under way; the done ranges are always a suffix of the scan.
 
-    With `best_effort` small chunks count however long they took: where tombstones are promised for too short a time to
-    prove anything (docs/decisions/0004), or are not promised at all. `slow_in_a_row` are attempts that did not count.
-    `limit_s` and `best_effort` follow the topic's configuration.
+    With `best_effort` small ranges count however long they took: where tombstones are guaranteed for too short a time
+    to prove anything (docs/decisions/0004), or are not guaranteed at all. `slow_in_a_row` is the number of successive
+    attempts that were too slow to count. `limit_s` and `best_effort` follow the topic's configuration.
     """
 
     def __init__(self, base: Base, *, limit_s: float, best_effort: bool = False) -> None:
@@ -62,7 +62,7 @@ class ScanPlan:
 
     @property
     def base(self) -> Base:
-        """The state to record, with the chunk under way as an open attempt."""
+        """The state to record, with the range under way as an open attempt."""
         chunk = self._chunk
         if chunk is None:
             return self._base
@@ -70,7 +70,7 @@ class ScanPlan:
 
     @property
     def chunk(self) -> ScanRange | None:
-        """The chunk under way."""
+        """The range under way."""
         return self._chunk
 
     @property
@@ -79,11 +79,11 @@ class ScanPlan:
         return self._low() - self._base.start if not self._base.complete else 0
 
     def _low(self) -> int:
-        base = self._base  # looked at once: reports come from other threads
+        base = self._base  # read once: other threads call this for their reports
         return base.done[0][0] if base.done else base.end
 
     def begin(self, *, now: float, at: int) -> ScanRange | None:
-        """Start the next chunk below what is done; None if nothing is left, which completes the base.
+        """Start the next range below the done ones; return None if no offset is left, which completes the scan.
 
         `now` is seconds by `sink.clock`, `at` the store's clock in ms.
         """
@@ -100,19 +100,19 @@ class ScanPlan:
         return self._chunk
 
     def lowest(self, high: int, size: int) -> int:
-        """Return where to begin with what ends at `high`: at most `size` below it, and below no place that stops it.
+        """Return the first offset of the range that ends at `high`: at most `size` below it, at or above any stop.
 
-        So what can't be read is met before anything was read in vain, and what lies below it is read after it.
+        So an unreadable offset is met before any record was read in vain, and the offsets below it are read after it.
         """
         low = max(self._base.start, high - size)
         return max((at for at in self._stops if low < at < high), default=low)
 
     def asked(self, *, now: float) -> None:
-        """The first request for the chunk leaves only now: what lies before was waiting, and nothing was read in it."""
+        """Restart the range's time: its first request leaves only now, the time before was waiting."""
         self._since = now
 
     def finish(self, *, now: float) -> bool:
-        """The chunk was read to its end by `now`. Returns False, and makes the attempt void, if that took too long."""
+        """End the range, read to its end by `now`; return False, and make the attempt void, if it took too long."""
         chunk = self._chunk
         assert chunk is not None
         took = now - self._since
@@ -140,7 +140,7 @@ class ScanPlan:
         return True
 
     def accept(self, low: int, *, at: int) -> int:
-        """Take the next range below what is done, which somebody else has read, and return the number of the attempt.
+        """Add the next range below the done ones, read by another process, and return the number of the attempt.
 
         `at` is the store's clock in ms.
         """
@@ -155,30 +155,30 @@ class ScanPlan:
         return attempt
 
     def give_up(self) -> None:
-        """Make the attempt under way void, if there is one: what it read does not count."""
+        """Make the attempt under way void, if there is one: its records do not count."""
         if self._chunk is not None:
             self._base = replace(self._base, void=(*self._base.void, self._chunk.attempt))
             self._chunk = None
 
     def stop_at(self, offset: int) -> None:
-        """What was read from `offset` on is damaged: give up, and begin there until that is read (see `lowest`)."""
+        """Give up because the data at `offset` is damaged; ranges begin there until it is read (see `lowest`)."""
         self.give_up()
         self._stops.add(offset)
 
     @property
     def stops(self) -> tuple[int, ...]:
-        """Where reading has stopped, in order, as long as what lies there is not done."""
+        """The offsets at which reading has stopped and that are not done yet, in order."""
         return tuple(sorted(self._stops))
 
     def _pass(self, low: int) -> None:
         self._stops = {at for at in self._stops if at < low}
 
     def led_by(self, leader: int, epoch: int) -> bool:
-        """Take in who leads; return whether the replica that the base is read from has led all the time.
+        """Record the leader; return whether the replica that the scan is read from has led all the time.
 
-        Each leader has an epoch of its own. So where the same broker leads in the next one, none has led in between (a
-        controller raises the epoch for other reasons as well). Two later, another one may have, and this broker may
-        have got another log from it: its disk was replaced.
+        Each leader has an epoch of its own. So if the same broker leads in the next epoch, no other has led in between
+        (a controller raises the epoch for other reasons as well). Two epochs later, another broker may have led, and
+        this broker may have got another log from it: its disk was replaced.
         """
         base = self._base
         if leader != base.leader:
@@ -190,11 +190,11 @@ class ScanPlan:
         return True
 
     def start_again(self, *, leader: int, epoch: int, start: int) -> None:
-        """Begin from the top because the log is now read from another replica; nothing read so far counts."""
+        """Restart the scan because the log is now read from another replica; no record read so far counts."""
         if self._base.complete:
             return
         self._chunk = None
-        attempts = max(self._base.attempts, self._base.floor)  # so that the floor rises even if nothing was tried yet
+        attempts = max(self._base.attempts, self._base.floor)  # so that the floor rises even before the first attempt
         self._base = replace(
             self._base,
             start=min(max(start, self._base.start), self._base.end),

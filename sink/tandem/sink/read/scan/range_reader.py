@@ -1,7 +1,7 @@
-"""Reading a range of a base elsewhere than in the instance's own process: objects into the store, and what names them.
+"""Reads a range of a scan outside the instance's process: puts its objects, and an offer naming them, into the store.
 
-The range is read as an instance reads it, from its leader, newest chunk first, by the same lane. What order ranges are
-read in, and whether they count, is for the instance to judge (`sink.read.scan.accept_ranges`).
+The range is read as an instance reads it, from its leader, newest range first, by the same lane. The instance decides
+in which order ranges are read and whether they count (`sink.read.scan.accept_ranges`).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from tandem.sink.write.object_buffer import ObjectBuffer
 _LOG = structlog.get_logger()
 _POLL_S = 0.2
 _TRIES = 2
-"""What can't be read twice in a row is for the instance to try again: whoever reads here has other ranges to read."""
+"""Failures in a row after which the instance has to try again, because this process has other ranges to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeTask:
-    """The offsets [low, high) of a partition's base. `limit_s` bounds one chunk, `give_up_s` a standstill.
+    """The offsets [low, high) of a partition's scan. `limit_s` bounds one range, `give_up_s` a standstill.
 
     `object_size` and `block_size` are bytes, `rate` is bytes per second; `folder` is (pair, instance, generation).
-    `copies` are what other generations hold of the partition.
+    `copies` are the copies of the partition in other generations.
     """
 
     folder: tuple[str, str, int]
@@ -64,13 +64,13 @@ class RangeTask:
 
     @property
     def place(self) -> str:
-        """For messages."""
+        """Topic, partition and offsets, for messages."""
         return f"{self.topic}-{self.key.partition}, offsets {self.low} to {self.high}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeRead:
-    """What was read of a range, from `began` to `ended` in seconds by `sink.clock` of this machine."""
+    """A range that was read from `began` to `ended`, in seconds by `sink.clock` of this machine."""
 
     offer: RangeOffer
     began: float
@@ -78,30 +78,30 @@ class RangeRead:
 
     @property
     def records(self) -> int:
-        """Records that count."""
+        """Number of records in the offer's objects."""
         return sum(item.records for item in self.offer.objects)
 
     @property
     def bytes(self) -> int:
-        """Bytes of stored objects."""
+        """Bytes of the offer's objects."""
         return sum(item.bytes for item in self.offer.objects)
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Seconds that reading took."""
         return self.ended - self.began
 
 
 class TopicGoneError(PermanentError):
-    """The topic, or this life of it, is not there any more."""
+    """The topic, or the topic with this id, no longer exists."""
 
 
 class LeaderMovedError(TransientError):
-    """Another replica leads, or did in between: its base starts again, and this range is of no use."""
+    """Another replica leads, or did in between: the scan starts again, and this range is of no use."""
 
 
 class UnreadableError(TransientError):
-    """What is there can't be read: damaged, or not allowed. `at` is the offset at which damage stopped it."""
+    """The range can't be read: damaged, or not allowed. `at` is the offset at which damage stopped the reader."""
 
     def __init__(self, message: str, *, at: int | None = None, remedy: str | None = None) -> None:
         super().__init__(message, remedy=remedy)
@@ -111,13 +111,13 @@ class UnreadableError(TransientError):
 def read_range(task: RangeTask, *, source: FetchSource, store: ObjectStore, transcoder: Transcoder) -> RangeRead:
     """Read a range and store it. Raises TransientError, PermanentError, and the store's errors.
 
-    If it raises, what it had stored is deleted, as far as the store lets it.
+    Before it raises, it deletes the objects that it has stored, as far as the store allows.
     """
     return _Reading(task, source, store, transcoder).run()
 
 
 def put_offer(store: ObjectStore, task: RangeTask, offer: RangeOffer) -> None:
-    """Offer what was read to the instance. Raises the store's errors."""
+    """Offer a range that was read to the instance. Raises the store's errors."""
     name = layout.offer_name(
         topic_id=task.key.topic_id,
         partition=task.key.partition,
@@ -188,7 +188,7 @@ class _Reading:
         return RangeRead(offer=offer, began=began, ended=ended)
 
     def _throw_away(self) -> None:
-        """Delete what was stored for nothing. Nobody was told its names, so no chain can have it."""
+        """Delete the objects of a failed range. No other process knows their names, so no chain can name them."""
         try:
             self._store.delete(self._named)
         except TandemError as error:
@@ -222,7 +222,7 @@ class _Reading:
                 raise UnreadableError(f"{task.place}: {why}", at=max(self._progress.scan.stops, default=None))
             if self._context.buffer.bytes >= task.object_size:
                 self._flush()
-            # A standstill is where nothing comes to count, be it that nothing arrives or that all of it is in vain.
+            # A standstill is a time without a range that counts, whether no records arrive or all attempts fail.
             if base.done != seen:
                 seen, moved = base.done, clock.now()
             elif clock.now() - moved > task.give_up_s:
@@ -237,18 +237,18 @@ class _Reading:
             self._stored.append(built.item)
 
     def data(self, key: PartitionKey, first: int, last: int) -> str:
-        """Name an object (for the roller)."""
+        """Return the key of a new object (called by the object buffer)."""
         nonce = layout.marked(secrets.token_hex(8), layout.NOBODY)
         return layout.data_key(
             *self._task.folder, topic=self._task.topic, partition=key.partition, first=first, last=last, nonce=nonce
         )
 
     def journal(self) -> str:
-        """One partition never shares an object."""
+        """Never called: the buffer holds one partition, which never shares an object."""
         raise AssertionError("a range is of one partition")
 
     def _counting(self) -> tuple[StoredObject, ...]:
-        """Return the objects with those parts that count: what an attempt that took too long stored does not."""
+        """Return the objects with the parts that count, without those of attempts that took too long."""
         base = self._progress.scan.base
         kept = (
             replace(item, parts=tuple(part for part in item.parts if part.scan is not None and base.counts(part.scan)))

@@ -1,10 +1,10 @@
-"""The base lane of an instance whose bases are read by a catch-up job: takes what is offered into the generation.
+"""The scan lane of an instance whose logs are read by a catch-up job: adds the offered ranges to the generation.
 
-What began too long before what lies above it had been read (`sink.read.scan.accept_ranges`) is refused, and the job
-reads it again.
-When a range ended and began is known by two clocks, of which the one that says more counts: the store's, and that of
-this process, which knows since when an offer is there and, from the look before, when it was not. Where ranges were
-taken before, by a process that does not run any more, they ended before the chain's last entry.
+A range that was begun too long before the ranges above it had been read (`sink.read.scan.accept_ranges`) is refused,
+and the job reads it again.
+The times at which a range began and ended are known by two clocks, of which the longer overlap counts: the store's
+clock, and that of this process, which knows since when an offer exists and, from the listing before, when it did not.
+Ranges that an earlier process has accepted ended before the chain's last entry.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _RATED = RatedLog(_LOG)
 _LOOK_S = 2.0
 _LONGEST_REST_S = 600.0
 _SKEW_MS = 5_000
-"""By how much the times of two processes by one store may differ."""
+"""Most ms by which the times that two processes read from one store may differ."""
 _WAITING = "offers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ended:
-    """When the ranges of a base that were taken so far had been read: `at` by the store's clock, `mono` by ours."""
+    """When the ranges accepted so far had been read: `at` by the store's clock, `mono` by this process's clock."""
 
     floor: int
     at: int
@@ -52,7 +52,7 @@ class _Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listed:
-    """An offer's key and what its name says. It is there since `seen`, and was not at `missing` (both by our clock)."""
+    """An offer's key and the fields of its name. It was first listed at `seen`, not yet at `missing` (`sink.clock`)."""
 
     key: str
     seen: float
@@ -64,7 +64,7 @@ class _Listed:
 
 
 class SparkScanLane:
-    """Takes offers until all bases are done. After `patience_s` without one the lane `own` reads what is left."""
+    """Accepts offers until all scans are done. After `patience_s` without one the lane `own` reads the rest."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class SparkScanLane:
 
     @property
     def busy(self) -> bool:
-        """Whether a base is still to be read."""
+        """Whether a scan is not done yet."""
         return bool(self._waiting) if self._own is None else self._own.busy
 
     def add(self, tp: TopicPartition) -> None:
-        """Wait for the base of a partition."""
+        """Wait for the ranges of a partition."""
         if self._own is not None:
             self._own.add(tp)
             return
@@ -111,16 +111,17 @@ class SparkScanLane:
             self._own.remove(tp)
 
     def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
-        """Begin the base anew: replicas are cleaned independently, halves of two don't add up."""
+        """Restart the scan: replicas are cleaned independently, halves of two don't add up."""
         if self._own is not None:
             self._own.leader_moved(tp, leader, epoch)
             return
         restart_scan(self._context, tp, leader, epoch)
 
     def step(self, timeout_s: float) -> None:
-        """Take what has been offered meanwhile. Once there is nothing to take, look ever more rarely for leftovers.
+        """Accept new offers. Once no scan waits for offers, list ever more rarely for useless ones to delete.
 
-        Each offer takes a request or two, and the tail waits meanwhile: what is not done in time goes on next time.
+        Each offer takes a request or two, and the tail waits meanwhile: a listing that is not done in `timeout_s` goes
+        on in the next step.
         """
         now = clock.now()
         if self._looking is None and now >= self._look_at:
@@ -136,7 +137,7 @@ class SparkScanLane:
             time.sleep(timeout_s)
 
     def stop(self) -> None:
-        """Call off what was begun elsewhere on this lane's behalf."""
+        """Cancel the work of the lane `own`, if it was started."""
         if self._own is not None:
             self._own.stop()
 
@@ -171,7 +172,7 @@ class SparkScanLane:
         )
 
     def _look(self) -> Iterator[None]:
-        """Look once, in steps of one offer each. Between two of them anything may become of a partition."""
+        """List the offers once, in steps of one offer each. A partition may change or go between two steps."""
         by_key: dict[PartitionKey, list[_Listed]] = {}
         over: list[str] = []
         began = clock.now()
@@ -211,9 +212,9 @@ class SparkScanLane:
                 yield
 
     def _read(self, name: str) -> RangeOffer:
-        """Read an offer. Raises the store's errors, and DamagedError if it is not what its name says.
+        """Read an offer. Raises the store's errors, and DamagedError if it contradicts its name.
 
-        Likewise if it names an object that has to be encrypted and is not.
+        DamagedError also if it names an object that has to be encrypted and is not.
         """
         offer = decode_offer(self._context.store.get(name), name)
         check_offer(offer, name)
@@ -222,7 +223,7 @@ class SparkScanLane:
         return offer
 
     def _throw_away(self, name: str) -> None:
-        """Delete an offer that is over, and what it names unless that is in the chain."""
+        """Delete an offer that is over, and the objects that it names unless the chain names them."""
         try:
             self._delete_useless(self._read(name))
         except ObjectMissingError:
@@ -232,11 +233,12 @@ class SparkScanLane:
         self._context.store.delete([name])
 
     def _delete_useless(self, offer: RangeOffer) -> None:
-        """Delete what an offer names that is over: whoever holds the chain, and be it another process, can't take it.
+        """Delete the objects of an offer that is over, which no holder of the chain, even another process, can accept.
 
-        Before that it might: this process may have lost the chain without knowing it. Whatever an offer says, nothing
-        goes but what by its name is of the offer's own range: what a commit under way is to name, or an offer of
-        another range that nobody has looked at yet, lies elsewhere. What is left lying is retention's.
+        Before it is over, another holder might accept it: this process may have lost the chain without knowing it.
+        Whatever an offer says, only objects whose names lie in the offer's own range are deleted: objects that a commit
+        under way has to name, or of an offer for another range that was not read yet, have other names. Retention
+        deletes the objects that remain.
         """
         topic = self._state.topics.get(offer.key.topic_id)
         if topic is None:
@@ -257,14 +259,14 @@ class SparkScanLane:
         self._context.store.delete([name for name in own if not self._knows(name)])
 
     def _knows(self, name: str) -> bool:
-        """Whether the chain names a data object."""
+        """Return whether the chain names a data object."""
         return name in self._state.objects or name in self._state.replaced
 
     def _is_over(self, key: PartitionKey, low: int) -> bool:
-        """Whether the chain has the range that begins at `low`, read under whatever floor.
+        """Return whether the chain has the range that begins at `low`, whatever the floor of its attempts.
 
-        An offer of an older floor is of no use before that, but by its name alone it would be over while offers of the
-        same range wait to be taken.
+        An offer of an older floor is useless before that, but the floor alone would make it over while offers of the
+        same range still wait to be accepted.
         """
         position = self._state.positions.get(key)
         if position is None:
@@ -273,7 +275,7 @@ class SparkScanLane:
         return base.complete or any(begin <= low for begin, _ in base.done)
 
     def _next(self, scan: ScanPlan, listed: list[_Listed] | tuple[()]) -> _Listed | None:
-        """Return an offer that goes on where the base stands."""
+        """Return an offer that continues the scan at its lowest done offset."""
         base = scan.base
         high = base.start + scan.remaining
         for item in listed:
@@ -286,7 +288,7 @@ class SparkScanLane:
         return None
 
     def _refuse_misplaced(self, base: Base, listed: list[_Listed] | tuple[()]) -> None:
-        """Delete offers of offsets that the base does not have: the job would take them for read and wait for ever."""
+        """Delete offers of offsets outside the scan: the job would count them as read and wait for ever."""
         for item in listed:
             if (item.floor, item.leader) == (base.floor, base.leader) and not base.start <= item.low < item.high:
                 _LOG.warning(
@@ -332,16 +334,16 @@ class SparkScanLane:
         return True
 
     def _ended_before(self, tp: TopicPartition, floor: int, *, done: bool) -> _Ended | None:
-        """Return when the last range above had been read, None if there is none."""
+        """Return when the last range above had been read, None if there is no range above."""
         known = self._ended.get(tp)
         if known is not None and known.floor == floor:
             return known
         return _Ended(floor=floor, at=self._begun_at, mono=self._begun_mono) if done else None
 
     def _overlap_ms(self, ended: _Ended | None, offer: RangeOffer, listed: _Listed) -> float:
-        """Return how long after the beginning of a range those above had been read to their end, at most."""
+        """Return the longest possible time in ms from the start of a range to the end of reading the ranges above."""
         if max(offer.started_at, offer.ended_at) > self._context.now() + _SKEW_MS or offer.started_at > offer.ended_at:
-            return math.inf  # the store's clock was set back: nobody knows
+            return math.inf  # the store's clock was set back: the overlap is unknown
         if ended is None:
             return -math.inf
         overlap = float(ended.at - offer.started_at)

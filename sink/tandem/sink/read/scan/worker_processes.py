@@ -1,4 +1,4 @@
-"""Worker processes of one instance: each reads ranges of bases from the brokers into the store."""
+"""Worker processes of one instance: each reads ranges of scans from the brokers into the store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WorkerLostError(TransientError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What a worker needs. `prepare` is called first in its process: log and memory. The repr hides secrets.
+    """Settings of a worker. `prepare` is called first in its process: log and memory. The repr hides secrets.
 
     `batch_limit`: most bytes that the records of one batch may decompress to.
     """
@@ -61,10 +61,11 @@ class _Begun(NamedTuple):
 
 
 class WorkerPool:
-    """Starts processes when there is something to read, ends them when there was nothing for a minute. Thread-safe.
+    """Starts worker processes when ranges are submitted, ends them after a minute without one. Thread-safe.
 
-    However this process ends, they end with it. A thread of its own deals with the pool, which is handed no more than
-    it can begin at once: what waits can be called off, and nothing of the pool is touched from its own callbacks.
+    The workers end with this process, however it ends. A thread of its own operates the process pool, and submits no
+    more ranges than the pool can begin at once: so waiting ranges can be cancelled, and the pool's own callbacks never
+    touch the pool.
     """
 
     def __init__(self, setting: WorkerSettings, count: int) -> None:
@@ -85,7 +86,7 @@ class WorkerPool:
         return self._count
 
     def submit(self, task: RangeTask) -> Future[RangeRead]:
-        """Have a range read. The future raises what `read_range` does, or WorkerLostError."""
+        """Queue a range to read. The future raises the errors of `read_range`, or WorkerLostError."""
         answer: Future[RangeRead] = Future()
         if self._closed.is_set():
             answer.set_exception(WorkerLostError("the workers were told to end"))
@@ -94,7 +95,7 @@ class WorkerPool:
         return answer
 
     def close(self) -> None:
-        """End the processes; what they are about is lost."""
+        """End the processes; the ranges under way are lost."""
         self._closed.set()
         self._inbox.put(None)
         self._thread.join(_CLOSE_S)
@@ -135,7 +136,7 @@ class WorkerPool:
         if error is None:
             answer.set_result(inner.result())
         elif isinstance(error, BrokenProcessPool):
-            if self._pool is pool:  # else another range of that pool has said so, and there is a new one
+            if self._pool is pool:  # otherwise another range has reported it already, and there is a new pool
                 _LOG.warning("a worker process has ended, starting others")
                 self._drop_pool()
             answer.set_exception(WorkerLostError("a worker process has ended", remedy="see whether memory ran out"))
@@ -155,7 +156,7 @@ class WorkerPool:
         )
 
     def _rest(self) -> None:
-        """End the processes when they are not needed any more: between two turns lie hours."""
+        """End the processes when they are no longer needed, because hours pass between two generations."""
         busy = self._running or self._waiting
         if self._pool is not None and not busy and time.monotonic() - self._used_at > _IDLE_S:
             self._drop_pool()
@@ -168,7 +169,7 @@ class WorkerPool:
     def _end(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
-            # There is no other way to end a range that is being read.
+            # Only ending the process ends a range that is being read.
             processes = list((pool._processes or {}).values())  # noqa: SLF001
             pool.shutdown(wait=False)
             for process in processes:
@@ -185,7 +186,7 @@ class WorkerPool:
 
 @dataclass(slots=True)
 class _Here:
-    """What this worker keeps between ranges."""
+    """State that this worker keeps between ranges."""
 
     setting: WorkerSettings
     store: ObjectStore | None = None
@@ -203,7 +204,7 @@ def _begin(setting: WorkerSettings, parent: int) -> None:
 
 
 def _watch(parent: int) -> None:
-    """End with the parent, however that ends."""
+    """End this process when its parent has ended, however that happens."""
     while os.getppid() == parent:
         time.sleep(_LOOK_S)
     os._exit(1)
@@ -211,7 +212,7 @@ def _watch(parent: int) -> None:
 
 def _work(task: RangeTask) -> RangeRead:
     (here,) = _here
-    if here.store is None:  # not at the begin: what went wrong there would be told of as a process that has ended
+    if here.store is None:  # not in `_begin`: an error there would be reported as a process that has ended
         here.store = open_store(here.setting.root, here.setting.settings)
     committed = task.opening.isolation_level == "read_committed"
     source = here.sources.get(committed)
@@ -221,7 +222,7 @@ def _work(task: RangeTask) -> RangeRead:
         transcoder = best_transcoder(batch_limit=here.setting.batch_limit)
         return read_range(task, source=source, store=here.store, transcoder=transcoder)
     except Exception:
-        # Whatever state it is in: the next range begins with a connection of its own.
+        # The state of the source is unknown: the next range begins with a new connection.
         del here.sources[committed]
         with suppress(Exception):
             source.close()

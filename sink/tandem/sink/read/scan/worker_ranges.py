@@ -1,7 +1,7 @@
-"""The base lane of an instance with workers: other processes of this machine read ranges, this one takes them.
+"""The scan lane of an instance with workers: other processes of this machine read ranges, this process accepts them.
 
-Ranges of a partition are handed out newest first, several at a time, and taken in that order. What a worker could not
-read, and whatever lies below it, is handed out again. Small bases are read here: they share journals.
+Ranges of a partition are submitted newest first, several at a time, and accepted in that order. A range that a worker
+could not read, and all ranges below it, are submitted again. Small scans are read in this process: they share journals.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _FIRST_OFFSETS = 20_000
 _FEWEST_OFFSETS = 1000
 _MOST_OFFSETS = 1 << 31
 _SMALL_OFFSETS = 20_000
-"""A base of fewer is not worth an object of its own."""
+"""A scan of fewer offsets is not worth an object of its own."""
 _SHORT_S = 5.0
 _LONG_S = 20.0
-"""A range that took longer than this is followed by smaller ones: what lies below it waits for it."""
+"""A range that took longer than this is followed by smaller ones, because the ranges below wait for it."""
 _AHEAD = 2
-"""Ranges that wait for a worker, so that none is idle."""
+"""Ranges that wait for a worker, so that no worker is idle."""
 _REST_S = 5.0
 _LONGEST_REST_S = 600.0
 
 
 class RangeWorkers(Protocol):
-    """Whoever reads ranges, `count` at a time."""
+    """Reads ranges, `count` at a time."""
 
     @property
     def count(self) -> int:
@@ -50,13 +50,13 @@ class RangeWorkers(Protocol):
         ...
 
     def submit(self, task: RangeTask) -> Future[RangeRead]:
-        """Have a range read. The future raises TandemError if it could not be."""
+        """Queue a range to read. The future raises TandemError if it could not be read."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSizes:
-    """Settings of what workers write, in bytes; `rate` in bytes per second and worker, None for no bound."""
+    """Sizes of the objects that workers write, in bytes; `rate` is bytes per second and worker, None for no bound."""
 
     object_size: int
     block_size: int
@@ -73,14 +73,14 @@ class _Issued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ended:
-    """When the last of the ranges taken so far had been read, for the base that began at attempt `floor`."""
+    """When the last range accepted so far had been read, for the scan that began at attempt `floor`."""
 
     floor: int
     at: float
 
 
 class WorkerScanLane:
-    """Has large bases read by `workers`, and the small ones by `own`."""
+    """Has large scans read by `workers`, and small ones by `own`."""
 
     def __init__(
         self,
@@ -107,11 +107,11 @@ class WorkerScanLane:
 
     @property
     def busy(self) -> bool:
-        """Whether a base is still to be read."""
+        """Whether a scan is not done yet."""
         return bool(self._waiting) or self._own.busy
 
     def add(self, tp: TopicPartition) -> None:
-        """Have the base of a partition read."""
+        """Add a partition to scan."""
         if self._context.progress_of[tp].scan.remaining <= _SMALL_OFFSETS:
             self._own.add(tp)
         else:
@@ -131,7 +131,7 @@ class WorkerScanLane:
         self._context.trouble.pop(_trouble(tp), None)
 
     def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
-        """Begin the base anew."""
+        """Restart the scan from the new leader."""
         if tp not in self._waiting:
             self._own.leader_moved(tp, leader, epoch)
         elif restart_scan(self._context, tp, leader, epoch):
@@ -140,7 +140,7 @@ class WorkerScanLane:
             self._failures.pop(tp, None)
 
     def step(self, timeout_s: float) -> None:
-        """Take what was read, hand out what is next, read what is small."""
+        """Accept ranges that were read, submit the next ones, read small scans."""
         for tp in list(self._waiting):
             self._settle(tp)
         self._hand_out()
@@ -151,7 +151,7 @@ class WorkerScanLane:
             time.sleep(timeout_s)
 
     def stop(self) -> None:
-        """Call off what no worker has begun. What is being read is not waited for: it goes with the generation."""
+        """Cancel ranges that no worker has begun. Ranges being read are not waited for: they go with the generation."""
         for tp in list(self._waiting):
             self._drop(tp)
 
@@ -159,13 +159,13 @@ class WorkerScanLane:
         now = clock.now()
         room = self._workers.count + _AHEAD - sum(map(len, self._waiting.values()))
         others = False
-        # In turns, those first that have least under way: a large partition is no reason for the others to wait. Those
-        # that can't be read never have much under way: they get what nobody else can take.
+        # In turns, partitions with the fewest ranges under way first, so that a large one does not delay the others.
+        # Partitions that can't be read never have many under way: they get the workers that no other one needs.
         for tp in sorted(self._waiting, key=lambda tp: (tp in self._failures, len(self._waiting[tp]))):
             failures = self._failures.get(tp, 0)
             if room <= 0 or (failures and others):
                 return
-            # What lies below a range that fails again and again is read for nothing.
+            # The ranges below a range that fails again and again would be read in vain.
             if failures > 1 and self._waiting[tp]:
                 continue
             if self._retry_at.get(tp, 0.0) <= now and self._issue(tp, self._context.progress_of[tp]):
@@ -243,11 +243,11 @@ class WorkerScanLane:
                 return
 
     def _ended_before(self, tp: TopicPartition, progress: PartitionProgress, item: _Issued) -> float | None:
-        """Return when the last range above had been read, None if there is none."""
+        """Return when the last range above had been read, None if there is no range above."""
         known = self._ended.get(tp)
         if known is not None and known.floor == item.floor:
             return known.at
-        # What was done before was done before this lane began.
+        # Ranges that were done before this lane existed ended before it began.
         return self._begun if progress.scan.base.done else None
 
     def _pace(self, tp: TopicPartition, seconds: float, *, longest: float) -> None:
@@ -260,7 +260,7 @@ class WorkerScanLane:
         self._offsets[tp] = max(_FEWEST_OFFSETS, self._offsets.get(tp, _FIRST_OFFSETS) // 2)
 
     def _failed(self, tp: TopicPartition) -> None:
-        """It can't be read: the more often in a row, the longer the rest."""
+        """Rest a partition that can't be read; the rest grows with the number of failures in a row."""
         self._failures[tp] = self._failures.get(tp, 0) + 1
         self._again(tp, rest_s=backoff(self._failures[tp] - 1, first=_REST_S, most=_LONGEST_REST_S))
 
@@ -270,14 +270,14 @@ class WorkerScanLane:
         self._retry_at[tp] = clock.now() + rest_s
 
     def _drop(self, tp: TopicPartition) -> None:
-        """Have nothing to do any more with what is under way."""
+        """Cancel the ranges under way, and mark those already begun as useless."""
         issued = self._waiting.get(tp)
         if issued is not None:
             self._useless += [item.future for item in issued if not item.future.cancel()]
             issued.clear()
 
     def _throw_away(self) -> None:
-        """Delete what was stored for nothing. Only this lane knows its names, so no chain can have it."""
+        """Delete the objects of useless ranges. Only this lane knows their names, so no chain can name them."""
         done = [future for future in self._useless if future.done()]
         if not done:
             return

@@ -1,4 +1,4 @@
-"""Looks through the objects of other copies for the last record of a partition that its log must hold."""
+"""Searches the objects of other copies for the last record of a partition that its log must still hold."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _Question: TypeAlias = tuple[int, str, int, int]
 
 
 class LookingError(TransientError):
-    """What a copy holds is still being looked up."""
+    """The contents of a copy are still being looked up."""
 
 
 class CopiedRecords:
-    """Answers by the objects in `store`; remembers its answers, which do not depend on where a reader stands.
+    """Finds records in the objects of `store`; caches its answers, which do not depend on a reader's position.
 
-    With a `pool` objects are read there and nobody waits: LookingError is raised until there is an answer.
+    With a `pool` objects are read in its threads and no caller waits: LookingError is raised until there is an answer.
     """
 
     def __init__(self, store: ObjectStore, pool: Executor | None = None) -> None:
@@ -44,8 +44,8 @@ class CopiedRecords:
     def proof(self, copies: Sequence[PartitionCopy], start: int, end: int, *, now: int) -> LastRecord | None:
         """Return a record that proves that a log which ends at `end` is not empty from `start` on.
 
-        Of a copy that can't be read the chain's word is taken: its last record has a key, and is none where the part
-        has tombstones. Raises TransientError.
+        For a copy that can't be read the chain's figures count: its last record is taken to have a key; where the part
+        has tombstones, no record is proven. Raises TransientError.
         """
         for copy in copies:
             if copy.bears_on(start, end, now=now):
@@ -87,7 +87,7 @@ class CopiedRecords:
 def last_record(store: ObjectStore, copy: PartitionCopy, end: int) -> int | None:
     """Return the offset of the last record below `end` that compaction leaves in the log; None: the copy proves none.
 
-    Objects are read from their ends, a megabyte at a time and 256 MiB in all: mostly the last block decides. Raises
+    Objects are read from their ends, a megabyte at a time and 256 MiB in all: mostly the last block is enough. Raises
     DamagedError, the store's errors and those of keys.
     """
     search = LastRecordSearch(end=end, compacted=copy.compacted)
@@ -123,7 +123,7 @@ def _blocks_backwards(store: ObjectStore, item: StoredObject) -> Iterator[tuple[
 
 
 def _first_block(data: Plain, header: ContainerHeader) -> int:
-    """Return where the first block begins that is whole; the end of the data if none is."""
+    """Return the offset of the first whole block in the data; the end of the data if there is none."""
     at = data.find(header.sync)
     return len(data) if at < 0 else at + len(header.sync)
 

@@ -1,4 +1,4 @@
-"""Reading claims and chains. Claims are listed; the head of a chain is found by doubling and bisecting."""
+"""Reads claims and chains. Claims are listed; the head of a chain is found by doubling and bisecting."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, Stor
 _PARALLEL_READS = 16
 _WINDOW = 4 * _PARALLEL_READS
 _AHEAD = 1 << 20
-"""Bytes of an entry that is read ahead of its turn, so that a window of junk is no more than 64 MiB. One that names ten
-thousand partitions has 0.7 MB; larger ones, such as a SNAPSHOT of many objects, are rare."""
+"""Most bytes of an entry that is read ahead of its turn, so that a window of forged entries is at most 64 MiB. An entry
+that names ten thousand partitions has 0.7 MB; larger ones, such as a SNAPSHOT of many objects, are rare."""
 _FEW = 2
-"""Chains whose heads are not worth looking for at the same time."""
+"""Number of chains up to which their heads are not looked up in parallel."""
 _FAR = 64
-"""Entries after which it is looked how many more there are."""
+"""Entries read one by one after which the head is looked up, to read the rest in parallel."""
 _MOST: Final = 1 << 48
-"""Entries that no chain has: one a millisecond for thousands of years."""
+"""More entries than any chain can have: one a millisecond for thousands of years."""
 _LOOK_AGAIN = 60
-"""A tolerant refresh tries a damaged chain again every so many times: the damage may have been on the way. And so often
-it is looked whether the entries up to which chains were read are still those."""
+"""Refreshes after which a tolerant refresh tries a damaged chain again, since the damage may have happened on the way.
+At the same interval the entries up to which chains were read are checked to be still the same."""
 _LOOK_BACK = 15
-"""Every so many refreshes it is seen whether what was read is still there: a bucket may be emptied, or set back. And so
-often claims are listed; in between it is looked whether the next number is claimed."""
+"""Refreshes after which the entries read are checked to be still there: a bucket may be emptied, or set back. At the
+same interval claims are listed; in between only the next number is checked for a claim."""
 _BRING_BACK = "somebody deleted it; restore it from the bucket's versions, or use another generation"
 _ROLLED_BACK = (
     "the bucket is in an older state, or it is another one: bring the newer state back from the bucket's versions or "
@@ -41,9 +41,9 @@ _ROLLED_BACK = (
 
 
 def _last(exists: Callable[[int], bool], guess: int = 0) -> int:
-    """Return the largest n > 0 with exists(n), numbers being dense from 1 on, 0 if none is; quickly near `guess`.
+    """Return the largest n > 0 with exists(n), 0 if there is none; numbers are dense from 1 on. Fast near `guess`.
 
-    StoreUnfitError if there seem to be more than any chain can have.
+    Raises StoreUnfitError if there seem to be more than any chain can have.
     """
     step, low = 1, guess
     if guess and not exists(guess):
@@ -71,14 +71,14 @@ def _last(exists: Callable[[int], bool], guess: int = 0) -> int:
 
 
 class ChainReader:
-    """The generations of one pair as S3 has them. Keeps what it read and reads on from there; one thread at a time.
+    """The generations of one pair as the store has them. Caches its state and reads on; one thread at a time.
 
     Generations that were wholly cleared before the first refresh are not read, unless `ended` asks for them: a year of
-    weekly turns leaves fifty long chains that say nothing any more. With `outlines` no more than an outline of each is
-    kept. Chains are read from their latest SNAPSHOT on, unless `whole`.
+    weekly generations leaves fifty long chains without any use. With `outlines` only an outline of each is kept.
+    Chains are read from their latest SNAPSHOT on, unless `whole`.
 
-    A chain that was read up to an entry never counts again without it: if the bucket is put back to an older state,
-    whoever saw the newer one knows.
+    A chain that was read up to an entry never counts again without it: a reader that saw the newer state detects that
+    the bucket was put back to an older one.
     """
 
     def __init__(
@@ -112,46 +112,46 @@ class ChainReader:
 
     @property
     def newest(self) -> int:
-        """The highest number that was claimed when it was last looked, 0 if none."""
+        """The highest number that was claimed at the last refresh, 0 if none."""
         return max(self._numbers, default=0)
 
     @property
     def numbers(self) -> list[int]:
-        """The generations of which there was a claim or a chain when it was last looked, ascending."""
+        """The numbers of the generations that had a claim or a chain at the last refresh, ascending."""
         return sorted(self._numbers)
 
     @property
     def damaged(self) -> Mapping[int, DamagedError]:
-        """The generations that a tolerant refresh left out, with what is wrong with them."""
+        """The generations that a tolerant refresh left out, with their errors."""
         return self._damaged
 
     def origin(self) -> str | None:
-        """Return the SHA-256 of the pair's first claim, None without one that counts. It is read once.
+        """Return the SHA-256 of the pair's first claim, None without a valid one. It is read once.
 
-        One that does not count is looked at again as rarely as a damaged chain. A place has one, by whatever URL it is
-        reached. Raises the store's errors.
+        An invalid claim is read again as rarely as a damaged chain. A store has the same origin under all of its URLs.
+        Raises the store's errors.
         """
         if self._origin is None and self._refreshes >= self._origin_due:
             try:
                 self._origin = sha256_hex(self._store.get(layout.claim_key(self._pair, 1)))
             except ObjectMissingError:
                 return None
-            except DamagedError:  # of one that nobody has signed who should, nothing is told here
+            except DamagedError:  # a claim without a trusted signature is not reported here
                 self._origin_due = self._refreshes + _LOOK_AGAIN
         return self._origin
 
     def refresh(self, *, tolerant: bool = False) -> list[Generation]:
         """Read on to the heads of all chains; return the generations that are not wholly cleared, ascending.
 
-        All are read in ascending order until no newer one has been claimed meanwhile: whatever is seen of a generation
-        that is being cleared, what covers it is seen as well.
+        All are read in ascending order until no newer one has been claimed meanwhile: so whenever a generation is seen
+        being cleared, the generation that covers it is seen as well.
 
-        A claim whose owner died before OPEN is left out as soon as a newer generation is COMPLETE: nobody will build it
-        any more, and there is nothing to clear. Should its owner wake up and open it after all, it is there again.
+        A claim whose owner died before OPEN is left out as soon as a newer generation is COMPLETE: it will not be built
+        any more, and it has no objects to clear. If its owner wakes up and opens it after all, it is returned again.
 
         Raises DamagedError on a broken chain, StoreTransientError and other store errors. If `tolerant`, a broken chain
-        is left out and named in `damaged`: what can't be read covers nothing, so nothing is let go because of it. One
-        that a newer release wrote is never left out: NewerFormatError.
+        is left out and named in `damaged`: an unreadable generation covers no other, so none is cleared because of it.
+        A chain that a newer release wrote is never left out: NewerFormatError.
         """
         if not self._numbers or self._refreshes % _LOOK_BACK == 0:
             self._list_claims()
@@ -161,7 +161,7 @@ class ChainReader:
         while numbers:
             for number in numbers:
                 self._try_to_read_on(number, tolerant=tolerant)
-            # Reading may have taken so long that what was claimed meanwhile is complete, and the others are cleared.
+            # Reading may have taken so long that a generation claimed meanwhile is complete, and others are cleared.
             numbers = self._claimed_since()
         complete = max((number for number, state in self._generations.items() if state.complete), default=0)
         return [
@@ -171,7 +171,7 @@ class ChainReader:
         ]
 
     def exists(self) -> bool:
-        """Whether anything was claimed. Raises the store's errors."""
+        """Return whether any generation was claimed. Raises the store's errors."""
         return next(self._claims(), None) is not None
 
     def _claims(self) -> Iterator[int]:
@@ -179,14 +179,15 @@ class ChainReader:
         return (number for name in names if (number := layout.claim_number(name)))
 
     def _chains(self) -> set[int]:
-        """Return the numbers of the chains of which anything is there."""
+        """Return the numbers of the chains that have at least one object."""
         folders = self._store.list_folders(layout.claims_prefix(self._pair))
         return {number for folder in folders if (number := layout.claim_number(f"{folder}.json"))}
 
     def _list_claims(self) -> None:
-        """Find all that is claimed, and the chains below the newest claim whose own claim is gone.
+        """Find all claimed numbers, and the chains below the newest claim whose own claim is gone.
 
-        Nothing is concluded from the number before: who can delete makes holes, and who can put, claims far off.
+        No number is inferred from the one before: a process that can delete makes holes, one that can put may claim a
+        number far off.
         """
         self._numbers |= set(self._claims())
         newest = self.newest
@@ -194,7 +195,7 @@ class ChainReader:
             self._numbers |= {number for number in self._chains() if number < newest}
 
     def _claimed_since(self) -> list[int]:
-        """Return the numbers that were claimed since the newest one."""
+        """Return the numbers that were claimed after the newest known one."""
         first = number = self.newest + 1
         while self._claimed(number):
             self._numbers.add(number)
@@ -234,7 +235,7 @@ class ChainReader:
             except ConfigError as error:
                 left = layout.chain_prefix(self._pair, number)
                 if number not in self._heads and next(iter(self._store.list(left)), None) is None:
-                    self._ended.add(number)  # it is gone without a trace, so there is nothing left to judge
+                    self._ended.add(number)  # it is gone without a trace, so it has no state to judge
                     return
                 raise DamagedError(
                     f"the claim of generation {number} is missing, but a later one exists",
@@ -249,9 +250,9 @@ class ChainReader:
             self._heads[number] = Head.of(state)
 
     def require(self, head: Head) -> None:
-        """Raise RolledBackError unless the store holds this very entry, and what was read of its chain comes to it.
+        """Raise RolledBackError unless the store holds this very entry, and the chain as read reaches it.
 
-        If that chain can't be read: DamagedError.
+        Raises DamagedError if that chain can't be read.
         """
         self._check(head, self._generations.get(head.generation))
         if head.generation in self._damaged:
@@ -271,7 +272,7 @@ class ChainReader:
             raise RolledBackError(f"{key} is {what}", remedy=_ROLLED_BACK)
 
     def _look_back(self, state: Generation) -> None:
-        """Raise RolledBackError if the claim, or an entry from the last look on, is gone that was there."""
+        """Raise RolledBackError if the claim, or an entry since the last check, was there and is gone."""
         since = max(1, self._looked.get(state.number, state.seq))
         keys = [layout.entry_key(self._pair, state.number, seq) for seq in range(since, state.seq + 1)]
         before = layout.entry_key(self._pair, state.number, since - 1)
@@ -287,9 +288,9 @@ class ChainReader:
         self._looked[state.number] = state.seq
 
     def _look_whether_over(self, numbers: Iterable[int]) -> None:
-        """Look at the heads of many chains at a time, as a first reading finds them: a year of daily turns leaves 365.
+        """Read the heads of many chains in parallel at the first refresh: a year of daily generations leaves 365.
 
-        What goes wrong with one of them is told when it is its turn to be read.
+        An error of one of them is raised when its chain is read in turn.
         """
         known = self._generations.keys() | self._ended | self._damaged.keys()
         unknown = [] if self._wants_ended else [number for number in numbers if number not in known]
@@ -309,9 +310,9 @@ class ChainReader:
         return self._is_over(number) if known is None else known
 
     def _is_over(self, number: int, guess: int = 0) -> bool:
-        """Whether the chain ends in a CLEARED that leaves nothing: then there is nothing to read it for."""
+        """Return whether the chain ends in a CLEARED that keeps no partition, so that it need not be read."""
         if guess and self._store.head(layout.entry_key(self._pair, number, 1)) is None:
-            return False  # of a claim alone nothing is looked for
+            return False  # a claim alone has no head
         head = self.head(number, guess)
         if head == 0:
             return False
@@ -323,20 +324,20 @@ class ChainReader:
         return [state for _, state in sorted(self._generations.items())]
 
     def forget_ended(self) -> None:
-        """Keep only outlines of the generations that are wholly cleared: for whoever reads on for months."""
+        """Keep only outlines of the generations that are wholly cleared: for processes that read on for months."""
         for number, state in self._generations.items():
             if state.gone and state.positions:
                 self._generations[number] = state.outline()
 
     def lost(self, states: Iterable[Generation]) -> dict[int, DamagedError]:
-        """Return the generations of which claim or entries were deleted where looking for heads can't see it.
+        """Return the generations whose claim or entries were deleted where the search for heads can't detect it.
 
-        Doubling and bisecting may take the first number that is missing for the end. So what lies beyond the newest
-        claim is listed, and beyond the head of each of `states` and of what was refreshed: nothing, but for what is
-        being appended.
+        Doubling and bisecting may take the first missing number for the end. So the keys beyond the newest claim are
+        listed, and beyond the head of each of `states` and of the refreshed generations: there are none, but for an
+        entry that is being appended.
 
-        A generation may be gone without a trace, and nobody can tell why. It matters as long as one from before it is
-        still there, or none from after it is complete.
+        A generation may be gone without a trace, and the reason can't be known. It matters as long as an older
+        generation still exists, or no newer one is complete.
         """
         found = {}
         for number in self._chains():
@@ -361,7 +362,7 @@ class ChainReader:
         return found
 
     def _holes(self, states: Collection[Generation]) -> Iterator[tuple[int, int]]:
-        """Yield what is gone without a trace and matters, as first and last number."""
+        """Yield ranges of generations that are gone without a trace and matter, as first and last number."""
         live = [state for state in states if not state.gone]
         complete = max((state.number for state in live if state.complete), default=0)
         for before, after in pairwise([0, *sorted(self._numbers)]):
@@ -372,7 +373,7 @@ class ChainReader:
         return self._store.head(layout.claim_key(self._pair, number)) is not None
 
     def load(self, number: int, *, upto: int | None = None) -> Generation:
-        """Read one generation to its head or to entry `upto`. ConfigError if it doesn't exist."""
+        """Read one generation to its head or to entry `upto`. Raises ConfigError if it doesn't exist."""
         key = layout.claim_key(self._pair, number)
         try:
             data = self._store.get(key)
@@ -407,15 +408,15 @@ class ChainReader:
     def head(self, number: int, guess: int = 0) -> int:
         """Return the number of the last entry of a chain, 0 if it has none yet. Raises errors of the store.
 
-        If it is near `guess`, that takes fewer requests.
+        A `guess` near the head saves requests.
         """
         return _last(lambda seq: self._store.head(layout.entry_key(self._pair, number, seq)) is not None, guess)
 
     def follow(self, state: Generation) -> bool:
-        """Read what was appended since; return whether there was anything."""
+        """Apply the entries that were appended since the last call; return whether there were any."""
         before = state.seq
         while True:
-            if state.seq - before == _FAR:  # a week, maybe: several at a time
+            if state.seq - before == _FAR:  # maybe a week of entries: read the rest in parallel
                 head = self.head(state.number, state.seq)
                 for entry, sha256 in self.entries(state.number, state.seq + 1, head):
                     state.apply(entry, sha256)
@@ -429,8 +430,8 @@ class ChainReader:
     def entries(self, number: int, first: int, last: int) -> Iterator[tuple[Entry, str]]:
         """Yield entries [first, last] with the hash of their bytes, several reads at a time, bounded in memory.
 
-        What is read ahead are bytes, and no more than a megabyte of each entry. Larger ones, and those that are missing
-        or refused, wait for their turn: the first that is wrong ends it.
+        Only bytes are read ahead, at most a megabyte of each entry. Larger entries, and those that are missing or
+        refused, are read in turn: the first faulty entry ends the iteration.
         """
         if last - first < 2:  # not worth a pool
             for seq in range(first, last + 1):
@@ -445,10 +446,10 @@ class ChainReader:
                 yield self._entry(number, seq, window.popleft().result())
         finally:
             pool.shutdown(cancel_futures=True)
-            window.clear()  # an error names this frame, and whoever keeps it would keep what was read
+            window.clear()  # an error refers to this frame, so keeping the error would keep the bytes
 
     def _ahead(self, number: int, seq: int) -> bytes | None:
-        """Return the bytes of an entry; None if they are many, or anything is wrong with them."""
+        """Return the bytes of an entry; None if they are more than `_AHEAD`, missing or damaged."""
         try:
             return self._store.get(layout.entry_key(self._pair, number, seq), most=_AHEAD)
         except (DamagedError, ObjectMissingError):
@@ -468,5 +469,5 @@ class ChainReader:
 
 
 def is_data(entry: Entry) -> bool:
-    """Whether an entry adds or confirms positions: what counts as progress of an Active."""
+    """Return whether an entry adds or confirms positions, which counts as progress of an Active."""
     return entry.kind in {EntryKind.COMMIT, EntryKind.CONFIRM, EntryKind.COMPLETE}

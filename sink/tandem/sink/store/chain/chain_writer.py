@@ -1,4 +1,4 @@
-"""Claiming a number and appending to a chain. The store's put-if-absent is the only fence."""
+"""Claims generation numbers and appends to chains. The store's put-if-absent is the only fence."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _LOG = structlog.get_logger()
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 _SNAPSHOT_ENTRIES = 1000
 _SNAPSHOT_BYTES = 16 << 20
-"""What whoever starts reads at most, about, besides a SNAPSHOT. One is not written again for less than twice its bytes,
-or a thousand entries."""
+"""Bytes that a starting process reads at most, about, besides a SNAPSHOT. The next SNAPSHOT is written only after twice
+its bytes, or a thousand entries."""
 
 
 class HolderLostError(RefusedError):
@@ -31,16 +31,16 @@ class HolderLostError(RefusedError):
 
 
 class ClaimLostError(PermanentError):
-    """Somebody else claimed the number first."""
+    """Another process claimed the number first."""
 
 
 class StoppedError(PermanentError):
-    """The wait for the store was given up because the process stops. What was sent may or may not have taken effect."""
+    """The wait for the store was given up because the process stops. The last put may or may not have taken effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who writes: one process life of one instance, on one cluster."""
+    """The writer of a chain: one incarnation (process run) of one instance, on one cluster."""
 
     pair: str
     instance: str
@@ -88,9 +88,9 @@ def _put(
     *,
     refused: Callable[[StoreTransientError], None] = lambda _: None,
 ) -> bool:
-    """Put the frozen bytes until their fate is known; return whether they are what the key holds.
+    """Put the same bytes until the outcome is known; return whether the key holds them.
 
-    `refused` hears of each try that came to nothing.
+    `refused` is called with the error of each failed try.
     """
     attempt = 0
     while True:
@@ -111,16 +111,16 @@ def _put(
 
 
 def _packed(entry: Entry) -> tuple[bytes, int]:
-    """Return what is stored of an entry, and how many bytes of JSON that is: a SNAPSHOT's are not kept meanwhile."""
+    """Return the stored bytes of an entry and the size of its JSON, which is not kept (a SNAPSHOT is large)."""
     plain = encode_entry(entry)
     return pack(plain), len(plain)
 
 
 class ChainWriter:
-    """Appends to one chain as one incarnation; safe to use from several threads. `state` folds all it knows.
+    """Appends to one chain as one incarnation; safe to use from several threads. `state` folds all known entries.
 
-    After a StoppedError nothing more can be appended: the fate of the bytes that were sent is not known. `trouble` says
-    why an entry is still not taken.
+    After a StoppedError no more entries can be appended: the outcome of the last put is unknown. `trouble` is why the
+    store does not take the present entry yet.
     """
 
     def __init__(self, store: ObjectStore, state: Generation, incarnation: str, *, stop: threading.Event) -> None:
@@ -136,17 +136,17 @@ class ChainWriter:
 
     @property
     def incarnation(self) -> str:
-        """Whose entries these are."""
+        """The incarnation that writes the entries."""
         return self._incarnation
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the fate of sent bytes is unknown, so that only the chain, read again, says where to go on."""
+        """Whether the outcome of a put is unknown, so that the chain must be read again before the next append."""
         return self._in_doubt is not None
 
     @property
     def snapshot_due(self) -> bool:
-        """Whether whoever starts has so much to read that a SNAPSHOT is worth its bytes."""
+        """Whether a starting process has so much to read that a SNAPSHOT is worth its bytes."""
         if self.state.seq - max(self.state.snapshot, self._refused_seq) >= _SNAPSHOT_ENTRIES:
             return True
         return self._later_bytes >= max(_SNAPSHOT_BYTES, 2 * self._snapshot_bytes)
@@ -154,8 +154,8 @@ class ChainWriter:
     def snapshot_if_due(self) -> None:
         """Append a SNAPSHOT if one is worth its bytes. Raises as `append`.
 
-        One that would be larger than anybody reads is told of and left out, unbuilt, until as much was written again:
-        whoever starts reads more of the chain, and finds the same.
+        A SNAPSHOT above the size limit of entries is logged and left out, unbuilt, until as much was written again: a
+        starting process then reads more of the chain, with the same result.
         """
         if not self.snapshot_due:
             return
@@ -174,11 +174,11 @@ class ChainWriter:
     def append(self, draft: Entry, *, unless: Callable[[], str | None] = lambda: None) -> Entry:
         """Append `draft` (its seq, link, incarnation and time are filled in here) and return the entry as written.
 
-        On a number that is taken: if it holds these very bytes, done; if this incarnation held the chain and lost it,
-        HolderLostError; otherwise on to the next number. Who never held it (a janitor) may append what the fold's
-        rules allow to anybody, and goes on whoever the holder is. Raises ChainError if the draft breaks a rule, or if
-        `unless`, asked before each try, says what speaks against it in `state` as it is then; OversizeError,
-        StoppedError.
+        If the number is taken: when it holds these very bytes, the entry is appended; when this incarnation held the
+        chain and lost it, HolderLostError is raised; otherwise the next number is tried. A process that never held the
+        chain (a janitor) may append the entries that the fold's rules allow to any incarnation, whoever the holder is.
+        Raises ChainError if the draft breaks a rule, or if `unless`, called before each try, returns a reason against
+        it in the present `state`; OversizeError, StoppedError.
         """
         with self._lock:
             if self._in_doubt:

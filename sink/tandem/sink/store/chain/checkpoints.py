@@ -2,12 +2,12 @@
 
 The order makes a completed checkpoint lasting. Its pin is put, then its CHECKPOINT entry is appended, then its outcome
 is put. The entry can only follow a generation's COMPLETE and never its SEALED, and a generation is cleared only after
-SEALED; so whoever looks at the pins after SEALED sees the pin of every checkpoint that may still become completed.
+SEALED; so a listing of the pins after SEALED has the pin of every checkpoint that may still become completed.
 
 A pin belongs to the request whose nonce its id carries. It is swept when that request was deleted or failed, or was
 completed in another generation. Pins are listed *before* requests: a nonce that is missing then never comes back. Of a
-request that can't be read only the id is known: what names it, and pins that can't be read either, stay. A request is
-swept a week after it failed, or after the time was over for which it was kept.
+request that can't be read only the id is known: pins that name it, and pins that can't be read either, stay. A request
+is swept a week after it failed, or a week after the end of the time for which it was kept.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, Objec
 _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)
 _FORGOTTEN_AFTER_MS = 7 * 86_400_000
-"""How long one that failed, or may no longer be kept, is still listed: a daily one would cost more with every day."""
+"""Time in ms for which a failed or outdated checkpoint is still listed: daily ones would cost more with every day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointListing:
-    """All checkpoints of a pair, by id; `damaged` says of ids why their objects can't be read."""
+    """All checkpoints of a pair; `damaged` says by id why an object can't be read."""
 
     checkpoints: tuple[Checkpoint, ...]
     damaged: dict[str, str]
@@ -50,10 +50,11 @@ class CheckpointListing:
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointCache:
-    """What was read of checkpoints that are settled, and of their pins: none of it changes any more.
+    """Cache of settled checkpoints and of their pins, which no longer change.
 
-    `settled` is by what a listing says of a request's object, with what it says of its outcome's. The cuts are not
-    kept: of ten thousand partitions each takes a megabyte. For one pair in one store, and one thread at a time.
+    `settled` is keyed by the listing's info of a request's object; its value has the info of the outcome's object. The
+    cuts are not kept: with ten thousand partitions each takes a megabyte. For one pair in one store, and one thread at
+    a time.
     """
 
     settled: dict[ObjectInfo, tuple[ObjectInfo, Checkpoint]] = field(default_factory=dict)
@@ -61,13 +62,13 @@ class CheckpointCache:
 
 
 def put_request(store: ObjectStore, request: CheckpointRequest) -> Checkpoint:
-    """Put a request unless one with its id is there; return the one that is. Raises errors of the store."""
+    """Put a request unless one with its id exists; return the existing one. Raises errors of the store."""
     key = layout.checkpoint_key(request.pair, check_id(request.id))
     while True:
         if store.put_if_absent(key, encode_request(request)) is PutResult.CREATED:
             return Checkpoint(request=request)
         found = find_checkpoint(store, request.pair, request.id)
-        if found is not None:  # else it was deleted in between
+        if found is not None:  # otherwise it was deleted in between
             return found
 
 
@@ -84,7 +85,7 @@ def find_checkpoint(store: ObjectStore, pair: str, checkpoint_id: str) -> Checkp
 
 
 def outcome_of(store: ObjectStore, request: CheckpointRequest) -> CheckpointOutcome | None:
-    """Return what became of a request, None as long as that is open. Raises errors of the store, DamagedError."""
+    """Return the outcome of a request, None while it is open. Raises errors of the store, DamagedError."""
     try:
         return _outcome(store, request.pair, request.nonce)
     except ObjectMissingError:
@@ -100,9 +101,9 @@ def _outcome(store: ObjectStore, pair: str, nonce: str) -> CheckpointOutcome:
 
 
 def completed_at(store: ObjectStore, pair: str, pin: Pin) -> int | None:
-    """Return the chain entry that completed the checkpoint whose pin this is.
+    """Return the number of the chain entry that completed the checkpoint of this pin.
 
-    None for other pins, if none did, or if nobody can tell. Raises errors of the store.
+    None for other pins, if no entry did, or if the outcome can't be read. Raises errors of the store.
     """
     nonce = _nonce_of(pin)
     if nonce is None or not layout.is_name(nonce):
@@ -118,7 +119,7 @@ def completed_at(store: ObjectStore, pair: str, pin: Pin) -> int | None:
 
 
 def settle_request(store: ObjectStore, request: CheckpointRequest, outcome: CheckpointOutcome) -> CheckpointOutcome:
-    """Say what became of a request unless that was said before; return what holds. Raises errors of the store."""
+    """Put the outcome of a request unless it has one; return the stored outcome. Raises errors of the store."""
     key = layout.outcome_key(request.pair, request.nonce)
     if store.put_if_absent(key, encode_outcome(outcome)) is PutResult.CREATED:
         return outcome
@@ -126,10 +127,10 @@ def settle_request(store: ObjectStore, request: CheckpointRequest, outcome: Chec
 
 
 def list_checkpoints(store: ObjectStore, pair: str, *, remembered: CheckpointCache | None = None) -> CheckpointListing:
-    """Return all checkpoints of a pair by id. One that is damaged costs no other. Raises errors of the store.
+    """Return all checkpoints of a pair. A damaged one does not hide the others. Raises errors of the store.
 
-    What lies there under a name that no checkpoint can have is told of and counts for nothing. With `remembered`, which
-    the caller keeps between calls, settled ones are read once, and come without their cuts from the second call on.
+    An object under a name that no checkpoint can have is logged and ignored. With `remembered`, which the caller keeps
+    between calls, settled ones are read once, and come without their cuts from the second call on.
     """
     prefix = layout.checkpoints_prefix(pair)
     found, damaged = [], {}
@@ -168,10 +169,10 @@ def list_checkpoints(store: ObjectStore, pair: str, *, remembered: CheckpointCac
 def delete_checkpoint(
     store: ObjectStore, pair: str, checkpoint_id: str, *, only: str | None = None, known: KnownPins | None = None
 ) -> bool:
-    """Delete a checkpoint, its outcome and its pins; return whether there was one. Nothing is left to do twice.
+    """Delete a checkpoint, its outcome and its pins; return whether there was one. Idempotent.
 
-    With `only`, a nonce, another one that has its id now is left alone. What an Active that is about to complete it
-    puts meanwhile is swept by its owner. `known` is as for `pins.list_pins`. Raises errors of the store.
+    With `only`, a nonce, another checkpoint that has the id now is left alone. Objects that an Active puts meanwhile to
+    complete the checkpoint are swept by that Active. `known` is as for `pins.list_pins`. Raises errors of the store.
     """
     key = layout.checkpoint_key(pair, check_id(checkpoint_id))
     try:
@@ -193,7 +194,7 @@ def delete_checkpoint(
 
 
 def pin_generation(store: ObjectStore, request: CheckpointRequest, generation: int) -> Pin:
-    """Put the pin that keeps `generation` for a request; the same one if it is there. Raises errors of the store."""
+    """Put the pin that keeps `generation` for a request, or return the existing one. Raises errors of the store."""
     return pins.put_pin(
         store,
         request.pair,
@@ -206,7 +207,7 @@ def pin_generation(store: ObjectStore, request: CheckpointRequest, generation: i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSurvey:
-    """What one look at all checkpoints found. `held`: generations that may not be cleared, with the pins' owners."""
+    """Open requests, and `held`: the generations that may not be cleared, with the owners of their pins."""
 
     open: tuple[CheckpointRequest, ...]
     held: dict[int, tuple[str, ...]]
@@ -215,10 +216,10 @@ class CheckpointSurvey:
 def survey_checkpoints(
     store: ObjectStore, pair: str, now: int, *, remembered: CheckpointCache | None = None
 ) -> CheckpointSurvey:
-    """Look at all checkpoints and sweep what nobody needs any more. `now` is ms by the store's clock.
+    """Read all checkpoints and sweep those that are no longer needed. `now` is ms by the store's clock.
 
-    Any process may do so at any time. With `remembered`, which the caller keeps between looks, nothing is read again
-    that does not change any more. Raises errors of the store.
+    Any process may do so at any time. With `remembered`, which the caller keeps between calls, settled checkpoints are
+    not read again. Raises errors of the store.
     """
     remembered = CheckpointCache() if remembered is None else remembered
     found = [pin for pin in pins.list_pins(store, pair, known=remembered.pins) if pin.lasting]
@@ -243,7 +244,7 @@ def survey_checkpoints(
 
 
 def _forgotten(item: Checkpoint, now: int) -> bool:
-    """Whether a checkpoint was of no use for so long that nobody looks for it. `now` is ms by the store's clock."""
+    """Return whether a checkpoint has been of no use for a week. `now` is ms by the store's clock."""
     if item.outcome is None:
         return False
     over = item.request.keep_until if item.outcome.completed else item.outcome.at
@@ -256,7 +257,7 @@ def _sweep(store: ObjectStore, pair: str, found: Iterable[Pin], known: Checkpoin
     kept = []
     for pin in found:
         owner = by_nonce.get(_nonce_of(pin) or "")
-        # One that can't be read has no generation: it stays as long as its checkpoint does.
+        # A pin that can't be read has no generation: it stays as long as its checkpoint does.
         needed = owner is not None and (owner.outcome is None or pin.generation in {None, owner.outcome.generation})
         if needed or pin.owner in doubtful or (pin.generation is None and doubtful):
             kept.append(pin)
@@ -271,7 +272,7 @@ def _sweep(store: ObjectStore, pair: str, found: Iterable[Pin], known: Checkpoin
 
 
 def _put_back(store: ObjectStore, found: Iterable[Pin], known: CheckpointListing, now: int) -> list[Pin]:
-    """Put the pins again that somebody has deleted of checkpoints that are kept: nothing else keeps what they need."""
+    """Put back deleted pins of checkpoints that are kept: only these pins keep the generations that they need."""
     there = {_nonce_of(pin) for pin in found}
     back = []
     for item in known.checkpoints:
@@ -285,7 +286,7 @@ def _put_back(store: ObjectStore, found: Iterable[Pin], known: CheckpointListing
 
 
 def _sweep_outcome(store: ObjectStore, pair: str, key: str) -> None:
-    """Delete an outcome whose request is gone; it was listed after the requests, so look for that once more."""
+    """Delete an outcome whose request is gone; outcomes are listed after requests, so check for the request again."""
     try:
         outcome = decode_outcome(store.get(key), key)
         checkpoint = find_checkpoint(store, pair, outcome.id)

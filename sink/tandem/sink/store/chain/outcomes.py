@@ -1,4 +1,4 @@
-"""Outcomes of verifications, drills and sweeps in the store: put, the oldest forgotten, the latest read."""
+"""Outcomes of verifications, drills and sweeps in the store: puts them, deletes the oldest, reads the latest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RATED = RatedLog(structlog.get_logger())
 def put_outcome(store: ObjectStore, outcome: JobOutcome) -> None:
     """Put an outcome, and remove the oldest ones of its kind. Raises errors of the store.
 
-    What earlier ones found, and it does not settle, goes on in it.
+    Findings of earlier outcomes that it does not settle are carried over into it.
     """
     prefix = layout.result_prefix(outcome.pair, outcome.kind.value)
     if outcome.scope is not None:
@@ -34,7 +34,7 @@ def put_outcome(store: ObjectStore, outcome: JobOutcome) -> None:
 
 
 class OutcomeReader:
-    """Reads the newest outcome of each kind, again and again. Keeps what it read: an outcome never changes."""
+    """Reads the newest outcome of each kind repeatedly. Caches outcomes, which never change."""
 
     def __init__(self, store: ObjectStore, pair: str) -> None:
         self._store = store
@@ -43,7 +43,7 @@ class OutcomeReader:
         self._read: dict[JobKind, JobOutcome | None] = dict.fromkeys(JobKind)
 
     def refresh(self) -> dict[JobKind, JobOutcome | None]:
-        """Return the newest outcomes, None for none; one listing if nothing is new. Raises as `latest_outcome`."""
+        """Return the newest outcome of each kind or None; one listing if none is new. Raises as `latest_outcome`."""
         keys = sorted(info.key for info in self._store.list(layout.results_prefix(self._pair)))
         for kind in JobKind:
             newest = max(
@@ -56,7 +56,7 @@ class OutcomeReader:
 
 
 def latest_of_each(store: ObjectStore, pair: str) -> dict[JobKind, JobOutcome | None]:
-    """Return what `latest_outcome` does, of every kind."""
+    """Return the result of `latest_outcome` for every kind."""
     return {kind: latest_outcome(store, pair, kind) for kind in JobKind}
 
 

@@ -17,7 +17,7 @@ _RATED = RatedLog(structlog.get_logger())
 
 
 class PauseReader:
-    """The newest pause of one pair. Keeps what it read and reads on from there; one thread at a time."""
+    """Reads the newest pause of one pair. Each refresh continues after the last number; one thread at a time."""
 
     def __init__(self, store: ObjectStore, pair: str) -> None:
         self._store = store
@@ -28,8 +28,8 @@ class PauseReader:
     def refresh(self) -> Pause | None:
         """Read on; return the newest pause, None if there never was one. Raises errors of the store.
 
-        One that can't be read is told of and ends the pause before it: nothing is endangered by turns that go on. One
-        that is forged says nothing.
+        A pause that can't be read is logged and ends the pause before it: new generations endanger no backup. A forged
+        pause is logged and ignored.
         """
         while True:
             key = layout.pause_key(self._pair, self._number + 1)
@@ -53,7 +53,7 @@ class PauseReader:
     def append(self, draft: Pause) -> Pause:
         """Put `draft` under the next free number, which is filled in, and return it as it was written.
 
-        Raises errors of the store: it is then unknown whether it is there; asking once more does no harm.
+        Raises errors of the store: it is then unknown whether the pause is stored; a second call does no harm.
         """
         while True:
             self.refresh()

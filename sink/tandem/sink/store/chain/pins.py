@@ -1,17 +1,18 @@
-"""Pins: `<root>/<pair>/pins/<id>.json` says that someone reads a generation, and until when.
+"""Pins: `<root>/<pair>/pins/<id>.json` says that a process reads a generation, and until when.
 
-Objects are never overwritten, so a pin is renewed by putting a new one. The old one is removed at the next renewal
-only: a listing that passed the new one's place before it was put still meets the old one.
+Objects are never overwritten, so a pin is renewed by putting a new one. The old one is removed only at the next
+renewal: a listing that passed the new pin's key before it was put still has the old one.
 
-What makes a pin count is the order: its owner puts it *before* it reads the chain again; who lets data go appends to
-the chain *before* looking at the pins. Either the owner sees that entry, or the other one sees the pin. A pin that
-can't be read holds every generation: somebody may rely on it. Nobody can have put one under a name that is none.
+The order makes a pin effective: its owner puts it *before* it reads the chain again; a process that deletes data
+appends to the chain *before* it lists the pins. Either the owner sees that entry, or the deleting process sees the pin.
+A pin that can't be read holds every generation, because its owner may rely on it. An object under an invalid pin name
+is no pin.
 
-Whoever may read a backup may put a pin, so a reader's pin ends `LONGEST_MS` after the store had it, whatever it says
-and whether it can be read or not: whoever reads on has put another one by then.
+Every principal that may read a backup may put a pin, so a reader's pin ends `LONGEST_MS` after the store received it,
+whatever it says and whether it can be read or not: a process that still reads has put another one by then.
 
-A checkpoint's pin is put before its CHECKPOINT entry, which nothing but a generation that takes records may get. So
-whoever lets a sealed generation go sees it, and does not even begin: what is being cleared can't be restored any more.
+A checkpoint's pin is put before its CHECKPOINT entry, which only a generation that takes records may get. So a process
+that clears a sealed generation sees the pin, and does not even begin: a generation being cleared can't be restored.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, Objec
 _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)
 
-#: How long a pin lasts in ms unless its owner renews it, and what may pass of that before it does.
+#: How long a pin lasts in ms unless its owner renews it (after `_RENEW_AFTER` of that time).
 LIFETIME_MS: Final = 15 * 60_000
-#: How long a reader's pin counts at most in ms, by the time at which the store had it.
+#: How long a reader's pin counts at most in ms, from the time at which the store received it.
 LONGEST_MS: Final = 4 * LIFETIME_MS
 _RENEW_AFTER: Final = 1 / 3
 _LISTINGS: Final = 10
 
-#: How the ids of readers' pins begin. Policies tell them from those of checkpoints by that; the first ones had none.
+#: Prefix of the ids of readers' pins, by which policies tell them from those of checkpoints; the first ones had none.
 READING: Final = "reader-"
-#: How the ids of pins begin that hold a generation for a checkpoint. They are not renewed.
+#: Prefix of the ids of pins that hold a generation for a checkpoint. They are not renewed.
 LASTING: Final = "checkpoint-"
 #: The end of a pin that stays until it is removed: the year 9999, in ms.
 FOR_EVER: Final = 253_370_764_800_000
@@ -66,29 +67,29 @@ class Pin:
 
     @property
     def lasting(self) -> bool:
-        """Whether its generation must stay one that a restore can choose, so that clearing may not even begin."""
+        """Whether its generation must stay restorable, so that clearing may not even begin."""
         return self.id.startswith(LASTING)
 
     def holds(self, generation: int, now: int) -> bool:
-        """Whether nothing of `generation` may be deleted at `now`."""
+        """Return whether no object of `generation` may be deleted at `now`."""
         return self.generation in {generation, None} and (self.until is None or now < self.until)
 
 
 KnownPins: TypeAlias = dict[ObjectInfo, Pin]
-"""Lasting pins that were read, by what a listing says of their objects."""
+"""Lasting pins that were read, by the listing's info of their objects."""
 
 
 def put_pin(
     store: ObjectStore, pair: str, *, generation: int, owner: str, until: int, pin_id: str | None = None
 ) -> Pin:
-    """Put a pin. Read the chain again afterwards: only what it says then is safe. Raises errors of the store.
+    """Put a pin. Read the chain again afterwards: only the state read then is protected. Raises errors of the store.
 
-    With a `pin_id` that is there already, with the same content, nothing is done.
+    If a pin with this `pin_id` and the same content exists, it is kept.
     """
     pin = Pin(id=pin_id or f"{READING}{secrets.token_hex(16)}", generation=generation, owner=owner, until=until)
     data = pack(canonical({"v": VERSION, "id": pin.id, "generation": generation, "owner": owner, "until": until}))
     key = _key(pair, pin.id)
-    # One that was put before pins had a sum says the same in other bytes.
+    # A pin that was put before pins had a checksum has the same content in other bytes.
     if store.put_if_absent(key, data) is PutResult.EXISTS and _read(store, pin.id, key) != pin:
         raise StoreTransientError(f"{store.url}: the pin {key} is somebody else's", remedy="try again")
     return pin
@@ -109,10 +110,10 @@ def release_pin(store: ObjectStore, pair: str, pin: Pin) -> None:
 def list_pins(store: ObjectStore, pair: str, *, known: KnownPins | None = None) -> list[Pin]:
     """Return all pins of the pair, expired ones too.
 
-    With `known`, which the caller keeps between calls, no lasting pin is read twice: nothing changes it.
+    With `known`, which the caller keeps between calls, no lasting pin is read twice, since it never changes.
 
-    One that is gone when it is read was released or, if this process was stopped in between, renewed twice by pins that
-    the listing does not have. So all are listed again. Raises StoreTransientError if pins come and go all the time, and
+    A pin that is gone when it is read was released or, if this process was stopped in between, renewed twice by pins
+    that the listing lacks. So all are listed again. Raises StoreTransientError if pins come and go all the time, and
     other errors of the store.
     """
     known = {} if known is None else known
@@ -161,7 +162,7 @@ def _read(store: ObjectStore, pin_id: str, where: str) -> Pin:
 
 
 def _bounded(pin: Pin, item: ObjectInfo) -> Pin:
-    """Return a pin as it counts: that of a reader ends by the time of its object."""
+    """Return a pin with its effective end: a reader's pin ends at most `LONGEST_MS` after the time of its object."""
     last = round(item.modified.timestamp() * 1000) + LONGEST_MS
     if pin.lasting or (pin.until is not None and pin.until <= last):
         return pin
@@ -170,7 +171,7 @@ def _bounded(pin: Pin, item: ObjectInfo) -> Pin:
 
 def _parse(data: bytes, pin_id: str, where: str) -> Pin:
     fields = Fields.of_stored(data, where, PIN)
-    said = fields.take("id", str, None)  # the first ones did not say
+    said = fields.take("id", str, None)  # the first pins had no id
     pin = Pin(
         id=pin_id,
         generation=fields.count("generation"),
@@ -189,7 +190,7 @@ def hold_pins(
 ) -> Iterator[None]:
     """Hold pins on `generations` during the block; a thread renews them. Read the chain inside the block.
 
-    A renewal that fails is tried again; a reader whose pin ran out may meet missing objects, never wrong ones.
+    A renewal that fails is retried; a reader whose pin has expired may find objects missing, never wrong ones.
     """
     kept = [_Kept(store, pair, generation=number, owner=owner, lifetime_ms=lifetime_ms) for number in generations]
     stop = threading.Event()
@@ -211,7 +212,7 @@ def hold_pins(
 
 
 class _Kept:
-    """A pin, those before it that are still to be removed, and how to renew it. Failures are told, not raised."""
+    """A pin with its earlier ones that are still to be removed. Renews and releases it; logs failures, never raises."""
 
     def __init__(self, store: ObjectStore, pair: str, *, generation: int, owner: str, lifetime_ms: int) -> None:
         self._store = store

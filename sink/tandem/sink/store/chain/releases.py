@@ -17,7 +17,7 @@ _RATED = RatedLog(structlog.get_logger())
 
 
 class ReleaseReader:
-    """The releases of one pair. Keeps what it read and reads on from there; one thread at a time."""
+    """Reads the releases of one pair. Each refresh continues after the last number; one thread at a time."""
 
     def __init__(self, store: ObjectStore, pair: str) -> None:
         self._store = store
@@ -29,8 +29,8 @@ class ReleaseReader:
     def refresh(self, *, tolerant: bool = False) -> tuple[Release, ...]:
         """Read on; return all releases, ascending. Raises errors of the store, DamagedError.
 
-        If `tolerant`, one that can't be read is told of once and ends the reading: nothing goes because of it, nor
-        because of what came after it. One that is forged says nothing, in either case.
+        If `tolerant`, a release that can't be read is logged once and ends the reading: no data is deleted because of
+        it, nor because of later releases. A forged release is logged and ignored, in either case.
         """
         while True:
             key = layout.release_key(self._pair, self._number + 1)

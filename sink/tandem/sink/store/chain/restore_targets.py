@@ -1,4 +1,4 @@
-"""Which topics restores have created in a cluster, in the store: put by restores, read by instances and `status`."""
+"""Documents of the topics that restores created in a cluster: put by restores, read by instances and `status`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, StoreDeniedError
 
 _LOG = structlog.get_logger()
-#: In the place of a topic id: the topic may still be created.
+#: Stands for the topic id of a topic that may still be created.
 ANY: Final = ""
 
 
@@ -27,7 +27,7 @@ def announce_targets(store: ObjectStore, pair: str, plan: str, cluster_id: str, 
 
 
 def identify_targets(store: ObjectStore, pair: str, plan: str, topic_ids: Mapping[str, str]) -> None:
-    """Put the ids of those of these topics that the plan has announced. Raises errors of the store, DamagedError."""
+    """Put the ids of the topics that the plan has announced. Raises errors of the store, DamagedError."""
     key = layout.restore_targets_key(pair, plan)
     try:
         targets = decode_targets(store.get(key), key)
@@ -42,7 +42,7 @@ def identify_targets(store: ObjectStore, pair: str, plan: str, topic_ids: Mappin
 def created_topics(store: ObjectStore, pair: str, cluster_id: str) -> dict[str, frozenset[str]]:
     """Return the ids of all topics that restores created in a cluster, by name; ANY: also one that has no id yet.
 
-    What can't be read says nothing, and is told. Raises transient errors of the store.
+    Documents that can't be read are logged and ignored. Raises transient errors of the store.
     """
     try:
         keys = [info.key for info in store.list(layout.restore_targets_prefix(pair))]
@@ -55,7 +55,7 @@ def created_topics(store: ObjectStore, pair: str, cluster_id: str) -> dict[str, 
         )
         return {}
     found: dict[str, set[str]] = {}
-    # An announcement is over when the same plan's ids are there.
+    # An announcement is over when the same plan's ids are stored.
     identified: set[tuple[str, str]] = set()
     for targets in sorted(known, key=lambda item: ANY in item.topics.values()):
         if (targets.pair, targets.cluster_id) != (pair, cluster_id):

@@ -1,4 +1,4 @@
-"""The S3 store, by boto3: the only modules beside `encryption.kms` that know AWS's SDK.
+"""The S3 store, by boto3: the only modules besides `encryption.kms` that use AWS's SDK.
 
-Errors and answers of the SDK become errors and values of `sink.store` here, and credentials are kept out of both.
+They turn errors and answers of the SDK into errors and values of `sink.store`, and keep credentials out of both.
 """

@@ -1,7 +1,7 @@
-"""What is in answers of S3 that are no errors. Pure, but for the reading of a body.
+"""Reads and checks the answers of S3 that are no errors. Pure, but for the reading of a body.
 
-Whatever answers there is not believed to be S3: these functions raise one of `aws_session.MISREAD` for an answer that
-lacks something, or has what no answer of S3 can have, and `S3Caller.call` turns that into an error of ours.
+The server is not assumed to be S3: these functions raise one of `aws_session.MISREAD` for an answer that lacks a field,
+or has a value that no answer of S3 can have, and `S3Caller.call` turns that into an error of the store.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ _MORE_OR_NOT: Final = re.compile(rb"IsTruncated>(?:true|false)</")
 
 
 def size_of(answer: Any) -> int:  # noqa: ANN401 (the SDK's answers are dicts of a type for each)
-    """Return how many bytes an object has, or what is sent of it. A ValueError for less than none."""
+    """Return the size in bytes of an object, or of the range that is sent. Raises ValueError if it is negative."""
     return _positive(answer["ContentLength"])
 
 
 def read_body(answer: Any) -> bytes:  # noqa: ANN401 (as above)
-    """Return the body, checked by the SDK, and no longer than the answer says before."""
+    """Return the body, checked by the SDK, and at most as long as the answer announces."""
     stream, size = answer["Body"], size_of(answer)
     if "transfer-encoding" not in answer["ResponseMetadata"]["HTTPHeaders"]:
         whole: bytes = stream.read()
         return whole
-    # Sent in chunks it is as long as it likes.
+    # A chunked body may be longer than announced.
     data: bytes = stream.read(size + 1)
     if len(data) > size:
         raise ValueError("more bytes than were announced")
-    stream.read(1)  # it is checked at its end
+    stream.read(1)  # the SDK checks the checksum at the end
     return data
 
 
@@ -64,7 +64,7 @@ def listed_uploads(page: Any, prefix: str) -> Sequence[tuple[str, str, datetime]
 
 
 def failed_deletes(answer: Any, asked: Sequence[str]) -> dict[str, tuple[str, str]]:  # noqa: ANN401 (as above)
-    """Return code and message for each of the names that could not be deleted. A ValueError for others."""
+    """Return code and message for each name that could not be deleted. Raises ValueError for other names."""
     failed = {
         _text(item["Key"]): (_text(item.get("Code", "unknown")), _text(item.get("Message", "")))
         for item in answer.get("Errors", ())
@@ -76,7 +76,7 @@ def failed_deletes(answer: Any, asked: Sequence[str]) -> dict[str, tuple[str, st
 
 
 def require_end(operation_model: Any, response_dict: Any, **_: object) -> None:  # noqa: ANN401 (as the SDK calls it)
-    """Refuse a listing that does not say whether there is more: the SDK takes all but "true" for the end."""
+    """Raise ValueError for a listing without a valid IsTruncated: the SDK takes all but "true" for the end."""
     if response_dict["status_code"] == _OK and operation_model.name == "ListObjectsV2":
         body: bytes = response_dict["body"]
         if _MORE_OR_NOT.search(body) is None:
@@ -84,7 +84,7 @@ def require_end(operation_model: Any, response_dict: Any, **_: object) -> None: 
 
 
 def next_page(page: Any, seen: Container[str]) -> dict[str, str]:  # noqa: ANN401 (as above)
-    """Return what asks for the page after one that is not the last one; pages were had with `seen` before."""
+    """Return the arguments for the page after `page`, which is not the last; `seen` are the tokens of earlier pages."""
     following = _text(page["NextContinuationToken"])
     if not following or following in seen:
         raise ValueError("a listing that never ends")
@@ -92,7 +92,7 @@ def next_page(page: Any, seen: Container[str]) -> dict[str, str]:  # noqa: ANN40
 
 
 def next_uploads(page: Any, seen: Container[tuple[str, ...]]) -> dict[str, str] | None:  # noqa: ANN401 (as above)
-    """Return what asks for the page after one, None if nothing does; pages were had with the values `seen` before."""
+    """Return the arguments for the next page, None if there is none; `seen` are the markers of earlier pages."""
     if not page.get("IsTruncated") or not page.get("NextKeyMarker"):
         return None
     following = {

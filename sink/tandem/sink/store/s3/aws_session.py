@@ -1,8 +1,8 @@
-"""AWS's SDK with one way for credentials to fail.
+"""A session of AWS's SDK in which credentials fail in one way only.
 
-Whoever gives them is somebody else: an agent on a node, the instance's metadata, a command of a profile. What they
-answer is read by the SDK without a check, so that a name that is missing, a time that is none or credentials that have
-ended would be a KeyError, a ValueError or a RuntimeError, in the middle of a request.
+Credentials come from other programs: an agent on a node, the instance's metadata, a command of a profile. The SDK reads
+their answers without a check, so that a missing name, an invalid time or expired credentials would be a KeyError, a
+ValueError or a RuntimeError, in the middle of a request.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
 _T = TypeVar("_T")
-#: Seconds that a command may take which gives credentials.
+#: Most seconds that a command may take to give credentials.
 COMMAND_S: Final = 60.0
-#: What it ends in to read an answer of a service that is none: the SDK checks little of what it hands on.
+#: Errors of reading an answer that is not one of the service: the SDK checks little of the answers that it returns.
 MISREAD: Final = (
     ResponseParserError,
     LookupError,
@@ -35,17 +35,17 @@ MISREAD: Final = (
 
 
 def misread_at(error: Exception) -> str:
-    """Say where an answer could not be read, without its words: it may be a mistake of ours."""
+    """Return where an answer could not be read, without quoting it: the place may show a defect of Tandem."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
 
 
 class AwsSession(Session):
-    """A session whose credentials can be had, or end in an error of the SDK's own, mostly CredentialRetrievalError."""
+    """A session whose credentials fail only with the SDK's own errors, mostly CredentialRetrievalError."""
 
     def get_credentials(self) -> Any:  # noqa: ANN401 (the SDK has several kinds of them)
-        """Return what the SDK finds, None if there is nothing."""
-        # One that was asked before refuses a second time: it takes a role that it has seen for a circle.
+        """Return the credentials that the SDK finds, None if there are none."""
+        # A new resolver for each load: a used one refuses, because it takes a role seen before for a circle.
         checked = _Checked(lambda: self._resolver().load_credentials())
         return None if checked.current() is None else checked
 
@@ -54,7 +54,7 @@ class AwsSession(Session):
         for provider in resolver.providers:
             _with_patience(provider)
             if isinstance(provider, AssumeRoleProvider):
-                # A profile that a role is taken with has commands too; the SDK makes their provider when it is asked.
+                # The profile that assumes a role may have a command too; the SDK makes its provider on demand.
                 builder = vars(provider)["_profile_provider_builder"]
                 make = builder._create_process_provider  # noqa: SLF001 (there is no other way in)
                 builder._create_process_provider = lambda name, make=make: _with_patience(make(name))  # noqa: SLF001
@@ -62,22 +62,22 @@ class AwsSession(Session):
 
 
 def _with_patience(provider: Any) -> Any:  # noqa: ANN401 (the SDK has several kinds of them)
-    """Have a provider of a command's credentials not wait for ever, as the SDK does."""
+    """Limit the time of a provider that runs a command; the SDK itself would wait for ever."""
     if isinstance(provider, ProcessProvider):
         vars(provider)["_popen"] = _Command
     return provider
 
 
 class _Command(subprocess.Popen[bytes]):
-    """The command of a profile that gives credentials. It does not take for ever, nor do all who wait for it."""
+    """The command of a profile that gives credentials, limited to `COMMAND_S` so that no request waits for ever."""
 
     def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[bytes, bytes]:  # noqa: A002, ANN401 (as its base)
-        """Return its output and errors. UselessCredentialsError if it takes too long; it is killed then."""
+        """Return its output and errors. Kills it and raises UselessCredentialsError if it takes too long."""
         try:
             return super().communicate(input, timeout or COMMAND_S)
         except subprocess.TimeoutExpired:
             self.kill()
-            with self:  # closes what it was read from, and waits
+            with self:  # closes the pipes, and waits for the process
                 pass
             raise _useless(f"the command of credential_process took longer than {COMMAND_S:.0f} s") from None
 
@@ -85,7 +85,7 @@ class _Command(subprocess.Popen[bytes]):
 class _Checked:
     """Credentials of the SDK, checked each time that a request is signed with them. Thread-safe.
 
-    What is of no use is let go of and looked for anew: the SDK itself keeps it until it ends, however late that is.
+    Useless credentials are dropped and loaded again: the SDK itself keeps them until they expire, however late.
     """
 
     def __init__(self, load: Callable[[], Any]) -> None:
@@ -94,23 +94,23 @@ class _Checked:
         self._found: Any = None
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (as the SDK's)
-        if name.startswith("__") or name in {"_load", "_lock", "_found"}:  # of one that copy or pickle is making
+        if name.startswith("__") or name in {"_load", "_lock", "_found"}:  # copy and pickle ask before __init__ ran
             raise AttributeError(name)
         return getattr(self.current(), name)
 
     def current(self) -> Any:  # noqa: ANN401 (as the SDK's)
-        """Return the SDK's object, looked for if there is none."""
+        """Return the SDK's credentials object, loaded if there is none."""
         with self._lock:
             if self._found is None:
                 self._found = _asked(self._load)
             return self._found
 
     def get_frozen_credentials(self) -> Any:  # noqa: ANN401 (as the SDK's)
-        """Return what signs a request, renewed if it has to be."""
+        """Return the credentials that sign a request, renewed if they are due."""
         return self._of(lambda found: _checked(found.get_frozen_credentials()))
 
     def get_deferred_property(self, name: str) -> Callable[[], Any]:
-        """Return what asks for one of them when it is called."""
+        """Return a function that reads one property of the credentials when it is called."""
         return lambda: self._of(lambda found: found.get_deferred_property(name)())
 
     def _of(self, ask: Callable[[Any], _T]) -> _T:
@@ -127,7 +127,7 @@ class _Checked:
 
 
 class UselessCredentialsError(vendor.CredentialRetrievalError):
-    """What was given as credentials can't be any."""
+    """The answer of a credential source can't be used as credentials."""
 
     fmt = "from whoever gives credentials: {error_msg}"
 
@@ -137,7 +137,7 @@ def _useless(why: str) -> UselessCredentialsError:
 
 
 def _checked(frozen: Any) -> Any:  # noqa: ANN401 (as the SDK's)
-    """Return it if requests can be signed with it: http.client would quote what can't stand in a header."""
+    """Return credentials that can sign requests, else raise: http.client would quote invalid header values."""
     if not isinstance(frozen.secret_key, str) or frozen.secret_key == "":
         raise _useless("the secret key is no text")
     for name, value in (("key id", frozen.access_key), ("token", frozen.token)):
@@ -153,8 +153,8 @@ def _asked(ask: Callable[[], _T]) -> _T:
         raise
     except OSError as error:
         raise _useless(f"{error.strerror}: {error.filename}") from None
-    except Exception as error:  # noqa: BLE001 (whatever a wrong answer is to the SDK)
-        # Without its words: they may be the answer's.
+    except Exception as error:  # noqa: BLE001 (a wrong answer may raise any error in the SDK)
+        # Without the error's text, which may quote the answer.
         raise _useless(f"what was answered is of no use ({type(error).__name__})") from None
 
 

@@ -1,6 +1,6 @@
-"""Talking to S3: the client, its retries, and what comes out of it.
+"""Makes requests to S3: the client, its retries, and its errors.
 
-Only this module and `aws_session` know boto3 and botocore.
+Only this module and `aws_session` import boto3 and botocore.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 _T = TypeVar("_T")
-# Reading the SDK's description of S3 takes most of the time that making a client takes; once is enough.
+# The SDK's description of S3 is loaded once, because loading it is most of the cost of making a client.
 _DESCRIPTIONS = create_loader()
 # Subclasses of OSError and urllib3's own errors can surface while a body is read.
 _VENDOR_ERRORS = (vendor.BotoCoreError, urllib3.exceptions.HTTPError, OSError)
@@ -44,18 +44,18 @@ keep_answers_out_of_logs()
 
 
 class ChecksumError(StoreTransientError):
-    """A body failed the store's checksum; damaged on the way, or, if it stays so, in the store."""
+    """A body failed the store's checksum: damaged in transfer, or, if retries fail too, in the store."""
 
 
 class UploadLostError(StoreTransientError):
-    """A multipart upload can't be completed and must be begun anew; asking again with the same one is of no use."""
+    """A multipart upload can't be completed and must be begun anew; retrying with the same upload id is useless."""
 
 
 class S3Caller:
-    """Makes requests about one bucket, retries them, and lets no error of the SDK out.
+    """Makes requests for one bucket, retries them, and turns all errors of the SDK into errors of the store.
 
-    Retries are made here and not by the SDK, so that one place knows how often a put was sent. `client` is safe to
-    use from several threads, and so is this.
+    This class retries and not the SDK, so that one place knows how often a put was sent. `client` is safe to use from
+    several threads, and so is this class.
     """
 
     def __init__(self, bucket: str, settings: StoreAccess, *, monotonic: Callable[[], float] = clock.now) -> None:
@@ -63,10 +63,10 @@ class S3Caller:
         self._settings = settings
         for attempt in self.attempts(_is_worth_retrying, settings.attempts):
             with attempt:
-                # Some of those who give credentials are asked right here, over the network.
+                # Making the client asks some credential sources right here, over the network.
                 self.client: S3Client = _make_client(settings)
         self.endpoint: str = self.client.meta.endpoint_url
-        # It may come from the environment, and it is shown in messages.
+        # The endpoint may come from the environment, and messages show it.
         check_endpoint(self.endpoint)
         self._monotonic = monotonic
         self._clock = StoreClock()
@@ -80,11 +80,11 @@ class S3Caller:
     def call(
         self, action: str, request: Callable[[], _T], answers: Mapping[int | str, Callable[[], _T]] | None = None
     ) -> _T:
-        """Return what `request` returns; ask again, the same, after what is transient.
+        """Return the result of `request`; repeat it unchanged after transient errors.
 
-        `answers` says what an error answer means here, by its code or, second, its status. `action` names what is
-        done and to which object. `request` reads all that is wanted of the answer: what can't be read is no answer
-        of S3, and transient. Raises the errors of `s3_answers.error_of`, and ConfigError.
+        `answers` maps an error answer's code or, second, its status to the result that it means here. `action` names
+        the operation and its object. `request` reads all needed fields of the answer: an answer that can't be read is
+        not from S3, and transient. Raises the errors of `error_answers.error_of`, and ConfigError.
         """
         for attempt in self.attempts(_is_worth_retrying, self._settings.attempts):
             with attempt:
@@ -94,14 +94,14 @@ class S3Caller:
                     code, status, message = self._answer_of(error)
                     meaning = (answers or {}).get(code) or (answers or {}).get(status)
                     if meaning is None:
-                        # Not from that error: it would say, unmasked, what the server has said.
+                        # Not chained to that error: it would show the server's text unmasked.
                         raise error_of(code, status, message, what=self.what(action)) from None
                 except _VENDOR_ERRORS as error:
-                    # Likewise: they quote what is no answer, and what providers of credentials say.
+                    # Likewise: these errors quote invalid answers and texts of credential sources.
                     said = self.masked(without_answer(str(error)))
                     raise _error_without_answer(error, said, self.what(action)) from None
                 except MISREAD as error:
-                    # Without its words, which may be the answer's.
+                    # Without the error's text, which may quote the answer.
                     raise StoreTransientError(
                         f"{self.what(action)}: the answer is no S3 answer ({misread_at(error)})",
                         remedy="check that endpoint_url is an S3 server",
@@ -110,7 +110,7 @@ class S3Caller:
         raise AssertionError("the last attempt returns or raises")
 
     def attempts(self, on: type[Exception] | Callable[[Exception], bool], attempts: int) -> Iterator[stamina.Attempt]:
-        """Yield up to `attempts` attempts with the settings' pauses between them, as long as they end in `on`."""
+        """Yield up to `attempts` attempts, with the settings' pauses between them, while they fail with `on`."""
         initial = self._settings.backoff_initial
         longest = self._settings.backoff_max
         return iter(
@@ -120,7 +120,7 @@ class S3Caller:
         )
 
     def masked(self, said: str) -> str:
-        """Hide credentials that a server, or a proxy before it, repeats of the request: messages travel far."""
+        """Return `said` without credentials that a server or proxy repeats of the request: messages travel far."""
         return self._credentials.mask(said)
 
     def _answer_of(self, error: vendor.ClientError) -> tuple[str, int, str]:
@@ -128,16 +128,16 @@ class S3Caller:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         code, message = self.masked(str(said.get("Code", "unknown"))), str(said.get("Message", ""))
         if error.operation_name not in self.client.meta.service_model.operation_names:
-            # It is of whoever gives credentials, whose clients are the SDK's own: what they sent is not known here.
+            # The error is of a credential source, whose client is the SDK's own: its sent secrets are not known here.
             return code, int(status), f"{error.operation_name} was refused"
         return code, int(status), self.masked(message)
 
     def what(self, action: str) -> str:
-        """Return `action` with its place, for messages."""
+        """Return `action` with bucket and endpoint, for messages."""
         return f"{action} in bucket {self.bucket!r} at {self.endpoint}"
 
     def now(self) -> datetime | None:
-        """Return the store's time, None if no answer told it yet."""
+        """Return the store's time, None before the first answer with a `Date`."""
         return self._clock.now(at=self._monotonic())
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ def _make_client(settings: StoreAccess) -> S3Client:
     checksums: Literal["when_supported", "when_required"] = (
         "when_required" if settings.checksums == "off" else settings.checksums
     )
-    # To an own endpoint the region means nothing, but the signature needs one.
+    # An endpoint outside AWS ignores the region, but the signature needs one.
     region = settings.region or ("us-east-1" if settings.endpoint_url is not None else None)
     try:
         core = AwsSession()
@@ -193,7 +193,7 @@ def _make_client(settings: StoreAccess) -> S3Client:
             remedy=_GIVER,
         ) from None
     except (vendor.BotoCoreError, ValueError) as error:
-        # A ValueError quotes an address from the environment that is no URL, with whatever is in it.
+        # A ValueError quotes an endpoint from the environment that is no URL, which may hold secrets.
         said = str(error) if isinstance(error, vendor.BotoCoreError) else "the endpoint is no URL"
         raise ConfigError(
             f"the S3 client can't be made: {said}", remedy="check endpoint_url, region and the AWS profile"

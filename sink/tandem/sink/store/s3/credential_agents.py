@@ -1,8 +1,8 @@
-"""What those answer that give credentials, agents over HTTP and commands of profiles: it is never repeated.
+"""Keeps the answers of credential sources (agents over HTTP, commands of profiles) out of messages and logs.
 
-An agent's answer may repeat the request, and the token in that is known to nobody but AWS's SDK, which took it from
-AWS_CONTAINER_AUTHORIZATION_TOKEN or from the file that AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE names, and which changes.
-A command may complain of what it was given, or has been given.
+An agent's answer may repeat the request with its token, which only AWS's SDK knows: it took the token from
+AWS_CONTAINER_AUTHORIZATION_TOKEN or from the file that AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE names, which changes.
+A command's complaint may quote its input.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _LOGGER: Final = "botocore.credentials"
 
 
 def without_answer(said: str) -> str:
-    """Return what the SDK says in an error, without what an agent or a command has answered."""
+    """Return the SDK's error text without the answer of an agent or a command."""
     return _ANSWER.sub(r"\1", said)
 
 
 def keep_answers_out_of_logs() -> None:
-    """Have the SDK log without a traceback that credentials could not be renewed. May be called again.
+    """Make the SDK log failed renewals of credentials without a traceback. Idempotent.
 
-    Whoever uses the SDK calls this: it warns by itself, long before anybody gets an error.
+    Every user of the SDK calls this: the SDK logs the warning by itself, long before a request fails.
     """
     logging.getLogger(_LOGGER).addFilter(_without_traceback)
 

@@ -1,4 +1,4 @@
-"""What an S3 error answer means. Pure: codes in, our errors out; the adapter does the talking."""
+"""Maps S3 error answers to errors of the store. Pure: takes codes, returns errors; `client` makes the requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tandem.sink.store.object_store import (
 
 _TRANSIENT_CODES = frozenset(
     {
-        "BadDigest",  # damaged on the way; the same bytes may arrive whole next time
+        "BadDigest",  # damaged in transfer; the same bytes may arrive whole next time
         "ConditionalRequestConflict",
         "IncompleteBody",
         "InternalError",
@@ -31,7 +31,7 @@ _TRANSIENT_CODES = frozenset(
     }
 )
 _CREDENTIALS = "check access_key_id and secret_access_key, or what the environment, profile or instance provides"
-# How `what` begins -> the right that it takes. The longer ones come first.
+# Beginning of `what` -> the right that the action needs. Longer beginnings come first.
 _RIGHTS = {
     "put": "s3:PutObject on that key",
     "begin the upload": "s3:PutObject on that key",
@@ -73,10 +73,10 @@ _MISSING_OBJECT = frozenset({"NoSuchKey", "NoSuchVersion", "NoSuchUpload"})
 
 
 def error_of(code: str, status: int, message: str, *, what: str) -> TandemError:
-    """Return the error that says what the store answered to `what` (action, key, bucket and endpoint in words).
+    """Return the error for the store's answer to `what` (action, key, bucket and endpoint in words).
 
     A 404 counts as a missing object only if the store itself says so: a gateway whose backend is away answers 404
-    too, and "no chain here" must never be read out of that.
+    too, which must never be read as "no chain here".
     """
     said = f"{code}: {message[:300]}" if message and message != code else code
     text = f"{what}: the store answered {status} {said}"

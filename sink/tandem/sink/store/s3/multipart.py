@@ -21,16 +21,16 @@ _log = structlog.get_logger(__name__)
 
 
 def crc32c_of(chunk: bytes) -> dict[str, Any]:
-    """Return the argument that lets the store check `chunk`."""
+    """Return the request argument by which the store checks `chunk`."""
     return {"ChecksumCRC32C": base64.b64encode(google_crc32c.value(chunk).to_bytes(4, "big")).decode()}
 
 
 class MultipartPut:
     """Uploads one body in parts of `part_size` bytes and completes them under `name` unless that exists.
 
-    The condition is decided at completion. An upload that isn't completed is aborted, whatever went wrong; if that
-    fails as well, list_uploads finds it. `exists` tells whether an object is there. `extra` goes with the first
-    request: encryption and such.
+    The store checks the condition at completion. An upload that isn't completed is aborted, whatever the error; if
+    that fails as well, list_uploads finds it. `exists` returns whether the object exists. `extra` are arguments of the
+    first request, such as encryption.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class MultipartPut:
         self._exists = exists
 
     def put(self, view: memoryview) -> PutResult:
-        """Upload and complete; begin anew, a few times, after a conflict or when someone aborted the upload.
+        """Upload and complete; begin anew, a few times, after a conflict or when the upload was aborted.
 
         Raises UploadLostError, which is transient, when that keeps happening.
         """
@@ -96,7 +96,7 @@ class MultipartPut:
                 Body=chunk,
                 **checksum,
             )
-            # What checksum the store keeps for the part must be told again on completion.
+            # The completion must repeat the checksum that the store keeps for the part.
             kept = {name: value for name, value in answer.items() if name in _PART_CHECKSUMS}
             return {"PartNumber": number, "ETag": answer["ETag"], **kept}
 
@@ -120,7 +120,7 @@ class MultipartPut:
         )
 
     def _find_out(self) -> PutResult:
-        """The upload is gone: an attempt whose answer was lost completed it, or someone aborted it."""
+        """Decide why the upload is gone: a completion whose answer was lost (EXISTS), or an abort (begin anew)."""
         return PutResult.EXISTS if self._exists() else self._lose()
 
     def _lose(self) -> NoReturn:
@@ -130,7 +130,7 @@ class MultipartPut:
         )
 
     def _abort_quietly(self, upload_id: str) -> None:
-        # What went wrong before is the news.
+        # The earlier error is raised, so this one is only logged.
         try:
             abort_upload(self._caller, self._name, upload_id)
         except TandemError as error:

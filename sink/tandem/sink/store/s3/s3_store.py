@@ -2,7 +2,7 @@
 
 Put-if-absent is `If-None-Match: *` on PutObject and CompleteMultipartUpload (see the Amazon S3 User Guide,
 "conditional writes"): 412 says that the object exists, 409 that another request on the key was under way. If the
-answer to a put that took effect is lost, the retry meets our own object and says EXISTS.
+answer to a put that took effect is lost, the retry finds our own object and returns EXISTS.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class S3Store:
 
     Multipart uploads are used only where the settings give a threshold and `probe` saw the store honour the condition
     on CompleteMultipartUpload; until then, and where it doesn't, a large object goes in one PutObject (at most 5 GiB).
-    `keys` are for who reads and writes data objects.
+    `keys` serve the callers that read and write data objects; the store itself does not use them.
     """
 
     def __init__(
@@ -131,12 +131,12 @@ class S3Store:
 
         def get() -> bytes:
             answer = self._client.get_object(Bucket=self._bucket, Key=name, **wanted)
-            # Not `with answer["Body"] as …`: that hands out what lies below, without the checks of length and checksum.
+            # Not `with answer["Body"] as …`: that returns the raw stream, without the checks of length and checksum.
             with closing(answer["Body"]):
-                check_size(key, size_of(answer), most)  # a range would do, but has no checksum
+                check_size(key, size_of(answer), most)  # a ranged request would bound it too, but has no checksum
                 data = read_body(answer)
             if wanted and answer["ResponseMetadata"]["HTTPStatusCode"] == 200:
-                return data[start:end]  # a store may send more than it was asked for
+                return data[start:end]  # a store may ignore the range
             return data
 
         try:
@@ -169,12 +169,12 @@ class S3Store:
             return ObjectInfo(key=key, size=size_of(answer), modified=utc(answer["LastModified"]))
 
         action = f"head {name!r}"
-        # 416: it is there and has no first byte.
+        # 416: the object exists and is empty.
         found = self._caller.call(action, head, {"NoSuchKey": lambda: None, 416: lambda: _EMPTY})
         return self._caller.call(action, head_empty, {404: lambda: None}) if found is _EMPTY else found
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
-        """Yield objects page by page; a page is asked for when the one before it is used up."""
+        """Yield objects page by page; a page is requested when the one before it is used up."""
         check_prefix(prefix)
         if after is not None and not after.startswith(prefix):
             if after > prefix:
@@ -193,7 +193,7 @@ class S3Store:
         return self._names(prefix, listed_folders)
 
     def list_files(self, prefix: str) -> Iterator[str]:
-        """Yield the names of the objects in one folder; all are read first, as of folders."""
+        """Yield the names of the objects in one folder; all of them are read first, as in `list_folders`."""
         return self._names(prefix, listed_files)
 
     def _names(self, prefix: str, paths: Callable[[Any, str], Sequence[str]]) -> Iterator[str]:
@@ -202,7 +202,7 @@ class S3Store:
         yield from sorted(name for name in names if is_key(prefix + name))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete keys in batches of 1000, with each key's own outcome looked at."""
+        """Delete keys in batches of 1000, and check the outcome of each key."""
         names = (self._name(key) for key in keys)
         failure: TandemError | None = None
         while batch := list(islice(names, _DELETE_BATCH)):
@@ -229,7 +229,7 @@ class S3Store:
             if not truncated:
                 return
             if following is None:
-                # SeaweedFS gives no such marker and can't go on from one.
+                # SeaweedFS gives no marker and can't continue from one.
                 _log.warning("more unfinished uploads than the store lists at once", bucket=self._bucket, prefix=prefix)
                 return
             marker = following
@@ -243,11 +243,11 @@ class S3Store:
     def now(self) -> datetime:
         """The store's clock; see `StoreClock` for how exact and how monotone it is.
 
-        The first call asks the store if nothing else did before.
+        The first call makes a request if none was made before.
         """
         now = self._caller.now()
         if now is None:
-            with suppress(StoreDeniedError):  # who may list a pair's folder alone: a refusal has a date too
+            with suppress(StoreDeniedError):  # without the right to list here: a refusal has a date too
                 next(self._pages(self._root, {"MaxKeys": 1}, listed_files))
             now = self._caller.now()
         if now is None:
@@ -258,7 +258,7 @@ class S3Store:
         return now
 
     def probe(self, prefix: str) -> tuple[str, ...]:
-        """Check access and conditions, PutObject's and CompleteMultipartUpload's."""
+        """Check access, and the conditions of PutObject and CompleteMultipartUpload."""
         key = probe_key(check_prefix(prefix))
         warnings: list[str] = []
         try:
@@ -294,7 +294,7 @@ class S3Store:
     def _pages(
         self, prefix: str, arguments: dict[str, Any], take: Callable[[Any, str], Sequence[_T]]
     ) -> Iterator[Sequence[_T]]:
-        """Yield what `take` makes of each page, and of the prefix that was asked for."""
+        """Yield the result of `take` for each page and the requested prefix."""
         seen: set[str] = set()
         token: dict[str, str] | None = {}
         while token is not None:
@@ -307,7 +307,7 @@ class S3Store:
     ) -> tuple[Sequence[_T], dict[str, str] | None]:
         def page() -> tuple[Sequence[_T], dict[str, str] | None]:
             answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, **arguments)
-            # Something else than S3 may answer 200. Read as an empty listing it would hide everything.
+            # Another server than S3 may answer 200. Read as an empty listing, that would hide all objects.
             truncated = answer["IsTruncated"]
             taken = take(answer, prefix)
             return taken, next_page(answer, seen) if truncated else None
@@ -370,7 +370,7 @@ class S3Store:
         return upload.put(view)
 
     def _probe_multipart(self, key: str) -> bool:
-        """Tell whether a multipart upload creates a new object and leaves an existing one alone, in a race too."""
+        """Return whether multipart uploads create new objects and never replace existing ones, in a race too."""
         one, race = key + "-multipart", key + "-multipart-race"
         try:
             created = self._put_in_parts(one, memoryview(b"new"), 3)
@@ -392,12 +392,12 @@ class S3Store:
                 "read versioning", lambda: self._client.get_bucket_versioning(Bucket=self._bucket)
             )
         except TandemError as error:
-            # Only a warning hangs on it, and many policies don't allow the question.
+            # It only decides on a warning, and many policies don't allow the request.
             _log.debug("versioning is unknown", bucket=self._bucket, error=str(error))
             return False
         return answer.get("Status") == "Enabled"
 
 
 def _lacks_batches(error: TandemError) -> bool:
-    # Some servers know no DeleteObjects, or want a Content-MD5 for it that the SDK no longer sends.
+    # Some servers lack DeleteObjects, or require a Content-MD5 for it that the SDK no longer sends.
     return isinstance(error, StoreUnfitError) or "MD5" in str(error)

@@ -1,7 +1,7 @@
-"""What a client of AWS's SDK has sent of its credentials, to hide it where an answer repeats it.
+"""Records the credentials that a client of AWS's SDK sends, to mask them where an answer repeats them.
 
-Roles of instances, web identities and profiles give credentials that change by the hour, and that no configuration
-holds. So they are taken from the requests themselves: what was never sent no answer can repeat.
+Roles of instances, web identities and profiles give credentials that change by the hour and are in no configuration.
+So they are taken from the requests themselves: an answer can't repeat credentials that were never sent.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tandem.sink.kafka.auth.secret_forms import forms_of
 
 MASK: Final = "********"
 _KEPT: Final = 16
-"""Newest values. An answer may come when the next credentials are in use already."""
+"""Number of newest values kept: an answer may arrive when the next credentials are already in use."""
 _SHORTEST: Final = 4
 _TOKENS: Final = ("X-Amz-Security-Token", "x-amz-s3session-token")
 _KEY_ID: Final = re.compile(r"Credential=([^/,\s]+)")
 
 
 class SentCredentials:
-    """Remembers what is secret in requests. Thread-safe. `given` are values that are hidden in any case."""
+    """Records the secrets in requests. Thread-safe. `given` are values that are masked in any case."""
 
     def __init__(self, given: Iterable[str | None] = ()) -> None:
         self._given = tuple(value for value in given if value)
@@ -31,11 +31,11 @@ class SentCredentials:
         self._sent: OrderedDict[str, None] = OrderedDict()
 
     def watch(self, client: Any) -> None:  # noqa: ANN401 (clients of all services)
-        """See every request of a client of botocore."""
+        """Record the secrets of every request of a botocore client."""
         client.meta.events.register("before-send", self._note)
 
     def mask(self, said: str) -> str:
-        """Return `said` without what was sent, as it is, and as URLs, JSON, HTML and Python have it."""
+        """Return `said` with sent secrets masked, in plain form and as escaped in URLs, JSON, HTML and Python."""
         with self._lock:
             known = (*self._given, *self._sent)
         forms = {form for value in known for form in forms_of(value) if len(form) >= _SHORTEST}

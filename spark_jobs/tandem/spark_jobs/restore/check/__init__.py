@@ -1,1 +1,1 @@
-"""Reading a restored partition back and comparing it, by count and hash, with what was loaded."""
+"""Reading a restored partition back and comparing it, by count and hash, with the loaded records."""

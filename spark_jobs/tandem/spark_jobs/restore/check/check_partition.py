@@ -1,12 +1,12 @@
-"""Reading one target partition back and holding it against what was loaded, on a worker.
+"""Reading one target partition back and comparing it with the loaded records, on a worker.
 
-The way back is the sink's own, undecoded batches and the transcoder: unlike the usual clients it takes header names
-that are no UTF-8, which no broker refuses.
+The reader is the sink's own, with undecoded batches and the transcoder: unlike the usual clients it accepts header
+names that are not UTF-8, which no broker refuses.
 
-What one task put into a partition that was empty is all there is in it. Where several tasks did, or something was there
-before, the rows of the offset map say whose each record is, and each task's records are looked at in their order. A
-task may have put records into every partition, and all of them are checked at once: so each task's map is read once,
-beforehand, and each check gets what is its own.
+In a partition that was empty and that one task has written, all records are that task's. Where several tasks have
+written, or there were records before, the rows of the offset maps assign each record to its task, and each task's
+records are hashed in their order. A task may have written into every partition, and all of them are checked at once: so
+each task's map is read once, beforehand, and each check gets its own rows.
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ _POLL_S: Final = 1.0
 
 
 class TargetChangedError(PermanentError):
-    """The target is not what it was: deleted, cut, or no longer readable."""
+    """The target has changed during the restore: it was deleted or truncated, or is no longer readable."""
 
 
 def refuse_if_made_anew(name: str, began: str, found: str | None) -> None:
-    """Raise TargetChangedError unless the topic's id is still that with which the restore `began`; None: no topic."""
+    """Raise TargetChangedError unless the topic's id `found` is still the one with which the restore `began`.
+
+    `found` None: the topic does not exist.
+    """
     if found == began:
         return
     raise TargetChangedError(
@@ -50,9 +53,9 @@ def refuse_if_made_anew(name: str, began: str, found: str | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedRecords:
-    """What one task put there, from the target's offset `first` to `last`. `what` names it for people.
+    """The records that one task has written into a partition, from the target's offset `first` to `last`.
 
-    `page` is the last page of the task's offset map.
+    `what` names the task in messages. `page` is the last page of the task's offset map.
     """
 
     what: str
@@ -64,7 +67,7 @@ class ExpectedRecords:
 
 
 class WrittenRange(NamedTuple):
-    """Target offsets from `base` up to `end` that one task has written: the `owner`-th of what a check expects."""
+    """Target offsets in [base, end) that one task has written: the one at index `owner` in `CheckTask.expected`."""
 
     base: int
     end: int
@@ -73,9 +76,9 @@ class WrittenRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapTask:
-    """Read one task's offset map, of which `page` is the last page; it is that of `restore` of `pair`.
+    """Reads one task's offset map, whose last page is `page`, of the restore `restore` of `pair`.
 
-    `shares`: target partition -> (number of its check, the task's own number among what that expects).
+    `shares`: target partition -> (number of its check, the task's index in `CheckTask.expected`).
     """
 
     pair: str
@@ -87,11 +90,11 @@ class MapTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckTask:
-    """Read the target's partition from `start` to `end`, which is not read any more.
+    """Reads the target's partition in [start, end).
 
-    Unless `shared`, there is nothing in it but what one task has put there, or nothing at all. `among_others`: records
-    that no task has put there are none of ours. There the offset maps, which name committed records only, say what is
-    read: a transaction that an application leaves open holds `read_committed` readers back for as long as it likes.
+    Unless `shared`, one task has written all its records, or it holds none. `among_others`: records that no task has
+    written belong to other producers. There the offset maps, which name committed records only, select the records, not
+    `read_committed`: a transaction that an application leaves open would block the reader for an unbounded time.
     """
 
     target: str
@@ -107,15 +110,16 @@ class CheckTask:
 
     @property
     def read_committed(self) -> bool:
-        """Whether transactions of others are waited for."""
+        """Whether the reader waits for the open transactions of other producers."""
         return not self.among_others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What was found on the target beside what was loaded, by one task. `what` None: records that nobody loaded.
+    """The records found on the target compared with the records that one task has loaded.
 
-    `others` are the partition's writers besides the restore.
+    `what` names the task; None: records that no task has loaded. `others` are the partition's writers besides the
+    restore.
     """
 
     target: str
@@ -130,7 +134,7 @@ class CheckResult:
 
     @property
     def same(self) -> bool:
-        """Whether the target holds exactly what was loaded."""
+        """Whether the target holds exactly the loaded records."""
         return self.records == self.expected_records and self.hash == self.expected_hash
 
 
@@ -140,7 +144,7 @@ _NOTHING: Final = ExpectedRecords(
 
 
 def map_tasks(tasks: Iterable[CheckTask], store: StoreAddress, *, pair: str, restore: str) -> list[MapTask]:
-    """Return what has to be read before these are carried out: the map of each task that shares a partition, once."""
+    """Return the tasks to run before these checks: they read the map of each loading task that shares a partition."""
     shares: dict[str, dict[int, tuple[int, int]]] = {}
     for number, task in enumerate(tasks):
         for owner, item in enumerate(task.expected):
@@ -150,7 +154,7 @@ def map_tasks(tasks: Iterable[CheckTask], store: StoreAddress, *, pair: str, res
 
 
 def stretches(task: MapTask) -> Iterator[tuple[int, WrittenRange]]:
-    """Yield (number of a check, stretch) of all that a map says. Raises the store's errors, DamagedError."""
+    """Yield (number of a check, written range) for each row of a map. Raises the store's errors, DamagedError."""
     for row in offset_pages.read(task.store.open(), task.page, pair=task.pair, restore=task.restore):
         if row.target in task.shares:
             number, owner = task.shares[row.target]
@@ -158,9 +162,10 @@ def stretches(task: MapTask) -> Iterator[tuple[int, WrittenRange]]:
 
 
 def check_partition(task: CheckTask, written: Iterable[WrittenRange] = ()) -> list[CheckResult]:
-    """Read, count and hash what is committed. `written`: whose what is, of a partition that is shared.
+    """Read, count and hash the records of a partition. `written`: the ranges of each task, for a shared partition.
 
-    Raises TargetChangedError, TimedOutError when nothing comes for too long, ClusterAuthenticationError, DamagedError.
+    Raises TargetChangedError, TimedOutError if no progress is made for `stall_seconds`, ClusterAuthenticationError,
+    DamagedError.
     """
     began = time.monotonic()
     expected = task.expected or (_NOTHING,)
@@ -204,7 +209,7 @@ def check_partition(task: CheckTask, written: Iterable[WrittenRange] = ()) -> li
 
 @dataclass(slots=True, kw_only=True)
 class _Tally:
-    """Records so far, and their hash."""
+    """Running count and hash of records."""
 
     records: int = 0
     state: bytes = content_hash.START
@@ -215,19 +220,19 @@ class _Tally:
 
 
 class _Tallies(Protocol):
-    """Counts what is read."""
+    """Counts and hashes the records that are read. `strangers`: records that no task has written."""
 
     strangers: int
 
     def take(self, segment: Segment) -> None:
-        """Take the next records, by offset."""
+        """Add the next records, in offset order."""
 
     def found(self, count: int) -> list[_Tally]:
-        """Return what was read of each of the `count` tasks."""
+        """Return the tally of each of the `count` tasks."""
 
 
 class _Together:
-    """One tally: all is one task's."""
+    """One tally, for a partition in which all records are one task's."""
 
     def __init__(self) -> None:
         self.strangers = 0
@@ -243,10 +248,10 @@ class _Together:
 
 
 class _Apart:
-    """A tally for each task, by the rows of their offset maps, which lie apart from one another."""
+    """A tally for each task, by the rows of their offset maps, which don't overlap."""
 
     def __init__(self, written: Iterable[WrittenRange], count: int) -> None:
-        """`written` in the order of offsets, by `count` tasks."""
+        """Start with the ranges `written`, in offset order, of `count` tasks."""
         self.strangers = 0
         self._written = iter(written)
         self._at = next(self._written, _NOBODYS)
@@ -270,7 +275,7 @@ _NOBODYS: Final = WrittenRange(-1, -1, -1)
 
 
 class _Reading:
-    """How far one partition is read."""
+    """Reads one partition to its end, and feeds the tallies."""
 
     def __init__(self, task: CheckTask, tallies: _Tallies, writers: OtherWriters) -> None:
         self._task = task

@@ -14,7 +14,7 @@ from tandem.sink.transcode import batch as layout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherWriter:
-    """A producer's `records` in a partition, from the offset `first` on. `producer_id` -1: it has none."""
+    """A producer's `records` in a partition, from the offset `first` on. `producer_id` -1: a producer without an id."""
 
     producer_id: int
     transactional: bool
@@ -22,14 +22,14 @@ class OtherWriter:
     first: int
 
     def __str__(self) -> str:
-        """Return it for messages."""
+        """Return the text for messages."""
         who = "a producer without an id" if self.producer_id < 0 else f"producer id {self.producer_id}"
         how = "" if self.transactional else ", outside of transactions"
         return f"{self.records} records are of {who}{how}, the first at offset {self.first}"
 
 
 class OtherWriters:
-    """Collects the writers of what is fetched. `ours`: target offsets at which the restore's own batches begin."""
+    """Collects the producers of fetched batches. `ours`: target offsets at which the restore's own batches begin."""
 
     def __init__(self, ours: Collection[int]) -> None:
         self._ours = frozenset(ours)

@@ -1,1 +1,1 @@
-"""Consumer groups after a restore: recorded offsets, translated by the offset map, set on the target cluster."""
+"""Consumer groups after a restore: translates recorded offsets by the offset map, sets them on the target cluster."""

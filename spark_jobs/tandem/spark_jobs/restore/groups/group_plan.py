@@ -1,8 +1,8 @@
-"""Where consumer groups go on after a restore: their recorded offsets, translated by the offset map. Pure.
+"""Translating the recorded offsets of consumer groups into target offsets, by the offset map. Pure.
 
 A committed offset is that of the next record to be read. It becomes the target offset of the first restored record
 that had not been read: of the same partition, or, where a topic was re-partitioned, of the earliest one from any
-partition of the source. So nothing is passed over; what is read again is told.
+partition of the source. So no record is skipped; the number of records that may be read again is reported.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tandem.spark_jobs.restore.restore_record import RestoreRecord, TaskRecord, 
 
 _PARTITIONS: Final = 2**31
 
-#: Rows of a task from the newest on.
+#: Returns the offset map's rows of a task, the newest page first.
 Rows = Callable[[TaskRecord], Iterable[OffsetRow]]
-#: How many of a row's records lie below a source offset; None if that can't be told.
+#: Returns how many of a row's records lie below a source offset; None if that is unknown.
 Below = Callable[[TopicRecord, OffsetRow, int], int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupChoice:
-    """Which groups, and what they are called on the target. `names` None: all."""
+    """The chosen groups, and their names on the target. `names` None: all."""
 
     names: frozenset[str] | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class GroupChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumePoint:
-    """Where to go on in one partition of a target; up to `again` records before that may be read a second time."""
+    """The offset at which a group resumes in one partition of a target; up to `again` records may be read twice."""
 
     offset: int
     again: int = 0
@@ -103,10 +103,11 @@ def chosen(record: RestoreRecord, choice: GroupChoice) -> dict[str, tuple[GroupO
 
 
 def refuse_if_appended(record: RestoreRecord, topic: TopicRecord, starts: Mapping[int, int]) -> None:
-    """Raise RefusedError if the target of `topic`, of which the logs start at `starts`, has other records before ours.
+    """Raise RefusedError if the target of `topic` has other records before the restored ones. `starts`: log starts.
 
-    A recorded offset says which of the restored records a group has read, and nothing of the others. A record of an
-    earlier release does not say whether the restore appended: then a log that starts below the restored records counts.
+    A recorded offset shows which of the restored records a group has read, but not which of the others. The record of
+    a restore by an earlier release does not show whether it appended: then a log that starts below the restored records
+    counts as appended to.
     """
     firsts = [(number, strand.first) for task in topic.tasks for number, strand in task.strands.items()]
     if record.append:
@@ -125,13 +126,14 @@ def refuse_if_appended(record: RestoreRecord, topic: TopicRecord, starts: Mappin
 def translate(
     topic: TopicRecord, committed: Mapping[str, Mapping[int, int]], *, count: int, rows: Rows, below: Below
 ) -> dict[str, dict[int, ResumePoint]]:
-    """Return where groups go on, by group and partition of the target, which has `count` of them.
+    """Return the resume points by group and by partition of the target, which has `count` partitions.
 
-    `committed`: what each group had on the source, at least one offset. Left out are partitions of the target into
-    which records were put, but none from a partition that the group had committed on. One into which nothing was put is
-    begun at its begin, which is the end of what was restored: by groups that had committed on the empty source
-    partition of its number, or, where the target has another number of partitions than the source, by all.
-    The rows of each task are asked for once, however many groups there are, and those of one task at a time.
+    `committed`: the offsets of each group on the source, at least one. A target partition with restored records is left
+    out if none of them came from a source partition on which the group had committed. A target partition without
+    restored records is resumed at offset 0, which is also the end of the restored records: by groups that had committed
+    on the empty source partition of the same number, or, if the target has another number of partitions than the
+    source, by all groups.
+    The rows of each task are requested once, however many groups there are, and those of one task at a time.
     """
     shared: dict[int, int] = {}
     ends: dict[int, int] = {}
@@ -158,7 +160,7 @@ def translate(
                     elif row is not None:
                         mine[number] = _sooner(mine.get(number), ResumePoint(offset=row.base))
     untouched = set(range(count)) - shared.keys()
-    # Among another number of partitions, records of a key that a group has followed may come into any from now on.
+    # With another number of partitions, new records of keys that a group consumes may go into any partition.
     renumbered = count != topic.partitions
     if not renumbered:
         untouched &= {source for task in topic.tasks if not task.strands for source in task.sources}
@@ -175,9 +177,10 @@ def translate(
 def _firsts(
     rows: Iterable[OffsetRow], committed: Mapping[str, Mapping[int, int]], shared: Mapping[int, int]
 ) -> dict[tuple[str, int, int], OffsetRow]:
-    """Return, by group and partition of source and target, the first row with anything at or above what is committed.
+    """Return the first row with records at or above the committed offset, by group and source and target partition.
 
-    Without an offset of a group's it is the very first one, which matters in partitions that are `shared` only.
+    For a source partition without a committed offset it is the very first row, which matters only in target partitions
+    that are `shared` by several source partitions.
     """
     firsts: dict[tuple[str, int, int], OffsetRow] = {}
     for row in rows:
@@ -207,14 +210,18 @@ def _within(topic: TopicRecord, row: OffsetRow, committed: int, below: Below) ->
 
 
 def _sooner(known: ResumePoint | None, found: ResumePoint | None) -> ResumePoint | None:
-    """Return the earlier of two places; None stands for what had been read to its end."""
+    """Return the earlier of two resume points; None stands for a source partition that was read to its end."""
     if known is None or found is None:
         return known or found
     return found if found.offset < known.offset else known
 
 
 def _settled(place: ResumePoint | None, *, end: int, shared: bool) -> ResumePoint:
-    """Return the place, of a target's partition that ends at `end`, from the earliest one of any source."""
+    """Return the final resume point of a target partition from `place`, the earliest of its source partitions.
+
+    `end`: target offset after the restored records; a group that has read all of them (None) resumes there. `shared`:
+    whether several source partitions were restored into this one.
+    """
     if place is None:
         return ResumePoint(offset=end)
     if not shared or place.note is not None:
@@ -235,10 +242,10 @@ def moves(
     bounds: Mapping[tuple[str, int], tuple[int, int]],
     present: Mapping[tuple[str, str, int], int],
 ) -> list[GroupMove]:
-    """Return what is to be set, topic by topic planned, in the order group, topic, partition.
+    """Return the offsets to be set, in the order group, topic, partition; each topic is planned by itself.
 
-    `bounds`: log start and end of all partitions of the targets. `present`: what groups have committed on the target,
-    (group, topic, partition) -> offset.
+    `bounds`: log start and end of all partitions of the targets. `present`: the offsets that groups have committed on
+    the target, (group, topic, partition) -> offset.
     """
     groups = chosen(record, choice)
     counts = Counter(name for name, _ in bounds)
@@ -276,18 +283,18 @@ def moves(
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class GroupNote:
-    """Where it is noted what one group had committed before it was set: `number`-th of its `execution`, from 1 on."""
+    """Names the note with one group's offsets before they were set: the `number`-th of its `execution`, from 1 on."""
 
     execution: int
     number: int
 
     def key(self, pair: str, restore: str) -> str:
-        """Return the key of the note."""
+        """Return the object key of the note."""
         return f"{notes_prefix(pair, restore, self.execution)}{self.number:04d}.json"
 
     @classmethod
     def of(cls, key: str) -> GroupNote | None:
-        """Return what a key says, None if it is no note's."""
+        """Return the note that a key names, None if it is no key of a note."""
         found = _NOTE.search(key)
         return None if found is None else cls(execution=int(found[1]), number=int(found[2]))
 
@@ -296,13 +303,13 @@ _NOTE: Final = re.compile(r"/groups-(\d{4,9})-(\d{4,9})\.json$", re.ASCII)
 
 
 def notes_prefix(pair: str, restore: str, execution: int | None = None) -> str:
-    """Return where the names of notes begin: of all, or of one execution."""
+    """Return the key prefix of the notes of all executions, or of one."""
     prefix = f"{layout.restore_prefix(pair, restore)}groups-"
     return prefix if execution is None else f"{prefix}{execution:04d}-"
 
 
 def encode_snapshot(found: Iterable[OffsetBefore], at: int) -> bytes:
-    """Return the bytes of what a group had committed at `at`. OversizeError if nobody would read that much."""
+    """Return the bytes of a group's offsets at `at` (ms since the epoch). OversizeError above the limit of readers."""
     rows = [[item.group, item.topic, item.partition, item.offset, item.metadata] for item in found]
     return pack(canonical({"v": VERSION, "at": iso(at), "offsets": rows}))
 
@@ -310,7 +317,7 @@ def encode_snapshot(found: Iterable[OffsetBefore], at: int) -> bytes:
 def decode_snapshot(data: bytes, where: str, topics: Collection[str]) -> tuple[OffsetBefore, ...]:
     """Read a snapshot. DamagedError names `where`.
 
-    `topics` are those that the restore put something into: of no other is there anything to put back.
+    `topics` are the restore's targets: offsets of any other topic are refused as damaged.
     """
     fields = Fields.of_stored(data, where, ENTRY_JSON)
     fields.take("at", str)

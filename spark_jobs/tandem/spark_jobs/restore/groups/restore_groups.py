@@ -1,6 +1,6 @@
-"""`tandem restore groups`: let consumer groups go on after a restore where they were, and take that back.
+"""`tandem restore groups`: sets the offsets of consumer groups after a restore, so that they resume, and rolls back.
 
-Planned first. What a group had committed before is put into the store before it is changed.
+Changes are planned first. The offsets that a group has committed are put into the store before they are changed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tandem.spark_jobs.state.wanted_state import FoundState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsPlan:
-    """What is to be set after a restore, in the order group, topic, partition."""
+    """The offsets to be set after a restore, in the order group, topic, partition."""
 
     record: RestoreRecord
     moves: tuple[GroupMove, ...]
@@ -60,7 +60,7 @@ class RestoreGroupsRolledBack:
 
 
 def list_restores(store: ObjectStore, pair: str) -> tuple[list[RestoreRecord], dict[str, DamagedError]]:
-    """Return all restores of a pair that ended well, the oldest first, and by name why others can't be read.
+    """Return all verified restores of a pair, the oldest first, and the errors of unreadable records, by restore id.
 
     Raises the store's errors.
     """
@@ -70,14 +70,14 @@ def list_restores(store: ObjectStore, pair: str) -> tuple[list[RestoreRecord], d
         try:
             found.append(load(store, pair, name))
         except ConfigError:
-            continue  # it has not ended yet, or never will
+            continue  # the restore is unfinished, and has no record
         except DamagedError as error:
             damaged[name] = bare(error)
     return sorted(found, key=lambda record: record.at), damaged
 
 
 def load(store: ObjectStore, pair: str, restore: str) -> RestoreRecord:
-    """Return one restore. ConfigError if there is none of that name that ended well; raises DamagedError."""
+    """Return the record of one restore. Raises ConfigError if there is no verified restore of that id, DamagedError."""
     key = restore_record.record_key(pair, restore)
     try:
         record = restore_record.decode(store.get(key), key)
@@ -92,10 +92,10 @@ def load(store: ObjectStore, pair: str, restore: str) -> RestoreRecord:
 
 
 def leave(store: ObjectStore, record: RestoreRecord) -> str | None:
-    """Put the record of a restore that ended well; what is there already stays. Say why if none can be left.
+    """Put the record of a verified restore; an existing one stays. Return the reason if the record is too large.
 
-    Only groups go by it: a restore of more than a document has room for has ended well all the same. Raises the store's
-    errors.
+    The record is used for groups only: a restore whose record exceeds the size of a document is complete all the same.
+    Raises the store's errors.
     """
     try:
         store.put_if_absent(restore_record.record_key(record.pair, record.id), restore_record.encode(record))
@@ -107,9 +107,9 @@ def leave(store: ObjectStore, record: RestoreRecord) -> str | None:
 def plan(
     reader: ChainReader, record: RestoreRecord, target: TargetCluster, groups: TargetGroups, choice: GroupChoice
 ) -> GroupsPlan:
-    """Plan where groups go on. Nothing is touched.
+    """Plan the offsets at which groups resume. Nothing is changed.
 
-    Raises RefusedError if the target is not what was restored, or holds other records too, ConfigError for groups that
+    Raises RefusedError if the target is not the restored one, or holds other records too, ConfigError for groups that
     are not recorded.
     """
     if not record.groups:
@@ -151,10 +151,10 @@ def plan(
 
 
 def carry_out(store: ObjectStore, planned: GroupsPlan, groups: TargetGroups, *, at: int) -> str | None:
-    """Set the offsets, group by group; what is there now is noted before. Return where the notes' names begin.
+    """Set the offsets, group by group, after a note with the group's present offsets was put into the store.
 
-    None if there was nothing to be set. Raises RefusedError for a group with members; groups before it, by name, are
-    set by then, and can be rolled back.
+    Returns the key prefix of the notes, None if there was nothing to set. Raises RefusedError for a group with members;
+    groups before it, by name, are set by then, and can be rolled back.
     """
     record, execution = planned.record, None
     for number, (name, moves) in enumerate(groupby(planned.moves, key=lambda move: move.group), 1):
@@ -176,7 +176,8 @@ def carry_out(store: ObjectStore, planned: GroupsPlan, groups: TargetGroups, *, 
         try:
             groups.commit(name, items)
         except RefusedError:
-            # Nothing of it was set: a rollback would put it back to where it is now, wherever it goes on from here.
+            # No offset of this group was set: with the note, a rollback would later reset the group to its present
+            # offsets, although it has consumed on.
             with suppress(TandemError):
                 store.delete([note.key(record.pair, record.id)])
             raise
@@ -184,7 +185,7 @@ def carry_out(store: ObjectStore, planned: GroupsPlan, groups: TargetGroups, *, 
 
 
 def _first_note(store: ObjectStore, record: RestoreRecord, data: bytes) -> GroupNote:
-    """Put the first note of an execution, and so take its number. Raises the store's errors."""
+    """Put the first note of an execution, which claims the execution's number. Raises the store's errors."""
     execution = max((note.execution for note in _notes(store, record)), default=0)
     while True:
         execution += 1
@@ -202,14 +203,14 @@ def _notes(store: ObjectStore, record: RestoreRecord) -> list[GroupNote]:
 def roll_back(
     store: ObjectStore, record: RestoreRecord, groups: TargetGroups, names: Collection[str] | None = None
 ) -> tuple[tuple[OffsetBefore, ...], dict[str, DamagedError]]:
-    """Put back what groups had committed before they were set last, and forget that.
+    """Put back the offsets that groups had committed before they were last set, and delete the notes of that.
 
-    Return what it was, and by key why notes can't be read that were passed over: with `names` only, those of the same
-    execution as the notes that were found, or of later ones. They stay.
+    Return these offsets, and by key the errors of unreadable notes that were passed over. Notes are passed over with
+    `names` only: those of the same execution as the notes that were found, or of later ones. They stay in the store.
 
-    `names` None: the groups that were set by the last execution; else just these, as they are called on the target.
-    ConfigError if there is nothing to be taken back of any, DamagedError if that can't be told. Raises RefusedError for
-    a group with members; groups before it are back by then.
+    `names` None: the groups that were set by the last execution; else just these, by their names on the target.
+    ConfigError if any of them has nothing to be put back, DamagedError if unreadable notes leave that unknown. Raises
+    RefusedError for a group with members; groups before it are put back by then.
     """
     notes = _notes(store, record)
     if not notes:
@@ -243,7 +244,7 @@ def roll_back(
 
 
 class _Counter:
-    """Counts records of the source inside of a row with gaps, by reading them again."""
+    """Counts the source records inside of a row with gaps, by reading them from the backup again."""
 
     def __init__(self, reader: ChainReader, record: RestoreRecord) -> None:
         self._chains = reader
@@ -254,13 +255,16 @@ class _Counter:
         self._offsets: dict[OffsetRow, array[int] | None] = {}
 
     def below(self, topic: TopicRecord, row: OffsetRow, offset: int) -> int | None:
-        """Return how many of the row's records have lower offsets, None if the backup has no longer just these."""
+        """Return how many of the row's records have offsets below `offset`.
+
+        None if the backup no longer holds exactly the row's records.
+        """
         if row.dense:
             return offset - row.first
         place = (topic.topic_id, row.partition)
         if place != self._place:
             self._place = place
-            self._offsets.clear()  # one partition's at a time
+            self._offsets.clear()  # the cache holds one partition at a time
         if row not in self._offsets:
             self._offsets[row] = self._read(topic, row)
         offsets = self._offsets[row]
@@ -281,7 +285,7 @@ class _Counter:
                         offsets.extend(span[2] for span in body.spans())
         except DamagedError:
             return None
-        # Compaction or a filter may have left out others, even as many: a count alone does not tell.
+        # Compaction or a filter may have removed other records, even the same number: a count alone proves nothing.
         return offsets if row.digest == digest_of(stretches(offsets)) else None
 
     def _selection(self) -> Mapping[tuple[str, int], PartitionSelection]:

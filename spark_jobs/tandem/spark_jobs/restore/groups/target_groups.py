@@ -1,6 +1,6 @@
-"""Consumer groups of the cluster that is restored into: what they have committed, and changing it.
+"""Reading, setting and deleting committed offsets of consumer groups on the target cluster.
 
-librdkafka's admin client can't delete single offsets, kafka-python's can; so this is that one's.
+It uses kafka-python's admin client, which can delete single offsets; librdkafka's can't.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TargetGroups:
         self._admin.close()
 
     def committed(self, group: str) -> dict[tuple[str, int], tuple[int, str]]:
-        """Return (topic, partition) -> (offset, metadata) of what a group has committed; empty if it does not exist."""
+        """Return a group's committed offsets: (topic, partition) -> (offset, metadata); empty if it does not exist."""
         try:
             found = self._call(f"read the offsets of group {group}", lambda: self._admin.list_group_offsets(group))
         except ClusterRequestError as error:
@@ -63,11 +63,11 @@ class TargetGroups:
         }
 
     def commit(self, group: str, moves: Iterable[GroupMove]) -> None:
-        """Set a group's offsets; each partition's answer is looked at."""
+        """Set a group's offsets; the error of any partition is raised."""
         self._set(group, {(item.topic, item.partition): (item.offset, item.metadata) for item in moves})
 
     def put_back(self, group: str, found: Iterable[OffsetBefore]) -> None:
-        """Set a group's offsets to what they were, and remove those that were not there."""
+        """Set a group's offsets to those in `found`, and delete those that were not committed then."""
         items = list(found)
         self._set(
             group,

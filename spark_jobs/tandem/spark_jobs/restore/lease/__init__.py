@@ -1,1 +1,1 @@
-"""Who may run a restore, and how far restores are: the topic `_tandem_restore_progress` on the target cluster."""
+"""The lease to run a restore, and the progress of restores: `_tandem_restore_progress` on the target cluster."""

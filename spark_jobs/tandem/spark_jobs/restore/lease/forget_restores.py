@@ -1,4 +1,4 @@
-"""Forgetting what nobody needs to know of earlier restores, so that their topic stays small over years of drills."""
+"""Deleting the progress records of old restores, so that the progress topic stays small over years of drills."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tandem.spark_jobs.restore.lease.lease_record import OvertakenError
 from tandem.spark_jobs.restore.lease.progress import PlanState
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
-#: Ended restores are known for so long, at least: people look what has become of them.
+#: Least time, in ms, for which the records of ended restores are kept: people look up how they ended.
 _KEPT_MS: Final = 7 * 86_400_000
-#: Most that are forgotten at once: each is one look at the topic.
+#: Most restores whose records are deleted in one call: each costs one read of the progress topic.
 _AT_ONCE: Final = 20
 
 
 def tidy(target: TargetCluster, *, now: int) -> None:
-    """Forget restores of which nothing was heard for days and whose topics are all gone. `now` is ms since the epoch.
+    """Delete the records of restores without news for 7 days whose topics are all gone. `now` is ms since the epoch.
 
-    Those that did not end too: nobody can go on with them. Who may not see the topics of others forgets nothing. Raises
-    what else the cluster says.
+    Restores that did not end are deleted too: without their topics they can't be resumed. A principal that is not
+    allowed to see these topics deletes nothing. All other errors of the cluster are raised.
     """
     old = [state for state in target.plans().plans.values() if state.at < now - _KEPT_MS]
     try:
@@ -35,7 +35,7 @@ def tidy(target: TargetCluster, *, now: int) -> None:
 
 
 def forget_unfinished(target: TargetCluster, topics: Collection[str]) -> None:
-    """Forget restores into some of these topics, and no others, that did not end. The topics are deleted."""
+    """Delete the records of unfinished restores all of whose targets are among these topics, which are deleted."""
     if not marks.partitions(target.admin):
         return
     for state in target.plans().plans.values():
@@ -44,12 +44,15 @@ def forget_unfinished(target: TargetCluster, topics: Collection[str]) -> None:
 
 
 def _gone(state: PlanState, there: Mapping[str, str]) -> bool:
-    """Whether there is none of its topics any more; of those that it was about to make, only the names are known."""
+    """Return whether none of the restore's topics exists any more.
+
+    A topic that the restore was about to create is known by its name only, without an id.
+    """
     return all(name not in there or topic_id not in {there[name], ""} for name, topic_id in state.targets.items())
 
 
 def _forget(target: TargetCluster, state: PlanState) -> None:
     keys = (marks.task_key(state.plan, topic_id, number) for topic_id, number in state.tasks)
-    with suppress(OvertakenError):  # it was begun again
+    with suppress(OvertakenError):  # another run has resumed it meanwhile
         lease_record.forget_plan(target, state)
         marks.forget_tasks(target.props, state, keys)

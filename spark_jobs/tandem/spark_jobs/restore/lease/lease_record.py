@@ -1,13 +1,14 @@
-"""What is said of a plan in the progress topic: by one at a time, and only on top of what he knows.
+"""Writing a plan's state to the progress topic: one writer at a time, as a compare-and-swap on the last state.
 
-Tasks are fenced by their transactional ids; so is whoever speaks of a plan. To say something he opens the plan's own
-id, which ends everybody who was about to speak, reads what was said last, and speaks if that is what he expects. A run
-that was taken over, ended or given up meanwhile finds out at its next word, which comes before each step that counts.
+Tasks are fenced by their transactional ids; so is the writer of a plan's state. It opens the plan's own transactional
+id, which fences every other writer of this plan, reads the last state, and writes the new one if the last state is the
+expected one. A run that was taken over, ended or given up meanwhile finds out at its next write, which comes before
+each step that changes the target.
 
-Each word is true when it is sent. So readers need not wait until it is committed. That goes for words, not for what
-they need: the parts of one that lies in several records are committed before it is sent, and those of the word before
-are deleted when it is committed. A run may be killed anywhere, and of what it leaves open the broker's cleaner removes
-some records, in closed segments, while others stay where they can be read.
+Each state is true when it is sent. So readers need not wait until it is committed. That holds for the plan's record,
+not for its parts: the parts of a state that is cut into several records are committed before the plan's record is sent,
+and the parts of the state before are deleted when it is committed. A run may be killed anywhere, and of a transaction
+that it leaves open the broker's cleaner removes some records, in closed segments, while others stay readable.
 """
 
 from __future__ import annotations
@@ -22,21 +23,24 @@ from tandem.spark_jobs.restore.load.batch_producer import BatchProducer, fence
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
-#: Key and value.
+#: Key and value of a record of the progress topic.
 Record = tuple[str, bytes | None]
 
 
 class OvertakenError(RefusedError):
-    """Something else was said of the plan meanwhile."""
+    """The last state of the plan is not the expected one: another run has written since."""
 
 
 def write_phase(target: TargetCluster, before: PlanState | None, word: PlanState) -> None:
-    """Say `word`, if the last one is `before`. Raises OvertakenError if it is not, ProduceError, ClusterDeniedError."""
+    """Write the state `word` if the plan's last state is `before`.
+
+    Raises OvertakenError if it is not, ProduceError, ClusterDeniedError.
+    """
     _swap(target, word.plan, before, word)
 
 
 def refuse_if_overtaken(target: TargetCluster, plan: str, words: Collection[PlanState | None]) -> None:
-    """Raise OvertakenError if the last thing that was said of a plan is none of `words`."""
+    """Raise OvertakenError if the last state of a plan is none of `words`."""
     _refuse_unless_last(target.plans(), plan, words)
 
 
@@ -49,19 +53,19 @@ def _refuse_unless_last(now: RestoreProgress, plan: str, words: Collection[PlanS
 
 
 def forget_plan(target: TargetCluster, last: PlanState) -> None:
-    """Let a plan be forgotten, if the last word is `last`. Raises as `write_phase`."""
+    """Write a tombstone for a plan if its last state is `last`. Raises as `write_phase`."""
     _swap(target, last.plan, last, None)
 
 
 def _swap(target: TargetCluster, plan: str, before: PlanState | None, word: PlanState | None) -> None:
     def speak(producer: BatchProducer) -> None:
         now = target.plans()
-        # A try that nobody knows the outcome of may have said it.
+        # An earlier try with an unknown outcome may have written it.
         _refuse_unless_last(now, plan, [before, word])
         said: list[Record] = [(plan, None)] if word is None else [*marks.records_of(word)]
         over: list[Record] = [(key, None) for key in now.parts_of(plan) if all(key != name for name, _ in said)]
         producer.know(marks.TOPIC)
-        # Each rests on the one before it, and would outlive it if both were aborted together.
+        # One transaction each: a record that names parts must not stay readable when an abort removes the parts.
         for records in (said[:-1], said[-1:], over):
             _commit(producer, records)
 

@@ -1,9 +1,10 @@
-"""Other restores into the same topics: which of them stand in the way, and which are given up. Pure.
+"""Other restores into the same topics: which of them make a new one refused, and which are given up for it. Pure.
 
-A restore whose topics are still empty can be given up for another one. One that appends can't, without somebody saying
-so: part of it may be in topics that others read, and it holds off their compaction and retention until it ends.
-Two that begin at the same moment don't see each other when they plan. So each looks again right before and right after
-it has said that it is at work, and before it changes anything: of two, at least one sees the other.
+A restore whose topics are still empty can be given up for another one. An appending restore is given up only by an
+explicit command: part of it may be in topics that consumers read, and it suspends their compaction and retention until
+it ends. Two restores that begin at the same moment don't see each other when they plan. So each reads the progress
+topic again right before and right after it has written its own state, and before it changes anything: of two restores,
+at least one sees the other.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _SHORT = 16
 
 
 def short(plan_hash: str) -> str:
-    """Return a plan's name for people, as dry runs and lists show it and `tandem restore abandon` takes it."""
+    """Return the short id of a plan that dry runs and lists show and that `tandem restore abandon` takes."""
     return plan_hash[:_SHORT]
 
 
@@ -29,7 +30,10 @@ def unfinished(found: RestoreProgress) -> list[PlanState]:
 
 
 def refuse(rivals: Iterable[PlanState], plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> None:
-    """Raise RefusedError for the first of `rivals`, which want some of the plan's topics, that can't be given up."""
+    """Raise RefusedError for the first restore of `rivals` that can't be given up.
+
+    `rivals` are unfinished restores that write into some of the plan's topics.
+    """
     for state in rivals:
         shared = sorted(name for name, target in targets.items() if state.targets.get(name) in {target.topic_id, ""})
         noted = state.before or state.configs.keys() - targets.keys()
@@ -43,7 +47,10 @@ def refuse(rivals: Iterable[PlanState], plan: RestorePlan, targets: Mapping[str,
 
 
 def _to_finish(state: PlanState, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> str:
-    """Return what finishes another restore; nothing does if a topic is gone or another one by now, or unknown."""
+    """Return the first half of the remedy: how the other restore is finished.
+
+    It is empty if that is impossible, because a topic is gone, was created anew under another id, or is not known yet.
+    """
     ids = {name: target.topic_id for name, target in targets.items()}
     shared = {topic.target for topic in plan.topics} & state.targets.keys()
     if state.state is PlanPhase.BEGUN or any(ids.get(name) != state.targets[name] for name in shared):
@@ -53,7 +60,7 @@ def _to_finish(state: PlanState, plan: RestorePlan, targets: Mapping[str, Target
 
 
 def refuse_if_mixed(found: RestoreProgress, given_up: Iterable[PlanState], targets: Mapping[str, TargetTopic]) -> None:
-    """Raise RefusedError if one that is to be given up has put records into the topics that are gone on with."""
+    """Raise RefusedError if a restore that is to be given up has written records into the topics of the resumed one."""
     ids = {target.topic_id: name for name, target in targets.items()}
     for state in given_up:
         for item in found.of_plan(state.plan):
@@ -65,7 +72,7 @@ def refuse_if_mixed(found: RestoreProgress, given_up: Iterable[PlanState], targe
 
 
 def refuse_if_met(known: RestoreProgress, now: RestoreProgress, topic_ids: Collection[str]) -> None:
-    """Raise RefusedError if a restore has begun or gone on in these topics since `known`."""
+    """Raise RefusedError if a restore into these topics was begun or resumed since the progress `known` was read."""
     for name, state in now.plans.items():
         if state.state is PlanPhase.ABANDONED or known.plans.get(name) == state:
             continue
@@ -77,7 +84,7 @@ def refuse_if_met(known: RestoreProgress, now: RestoreProgress, topic_ids: Colle
 
 
 def warnings(plan: RestorePlan, given_up: Iterable[PlanState]) -> list[str]:
-    """Return what people should know of the restores that a plan takes the place of."""
+    """Return the warnings about restores that are given up for a plan, to be shown to the user."""
     mine = {topic.target for topic in plan.topics}
     found = []
     for state in given_up:

@@ -1,21 +1,22 @@
-"""How far restores are: records of the compacted topic `_tandem_restore_progress` on the target cluster.
+"""The progress of restores: records of the compacted topic `_tandem_restore_progress` on the target cluster.
 
-Two kinds, both JSON. `<plan hash>` says which run of the plan is at work and what it has come to. A run writes it
-before it fences the producers of earlier runs; a task reads it after it has fenced the one before it, and stops if it
-names another run: so nobody who was fenced comes back. `<plan hash>/<topic id>/<task>` says how far one task is; it is
-written in the same Kafka transaction as the records that it speaks of.
+Two kinds of records, both JSON. The key `<plan hash>` holds the plan's state: which run is at work, and its phase. A
+run writes it before it fences the producers of earlier runs; a task reads it after it has fenced the producer before
+it, and stops if it names another run: so a fenced producer does not come back. The key `<plan hash>/<topic id>/<task>`
+holds the progress of one task; it is written in the same Kafka transaction as the records that it counts.
 
-What is committed may lie above an open transaction of another restore, or of a run that was killed. So who goes by it
-fences its own forerunners first, and then reads to the high watermark, not only to the last stable offset. Plans'
-records are read before that, whether they are committed yet or not; `restore_words` says why.
+Committed progress may lie above an open transaction of another restore, or of a run that was killed. So a reader that
+resumes from it fences its own predecessors first, and then reads to the high watermark, not only to the last stable
+offset. Plans' records are read before that, whether they are committed yet or not; `lease_record` says why.
 
-Plans are in the topic's first partition, tasks are spread over the others: each task reads what it goes by before it
-begins, and thousands of them would read the records of thousands each. When a plan is FINISHED, those of its tasks go.
+Plans are in the topic's first partition, tasks are spread over the others: each task reads its own progress before it
+begins, and thousands of tasks in one partition would each read the records of thousands. When a plan is FINISHED, the
+records of its tasks are deleted.
 
-What is said of a plan of thousands of topics is larger than a record may be. It is cut into parts, `<plan hash>+<sum of
-all of it>+<number>`, that lie before the record of the plan, which only names them; the parts of what was said before
-are deleted after it. Each of these steps is committed before the next begins. So whatever a reader has read to, and a
-cleaner cleaned to, all parts of the last word are there. Parts that no word names are what a killed run has left.
+The state of a plan of thousands of topics is larger than a record may be. It is cut into parts with the keys `<plan
+hash>+<SHA-256 of the whole>+<number>`, which lie before the plan's record; that only names them. The parts of the state
+before are deleted after it. Each of these steps is committed before the next begins. So wherever a reader and the
+cleaner are, all parts of the last state are there. Parts that no plan's record names were left by a killed run.
 """
 
 from __future__ import annotations
@@ -45,28 +46,28 @@ from tandem.spark_jobs.restore.load.batch_producer import TRANSACTION_TIMEOUT_MS
 from tandem.spark_jobs.restore.offset_map import OffsetRow, dump_rows, load_rows
 
 TOPIC: Final = "_tandem_restore_progress"
-#: Where plans' records are.
+#: The partition that holds the plans' records.
 PLANS_PARTITION: Final = 0
-#: Never joined, nothing committed: librdkafka wants a name.
+#: The group is never joined and commits nothing: librdkafka requires a name.
 GROUP: Final = "tandem-restore"
 _VERSION: Final = 1
-#: Most bytes of one record about a plan: half of what brokers take unless told otherwise (`max.message.bytes`).
+#: Most bytes of one record about a plan: half of the brokers' default `max.message.bytes`.
 _RECORD_BYTES: Final = 512 * 1024
-#: How a plan's record begins that only names its parts; keys are sorted, and other ones begin with `at`.
+#: First bytes of a plan's record that only names its parts; JSON keys are sorted, and a whole state begins with `at`.
 _CUT: Final = b'{"parts":'
 _FOLLOW_S: Final = 0.3
 _FETCH_WAIT_MS: Final = 50
-# librdkafka's own lines, which would go to stderr; of a producer only what is an error: it says each retry.
+# Takes librdkafka's own log lines, which would go to stderr; of a producer errors only, since it logs each retry.
 _LOG: Final = logging.getLogger(__name__)
 _ERRORS: Final = 3
-#: How long open transactions are waited for: brokers abort them in less.
+#: How long, in seconds, a reader waits for open transactions: brokers abort them earlier.
 SETTLE_S: Final = TRANSACTION_TIMEOUT_MS / 1000 + 60
 
 
 class PlanPhase(StrEnum):
-    """What has become of a plan on this cluster."""
+    """The phase that a plan has reached on this cluster."""
 
-    BEGUN = "begun"  # nothing is loaded yet, nor is it known that the topics are empty
+    BEGUN = "begun"  # nothing is loaded yet, and the topics are not yet proven to be empty
     LOADING = "loading"
     VERIFIED = "verified"  # loaded and checked; the recorded config is not set yet
     FINISHED = "finished"
@@ -75,13 +76,14 @@ class PlanPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanState:
-    """One plan. `basis`: generation -> chain entry; `targets`: target's name -> its topic id.
+    """The state of one plan. `basis`: generation -> chain entry; `targets`: target's name -> its topic id.
 
     `sources`: topic id in the backup -> number of partitions; the plan's transactional ids follow from them. `merged`:
-    ids of those topics whose partitions are loaded as one task. `before`: target's name -> what was set on it before
-    records were appended to it, for those that held something. `configs`: target's name -> settings that it had of its
-    own, where these are put back at the end because nobody recorded any. `spread`: over how many partitions of the
-    progress topic, from the second on, the plan's tasks are spread; 0: they are in the first one.
+    ids of those topics whose partitions are loaded as one task. `before`: target's name -> the config that was set on
+    the topic itself before records were appended to it, for topics that held records. `configs`: target's name ->
+    settings that the topic had of its own, where these are put back at the end because the backup recorded none.
+    `spread`: over how many partitions of the progress topic, from the second on, the plan's tasks are spread; 0: they
+    are in the first one. `at` is ms since the epoch.
     """
 
     plan: str
@@ -99,24 +101,24 @@ class PlanState:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a run may still be at work, or could go on."""
+        """Whether a run may still be at work, or the plan can be resumed."""
         return self.state in {PlanPhase.BEGUN, PlanPhase.LOADING, PlanPhase.VERIFIED}
 
     @property
     def tasks(self) -> Iterator[tuple[str, int]]:
-        """The tasks that it may have: topic id in the backup and (lowest) source partition of each."""
+        """The tasks that the plan may have: topic id in the backup and (lowest) source partition of each."""
         return ((topic_id, number) for topic_id, count in self.sources.items() for number in range(count))
 
     def concerns(self, topic_ids: Collection[str]) -> bool:
-        """Whether it writes, or wrote, into one of these topics."""
+        """Return whether the plan writes, or wrote, into one of these topics."""
         return not set(self.targets.values()).isdisjoint(topic_ids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetStrand:
-    """What one task has put into one partition of the target: records, in this order, with this hash (content_hash).
+    """The records that one task has written into one partition of the target: count, hash in order (content_hash).
 
-    `first` and `last` are target offsets, -1 if there is nothing.
+    `first` and `last` are target offsets, -1 if there are no records.
     """
 
     records: int
@@ -127,10 +129,12 @@ class TargetStrand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgress:
-    """One task of a plan: mostly one source partition, `task`; several in one task have the lowest one's number.
+    """The committed progress of one task of a plan.
 
-    Of each source partition, all records below `next_offsets` are in the target, but for `left_out` ones that the plan
-    does not want. `strands`: target partition -> what lies there. `rows` say where, after those of the page `page`.
+    `task` is the number of its source partition, the lowest one if it has several. Of each source partition, all
+    records below `next_offsets` are in the target, except `left_out` records that the plan leaves out. `strands`:
+    target partition -> the records that the task wrote there. `rows` are the offset map's rows that follow those of
+    the page `page`.
     """
 
     plan: str
@@ -158,7 +162,7 @@ class TaskProgress:
 
 
 def partition_of(key: str, spread: int) -> int:
-    """Return the partition of the progress topic that a task's record is in."""
+    """Return the partition of the progress topic that holds the record of the task `key`."""
     return 1 + zlib.crc32(key.encode()) % spread if spread else PLANS_PARTITION
 
 
@@ -188,7 +192,7 @@ def encode_state(state: PlanState) -> bytes:
 
 
 def records_of(state: PlanState) -> list[tuple[str, bytes]]:
-    """Return the records that say it, key and value, in the order in which they are to be written."""
+    """Return the records that hold the state, key and value, in the order in which they are to be written."""
     whole = encode_state(state)
     if len(whole) <= _RECORD_BYTES:
         return [(state.plan, whole)]
@@ -204,7 +208,7 @@ def _part_key(plan: str, digest: str, number: int) -> str:
 
 
 def _plan_in(key: str) -> str:
-    """Return the plan that a record is about."""
+    """Return the plan hash in a record's key."""
     return key.partition("/")[0].partition("+")[0]
 
 
@@ -292,12 +296,12 @@ def decode_progress(value: bytes, where: str) -> TaskProgress:
 
 
 def dump_strands(strands: Mapping[int, TargetStrand]) -> dict[str, Any]:
-    """Return strands as JSON has them."""
+    """Return strands as a JSON document."""
     return {str(number): [item.records, item.hash, item.first, item.last] for number, item in strands.items()}
 
 
 def load_strands(document: Mapping[str, Any]) -> dict[int, TargetStrand]:
-    """Return what `dump_strands` made. TypeError or ValueError for anything else."""
+    """Return the strands of a document that `dump_strands` made. TypeError or ValueError for anything else."""
     return {int(number): _strand(*item) for number, item in document.items()}
 
 
@@ -306,15 +310,15 @@ def _strand(records: int, digest: str, first: int, last: int) -> TargetStrand:
 
 
 class LostEndError(PermanentError):
-    """A transaction stays open that the broker should have ended: what is committed can't be known."""
+    """A transaction stays open that the broker should have aborted: the committed progress can't be known."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RestoreProgress:
-    """All that the topic says, the latest per key. `damaged`: keys whose last record can't be read -> why.
+    """The contents of the progress topic, the latest record per key. `damaged`: keys that can't be read -> why.
 
-    `parts` are those of words that are said in several records, by key; `cut` are plans whose last word is one of these
-    and was not put together yet: key -> its record.
+    `parts` are the parts of states that are cut into several records, by key; `cut` are plans whose last state is cut
+    and was not put together yet: key -> the record that names the parts.
     """
 
     plans: dict[str, PlanState] = field(default_factory=dict)
@@ -324,7 +328,7 @@ class RestoreProgress:
     cut: dict[str, bytes] = field(default_factory=dict)
 
     def take(self, key: str, value: bytes | None) -> None:
-        """Take the next record. DamagedError if it can't be read."""
+        """Apply the next record. DamagedError if it can't be read."""
         if "/" in key:
             if value is None:
                 self.tasks.pop(key, None)
@@ -348,9 +352,9 @@ class RestoreProgress:
             self.plans[key] = decode_state(value, f"{TOPIC}, key {key}")
 
     def put_together(self, *, strict: bool = True) -> None:
-        """Read the words that were said in several records.
+        """Decode the states that are cut into several records.
 
-        DamagedError if any of them is not there, unless not `strict`: then `damaged` says so.
+        Raises DamagedError if a part is missing; unless `strict`, the key is added to `damaged` instead.
         """
         for key, value in self.cut.items():
             try:
@@ -378,11 +382,11 @@ class RestoreProgress:
         return decode_state(whole, where)
 
     def parts_of(self, plan: str) -> list[str]:
-        """Return the keys of all parts of what was said of a plan."""
+        """Return the keys of all parts of a plan's states."""
         return [key for key in self.parts if _plan_in(key) == plan]
 
     def note(self, key: str, value: bytes | None) -> None:
-        """Take the next record; if it can't be read nothing is known under its key any more, and `damaged` says so."""
+        """Apply the next record; if it can't be read, drop its key from the progress and add it to `damaged`."""
         self.damaged.pop(key, None)
         try:
             self.take(key, value)
@@ -397,13 +401,13 @@ class RestoreProgress:
 
 
 class ProgressView(Enum):
-    """How a reader looks at the topic, and what it takes from it."""
+    """Which records a reader of the topic takes, and with which isolation level."""
 
     PLANS = IsolationLevel.READ_UNCOMMITTED
-    """The plans' records: they can be read whatever is open."""
+    """The plans' records: they are readable whatever transactions are open."""
 
     TASKS = IsolationLevel.READ_COMMITTED
-    """The tasks' records, those that are committed."""
+    """The committed records of tasks."""
 
 
 class ProgressReader:
@@ -418,9 +422,10 @@ class ProgressReader:
         only: str | None = None,
         strict: bool = True,
     ) -> None:
-        """`only` leaves out all other plans. Unless `strict`, records that can't be read are noted, for who only looks.
+        """Open a consumer at the start of the partitions. `only`: the hash of the one plan whose records are taken.
 
-        Raises what `for_confluent` raises.
+        Unless `strict`, records that can't be read are added to `damaged`: for callers that only show the progress.
+        Raises the errors of `for_confluent`.
         """
         self._only = only
         self._strict = strict
@@ -435,7 +440,7 @@ class ProgressReader:
                 enable_auto_commit=False,
                 enable_auto_offset_store=False,
                 enable_partition_eof=True,
-                # What ends in the marker of a transaction is known to be read only by an answer without records.
+                # The end of a log that ends in a transaction's marker is seen only by a response without records.
                 fetch_wait_max_ms=_FETCH_WAIT_MS,
                 auto_offset_reset="earliest",
                 logger=_LOG,
@@ -446,14 +451,14 @@ class ProgressReader:
         self.progress = RestoreProgress()
 
     def catch_up(self, *, settled: bool = True) -> RestoreProgress:
-        """Read on to what is the high watermark now; without `settled`, to what open transactions let through.
+        """Read on to the current high watermark; unless `settled`, to the last stable offset.
 
-        Of plans, on to a high watermark that was asked for when all below it had been read. What was said of one may be
-        replaced while this reads, above the end that it knows, and the cleaner may be here before it: then neither is
-        there below that end. A task's record is replaced by its own producer alone, which is fenced before this.
+        Of plans, the high watermark is asked for again until nothing is left below it. A plan's state may be replaced
+        above the known end while this reads, and the cleaner may remove the old one first: then neither is there below
+        that end. A task's record is replaced by its own producer alone, which is fenced before this.
 
-        Open transactions are waited for: fence those that nobody else will end. Raises LostEndError if one stays,
-        TimedOutError if the broker is slow, ClusterTransientError, and DamagedError if strict.
+        Open transactions are waited for: the caller fences those that no other process will end. Raises LostEndError
+        if one stays open, TimedOutError if the broker is slow, ClusterTransientError, and DamagedError if strict.
         """
         deadline = time.monotonic() + SETTLE_S
         while self._read_on(deadline, settled=settled) and self._view is ProgressView.PLANS:
@@ -462,7 +467,7 @@ class ProgressReader:
         return self.progress
 
     def _read_on(self, deadline: float, *, settled: bool) -> bool:
-        """Read to where the partitions end now; return whether there was anything left."""
+        """Read to the current ends of the partitions; return whether any was not read to its end before."""
         places = [Place(TOPIC, number) for number in self._next]
         ends = self._admin.list_offsets({(TOPIC, number): LATEST for number in self._next}, read_committed=not settled)
         left = [place for place in places if self._next[place.partition] < ends[place][0]]
@@ -474,7 +479,7 @@ class ProgressReader:
         return bool(left)
 
     def _held_back(self, place: Place) -> TimedOutError | LostEndError:
-        """Return why a partition could not be read to its end in all the time in which brokers end transactions."""
+        """Return the error for a partition that could not be read to its end within `SETTLE_S` seconds."""
         stable, _ = self._admin.list_offsets({place: LATEST}, read_committed=True)[place]
         at = self._next[place.partition]
         where = f"{TOPIC}-{place.partition}"
@@ -491,7 +496,7 @@ class ProgressReader:
         )
 
     def poll(self, timeout_s: float) -> bool:
-        """Take what comes within the time; return whether anything did."""
+        """Apply the next record that arrives within the time; return whether one did."""
         message = self._consumer.poll(timeout_s)
         if message is None:
             return False
@@ -513,7 +518,7 @@ class ProgressReader:
             (self.progress.take if self._strict else self.progress.note)(key, message.value())
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the consumer's connections."""
         self._consumer.close()
 
 
@@ -526,7 +531,7 @@ def following(
     only: str | None = None,
     strict: bool = True,
 ) -> Iterator[ProgressReader]:
-    """Lend a reader."""
+    """Open a reader for the block, and close it afterwards."""
     reader = ProgressReader(props, view, partitions=partitions, only=only, strict=strict)
     try:
         yield reader
@@ -540,7 +545,7 @@ def partitions(admin: ClusterAdmin) -> tuple[int, ...]:
 
 
 def forget_tasks(props: Mapping[str, Value], state: PlanState, keys: Iterable[str], *, timeout_s: float = 60.0) -> None:
-    """Write tombstones for tasks of a plan. ClusterTransientError if it is not known whether they are there."""
+    """Write tombstones for tasks of a plan. ClusterTransientError unless the broker confirms all of them."""
     failed: list[str] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
@@ -568,9 +573,9 @@ Told = Callable[[RestoreProgress], None]
 def follow(
     props: Mapping[str, Value], plan: str, numbers: Collection[int], tell: Told, *, stopped: Callable[[], bool]
 ) -> None:
-    """Tell about the progress of `plan` until `stopped`. For show only: what goes wrong is left to those who load.
+    """Call `tell` with the progress of `plan` until `stopped`. For display only: errors are left to the loading tasks.
 
-    Whoever is told sums over all tasks, so that is done now and then, not at each record.
+    The callback sums over all tasks, so it is called at most every `_FOLLOW_S` seconds, not at each record.
     """
     with following(props, ProgressView.TASKS, partitions=numbers, only=plan) as reader:
         told_at, news = time.monotonic(), False

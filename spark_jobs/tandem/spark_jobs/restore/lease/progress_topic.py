@@ -1,9 +1,9 @@
-"""The topic `_tandem_restore_progress` itself: making it, and whether it keeps and takes what restores write there.
+"""Creating the topic `_tandem_restore_progress`, and checking its policy and its limits on the size of records.
 
-With each commit a task says in one record what it has put into each partition of its target. Where records are spread
-over another number of partitions, that record grows with them, by some hundred bytes each, and with brokers' usual
-`max.message.bytes` the first commit would be refused from about 11,000 on. So the topic is given the room that a plan
-may need, before anything else is made.
+With each commit a task writes one record that lists the records of each partition of its target. Where a topic is
+re-partitioned, that record grows with the number of partitions, by some hundred bytes each, and with the brokers'
+default `max.message.bytes` the first commit would be refused from about 11,000 on. So the topic's limits are raised to
+what a plan may need, before anything else is created.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _REPLICAS: Final = 3
 _POLICY: Final = "cleanup.policy"
 _SEGMENT: Final = "segment.bytes"
 _LIMIT: Final = "max.message.bytes"
-#: What brokers take in one batch unless told otherwise.
+#: The brokers' default of `max.message.bytes`.
 _USUAL_LIMIT: Final = 1_048_588
-# Only closed segments are compacted, and those of the usual size would be read whole by each task.
+# Only closed segments are compacted; a segment of the default size would be read whole by each task.
 _CONFIG: Final = {_POLICY: "compact", "min.cleanable.dirty.ratio": "0.1", _SEGMENT: str(8 * 1024 * 1024)}
 #: A batch must fit each of these.
 _ROOM: Final = (_LIMIT, _SEGMENT)
-#: What a record takes besides its value: its key, and what its batch begins with.
+#: Bytes that a record takes besides its value: its key, and the header of its batch.
 _BESIDES: Final = 1024
 _INT_MAX: Final = 2**31 - 1
 _LONGEST_NAME: Final = 249
 
 
 def record_bytes(plan: RestorePlan) -> int:
-    """Return the most bytes that a task's record of this plan may have, with what its batch takes besides."""
+    """Return the most bytes that the record of a task of this plan may have, including the header of its batch."""
     spread = [topic for topic in plan.topics if topic.repartitioned]
-    # Whether all source partitions are one task is known only when their records have been looked at.
+    # Whether all source partitions become one task is known only after their records were surveyed.
     targets = max((topic.count for topic in spread), default=1)
     sources = max((topic.source.partitions for topic in spread), default=1)
     topic_id = max((topic.source.topic_id for topic in plan.topics), key=len, default="")
@@ -69,7 +69,7 @@ def record_bytes(plan: RestorePlan) -> int:
 
 
 def ensure_topic(admin: ClusterAdmin, *, brokers: int, largest: int) -> int:
-    """Create the topic unless it is there, with room for records of `largest` bytes.
+    """Create the topic unless it exists, with limits that admit records of `largest` bytes.
 
     Returns over how many partitions a new plan's tasks are spread. Raises as `make_room`.
     """
@@ -82,7 +82,7 @@ def ensure_topic(admin: ClusterAdmin, *, brokers: int, largest: int) -> int:
         config[_LIMIT] = str(largest)
     try:
         admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=min(_REPLICAS, brokers), config=config)
-    except TopicExistsError:  # another restore has just made it
+    except TopicExistsError:  # another restore has just created it
         make_room(admin, largest)
     except ClusterRequestError as error:
         if largest <= _USUAL_LIMIT:
@@ -92,10 +92,10 @@ def ensure_topic(admin: ClusterAdmin, *, brokers: int, largest: int) -> int:
 
 
 def make_room(admin: ClusterAdmin, largest: int, *, only_ask: bool = False) -> None:
-    """Raise the topic's limits where a record of `largest` bytes does not fit; with `only_ask` see whether that works.
+    """Raise the topic's limits where a record of `largest` bytes does not fit; with `only_ask` only validate that.
 
-    Raises RefusedError if it does not, or if no request has room for so much. A topic that is not there, or may not be
-    looked at, is left alone.
+    Raises RefusedError if the cluster refuses, or if the record exceeds the largest request. A topic that does not
+    exist, or whose config may not be read, is left unchanged.
     """
     if largest > LARGEST_RECORD:
         raise RefusedError(
@@ -127,7 +127,10 @@ def _too_narrow(why: str, largest: int) -> RefusedError:
 
 
 def refuse_unless_kept(admin: ClusterAdmin) -> None:
-    """Raise RefusedError if the topic is there and its policy lets records expire. Who may not ask is let through."""
+    """Raise RefusedError if the topic exists and its policy lets records expire.
+
+    Without the right to read the config nothing is checked.
+    """
     try:
         config = admin.config([TOPIC], defaults=(_POLICY,))[TOPIC]
     except (UnknownTopicError, ClusterDeniedError):

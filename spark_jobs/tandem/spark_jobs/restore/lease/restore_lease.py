@@ -1,7 +1,7 @@
-"""Who is in charge of a plan: beginning a restore, taking over from a run that ended, and its words until the end.
+"""The lease of a run on its plan: beginning a restore, taking over from an earlier run, writing states until the end.
 
-A run says that it is there before it changes anything, looks whether somebody else has come meanwhile, and finds out at
-each of its words whether it is still in charge. What it has set for loading it takes back if it is refused.
+A run writes its state before it changes anything, checks whether another restore has begun meanwhile, and finds out at
+each write whether it still holds the lease. If it is refused, it takes back the config that it has set for loading.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 
 class RestoreLease:
-    """That of one run. `said`: whether there is something to go on with or to give up. `before`: see PlanState."""
+    """The lease of one run. `before`: see PlanState.
+
+    `said`: whether the progress topic holds an unfinished state of this run, to be resumed or given up.
+    """
 
     def __init__(self, prepared: PreparedRestore, *, target: TargetCluster, now: Callable[[], int]) -> None:
         self._prepared = prepared
@@ -36,15 +39,16 @@ class RestoreLease:
         self.run = str(uuid.uuid4())
         self.said = False
         self.spread = 0 if resumes is None else resumes.spread
-        # Topics whose partitions are loaded as one task; a run that is resumed has found out before.
+        # Topics whose partitions are loaded as one task; a resumed plan's first run has found out which.
         self.merged = () if resumes is None else resumes.merged
         self.before: Mapping[str, Mapping[str, str]] = {} if resumes is None else resumes.before
         self._last = prepared.found.plans.get(self._plan.hash)
 
     def begin(self, merged: tuple[str, ...], note: Callable[[str, str], None]) -> dict[str, TargetTopic]:
-        """Say that this run is there, make the topics ready, fence others, and only then believe in emptiness.
+        """Write the state BEGUN, create or configure the topics, fence other runs, then check that topics are empty.
 
-        `note` takes a target and what its people should know. Raises RefusedError, and what the cluster says.
+        Only after the fencing is an empty topic known to stay empty. `note` takes a target's name and a note for the
+        report. Returns the targets by name. Raises RefusedError, and the errors of the cluster.
         """
         self.merged = merged
         brokers = self._target.brokers()
@@ -63,7 +67,7 @@ class RestoreLease:
         try:
             return self._begin_whole(brokers, note)
         except OvertakenError:
-            raise  # somebody else loads into them
+            raise  # another run loads into them
         except RefusedError:
             for name, own in was.items():
                 self._target.set_config(name, plan.own_again(own))
@@ -95,10 +99,11 @@ class RestoreLease:
         return targets
 
     def _begin_to_append(self) -> dict[str, TargetTopic]:
-        """Note how the topics are configured, say that this run is there, fence others, and only then change that."""
+        """Record the topics' config, write the state LOADING, fence other runs, and only then change the config."""
         targets = dict(self._prepared.targets)
         self.before = self._target.set_on(targets)
-        # Who has held them off since this was planned has said so before: it would not be the topics' own.
+        # A restore that has changed their config since this was planned wrote its state first; then the config that was
+        # just read is not the topics' own.
         self._refuse_if_met(targets)
         append.refuse_if_held(self.before)
         self.say(PlanPhase.LOADING, targets)
@@ -112,7 +117,7 @@ class RestoreLease:
         return targets
 
     def take_over(self) -> dict[str, TargetTopic]:
-        """Say that this run is at work now, and fence the one before it. Raises RefusedError."""
+        """Write the state with this run's id, and fence the run before it. Raises RefusedError."""
         state = self._prepared.resumes
         assert state is not None
         targets = dict(self._prepared.targets)
@@ -121,31 +126,31 @@ class RestoreLease:
         self._take_the_place_of_others()
         if state.state is PlanPhase.VERIFIED:
             return targets  # only the config is left to be set
-        # The run before this one may have been an earlier release's, which made none.
+        # The run before this one may have been of an earlier release, which did not raise the record size limit.
         progress_topic.make_room(self._target.admin, progress_topic.record_bytes(self._plan))
         for topic in self._plan.topics:
-            if topic.target in self._prepared.configs:  # noted, but perhaps not changed yet
+            if topic.target in self._prepared.configs:  # recorded, but perhaps not changed yet
                 self._target.make_ready(topic, targets[topic.target], replication_factor=0)
         if self._plan.append:
             self._hold_off(targets)
-        # Only now is it certain what the runs before this one have committed.
+        # Only after the fencing above are the commits of earlier runs final.
         found = self._target.progress(settled=True)
         prepare.refuse_if_cut(found, self._plan, self._target.look(targets))
         other_restores.refuse_if_mixed(found, self._prepared.displaces, targets)
         return targets
 
     def _refuse_if_met(self, targets: Mapping[str, TargetTopic]) -> None:
-        """Raise RefusedError if another restore has come since this was planned, or this one was begun elsewhere."""
+        """Raise RefusedError if, since this was planned, another restore or another run of this plan has begun."""
         ids = {item.topic_id for item in targets.values()}
         if not ids:
-            return  # there is nothing yet that anybody else could want
+            return  # no topic exists yet that another restore could write into
         known = self._prepared.found
         if self._last is not None:
             known = replace(known, plans={**known.plans, self._plan.hash: self._last})
         other_restores.refuse_if_met(known, self._target.plans(), ids)
 
     def _take_the_place_of_others(self) -> None:
-        """Give up the restores that this one takes the place of, and fence their tasks, and those of earlier runs."""
+        """Mark the displaced restores ABANDONED, and fence their tasks and those of this plan's earlier runs."""
         for state in self._prepared.displaces:
             lease_record.write_phase(self._target, state, replace(state, state=PlanPhase.ABANDONED, run=self.run))
         known = self._prepared.found.plans
@@ -153,31 +158,31 @@ class RestoreLease:
         fence_all(self._target.props, [*earlier, *self._prepared.displaces])
 
     def _let_go(self, targets: Mapping[str, TargetTopic]) -> None:
-        """Say that there is nothing of this plan that anybody should go on with."""
+        """Write the state ABANDONED: there is nothing of this plan to be resumed."""
         self.say(PlanPhase.ABANDONED, targets)
         self.said = False
 
     def _hold_off(self, targets: Mapping[str, TargetTopic]) -> None:
-        """Let nothing be compacted or deleted in topics that are appended to."""
+        """Suspend compaction and retention of the topics that are appended to."""
         for topic in self._plan.topics:
             self._target.alter_config(topic.target, append.config_meanwhile(topic))
         try:
             self.say(PlanPhase.LOADING, targets)
         except OvertakenError:
-            # Who is in charge by now puts it back when he ends, and looks once more after that. If he has ended
-            # already, nobody else will.
+            # The run that holds the lease now puts the config back when it ends, and checks it once more after that. If
+            # it has ended already, only this run can.
             put_back_again(self._target, self.before)
             raise
 
     def say(self, state: PlanPhase, targets: Mapping[str, TargetTopic]) -> None:
-        """Say what the restore has come to. Raises OvertakenError if this run is not in charge any more."""
+        """Write the phase that the restore has reached. Raises OvertakenError if this run has lost the lease."""
         word = PlanState(
             plan=self._plan.hash,
             run=self.run,
             state=state,
             generation=self._plan.generation,
             basis=dict(self._plan.basis),
-            # Of a topic that is about to be made, there is no more than the name.
+            # A topic that is about to be created has a name only; its id is "".
             targets={topic.target: _id_of(targets, topic.target) for topic in self._plan.topics},
             sources={topic.source.topic_id: topic.source.partitions for topic in self._plan.topics},
             merged=self.merged,
@@ -190,18 +195,21 @@ class RestoreLease:
         self._last, self.said = word, state is not PlanPhase.FINISHED
 
     def stand_by(self) -> None:
-        """Raise OvertakenError if this run is not in charge any more."""
+        """Raise OvertakenError if this run has lost the lease."""
         lease_record.refuse_if_overtaken(self._target, self._plan.hash, [self._last])
 
     def spoil(self) -> None:
-        """Say that nobody may go on with what there is: it is not known."""
+        """Write the state BEGUN, so that no run resumes from the progress: which records are committed is not known."""
         assert self._last is not None
         word = replace(self._last, state=PlanPhase.BEGUN)
         lease_record.write_phase(self._target, self._last, word)
         self._last = word
 
     def tidy(self, tasks: Iterable[str]) -> None:
-        """After the end: look once more that no config is held off, and forget what is known of tasks, by key."""
+        """Clean up after the end: put back config that a late run has suspended, delete the progress of these tasks.
+
+        `tasks` are keys of the progress topic.
+        """
         put_back_again(self._target, self.before)
         assert self._last is not None
         marks.forget_tasks(self._target.props, self._last, tasks)

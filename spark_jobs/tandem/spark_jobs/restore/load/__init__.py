@@ -1,1 +1,1 @@
-"""Loading one task on a Spark worker: records in order, batches built, sent in transactions with their progress."""
+"""Loading one task on a Spark worker: reads records in order, builds batches, sends them in transactions."""

@@ -6,13 +6,13 @@ The only module that touches the producer's inner parts. They are held by tests/
 (`wakeup`, `force_close`, `join`, `_can_split`, `_is_retention_based_unknown_producer_id`), `RecordAccumulator`
 (`_appends_in_progress`, `_tp_lock`, `_closed`, `_batches`, `_incomplete`), `ProducerBatch`, `FutureProduceResult`
 (whose *success* value carries broker errors), `TransactionManager` (`maybe_add_partition_to_transaction`,
-`begin_commit`, `_supports_epoch_bump`, `last_error`, `producer_id_and_epoch`) and what a batch asks of its records
-(`ReadyRecords`).
+`begin_commit`, `_supports_epoch_bump`, `last_error`, `producer_id_and_epoch`) and the methods that
+a batch calls on its records (`ReadyRecords`).
 
-Three of its ways don't fit a restore and are switched off for each producer. A batch that is too large would be split
-by decoding it, and its future would never complete. A lost producer state would be mended by a new epoch, which lets
-an abandoned producer fence its successor. A sequence that the broker has forgotten would be started again in mid-way.
-Here every error is final: discard the producer, and go on as after a crash.
+Three of its recoveries don't fit a restore and are switched off for each producer. A batch that is too large would be
+split by decoding it, and its future would never complete. A lost producer state would be repaired by a new epoch, which
+lets an abandoned producer fence its successor. A sequence that the broker has forgotten would be started again within
+the transaction. Here every error is final: the caller discards the producer, and resumes as after a crash.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from tandem.sink.transcode.implementation_choice import best_bodies
 #: Longest that a transaction may stay open, in ms; then the broker aborts it. Open ones hold read_committed back.
 TRANSACTION_TIMEOUT_MS: Final = 180_000
 _DELIVERY_TIMEOUT_MS: Final = 120_000
-#: Also the least time between two looks at metadata, of which the start of a load needs three.
+#: Also the least time between two metadata requests, of which the start of a load needs three.
 _RETRY_MS: Final = 20
 #: Most bytes in one request, less than the brokers' `socket.request.max.bytes`; a single larger batch goes alone.
 _REQUEST_BYTES: Final = 32 * 1024 * 1024
-#: Most bytes that `BatchProducer.send` takes for one record, with its key and all that a batch takes besides.
+#: Most bytes that `BatchProducer.send` takes for one record, including its key and the header of its batch.
 LARGEST_RECORD: Final = _REQUEST_BYTES - 64 * 1024
 
-# What `for_kafka_python` knows and kafka-python's producer refuses, but its connections take.
+# Settings that `for_kafka_python` returns and kafka-python's producer refuses, but its connections take.
 _CLIENT_ONLY: Final = tls.KEYS | {"socket_connection_setup_timeout_ms"}
 
 
@@ -58,19 +58,19 @@ class ProduceError(TransientError):
 
 
 class TransactionTimedOutError(ProduceError):
-    """The broker has aborted a transaction that was open for too long. Nobody else has taken over."""
+    """The broker has aborted a transaction that was open for too long. No other producer has taken over."""
 
 
 class FencedError(PermanentError):
-    """Another producer with the same transactional id has taken over: this one must not go on."""
+    """Another producer with the same transactional id has taken over: this one must stop."""
 
 
 class RejectedError(PermanentError):
-    """The brokers refuse the records or the transaction as such, and would again. The remedy is that of the code."""
+    """The brokers refuse the records or the transaction, and would again. The remedy is that of the error code."""
 
 
 class ReadyRecords:
-    """A finished record batch in the place of kafka-python's record builder. `records` counts what is inside."""
+    """A finished record batch that stands in for kafka-python's record builder. `records`: how many the batch holds."""
 
     __slots__ = ("_buffer", "_records", "base_sequence", "producer_epoch", "producer_id")
 
@@ -84,7 +84,7 @@ class ReadyRecords:
     def set_producer_state(
         self, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
     ) -> None:
-        """Write who sends the batch into its header; the CRC follows. Retries send the same bytes."""
+        """Write the producer's id, epoch and sequence into the batch header, and the CRC. Retries send these bytes."""
         self._buffer = best_bodies().stamped(
             self._buffer,
             producer_id=producer_id,
@@ -103,15 +103,15 @@ class ReadyRecords:
         return len(self._buffer)
 
     def buffer(self) -> bytes | bytearray:
-        """Return what goes over the wire."""
+        """Return the bytes that go over the wire."""
         return self._buffer
 
     def is_full(self) -> bool:
-        """Nothing can be added, so there is nothing to linger for."""
+        """Return True: no record can be added, so the sender need not linger."""
         return True
 
     def compression_rate(self) -> float:
-        """Return what the metrics want to know; not known here."""
+        """Return 1.0: the ratio, which only the metrics ask for, is not known here."""
         return 1.0
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class ReadyRecords:
 
 
 class Sent:
-    """A batch on its way."""
+    """A batch that was queued for sending: waits for the broker's response."""
 
     __slots__ = ("_doing", "_future", "_open_s", "records", "size")
 
@@ -146,7 +146,7 @@ class Sent:
             raise ProduceError(f"the broker did not confirm a batch within {timeout_s:.0f} s")
         if not self._future.succeeded():
             raise wrapped(self._future.exception, self._doing, open_s=self._open_s())
-        # A broker's error completes the future too; only the third part of its value tells.
+        # A broker's error completes the future too; only the third part of its value shows it.
         base_offset, _, exceptions = self._future.value
         if exceptions is not None:
             raise wrapped(exceptions(0), self._doing, open_s=self._open_s())
@@ -154,7 +154,7 @@ class Sent:
 
 
 class BatchProducer:
-    """A transactional producer of ready-made record batches. One thread; of no use after any error: `discard` it."""
+    """A transactional producer of ready-made record batches. One thread; after any error `discard` it."""
 
     def __init__(self, props: Mapping[str, Value], transactional_id: str, *, timeout_s: float = 60.0) -> None:
         """Connect with librdkafka's `props`.
@@ -188,15 +188,15 @@ class BatchProducer:
         self._begun: float | None = None
 
     def _wrapped(self, error: BaseException, doing: str) -> TransientError | PermanentError:
-        # Later calls only say that something failed before; the manager keeps what that was.
+        # Later calls raise only that the transaction failed before; the manager keeps the first error.
         return wrapped(self._transactions.last_error or error, doing, open_s=self._open_s())
 
     def _open_s(self) -> float:
-        """Return for how many seconds the transaction has been open, never less than what the broker counts."""
+        """Return for how many seconds the transaction has been open, never less than by the broker's count."""
         return 0.0 if self._begun is None else clock.now() - self._begun
 
     def init_transactions(self) -> None:
-        """Fence every older producer of this transactional id, and end what it left open.
+        """Fence every older producer of this transactional id, and end the transaction that it left open.
 
         Raises ProduceError (no answer), FencedError, ClusterDeniedError.
         """
@@ -245,14 +245,14 @@ class BatchProducer:
         return Sent(batch.produce_future, f"{topic}-{partition}", records, len(data), self._open_s)
 
     def send(self, topic: str, partition: int, *, key: bytes, value: bytes | None) -> None:
-        """Send one record in the open transaction and wait until the broker has it. Raises as `Sent.base_offset`."""
+        """Send one record in the open transaction and wait for the broker's response. Raises as `Sent.base_offset`."""
         try:
             self._producer.send(topic, value, key=key, partition=partition).get(timeout=self._timeout_s)
         except kafka_errors.KafkaError as error:
             raise self._wrapped(error, f"sending to {topic}-{partition}") from error
 
     def commit(self) -> None:
-        """Commit. All batches must have been waited for. After ProduceError nobody knows whether it took effect."""
+        """Commit. All batches must have been waited for. After ProduceError it is unknown whether it took effect."""
         try:
             result = self._transactions.begin_commit()
             self._sender.wakeup()
@@ -264,7 +264,7 @@ class BatchProducer:
             raise ProduceError(f"the broker did not answer a commit within {self._timeout_s:.0f} s")
 
     def discard(self) -> None:
-        """Let go of the producer without ending its transaction: whoever opens the id next, or time, aborts it."""
+        """Close the producer without ending its transaction: the next producer of the id, or the timeout, aborts it."""
         producer = self._producer
         if producer._closed:  # noqa: SLF001 - see the module's docstring
             return
@@ -275,7 +275,7 @@ class BatchProducer:
 
     @property
     def producer_id_and_epoch(self) -> tuple[int, int]:
-        """Who this producer is to the broker."""
+        """The producer id and epoch that the broker has assigned."""
         state = self._transactions.producer_id_and_epoch
         return int(state.producer_id), int(state.epoch)
 
@@ -291,9 +291,9 @@ def fence(
     timeout_s: float = 60.0,
     given_up: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Fence every producer of `transactional_id`, end its transaction, and do something in its place.
+    """Fence every producer of `transactional_id`, end its transaction, and call `then` with the new producer.
 
-    All of it is tried again until it comes to its end, or nobody waits for it any more: `given_up`. Raises as
+    All of it is retried until it succeeds, `timeout_s` seconds have passed, or `given_up` returns True. Raises as
     `BatchProducer` and `then` do.
     """
     deadline = time.monotonic() + timeout_s
@@ -330,10 +330,10 @@ def _client(inner: Mapping[str, object], **config: object) -> Any:  # noqa: ANN4
 
 
 def wrapped(error: BaseException | None, doing: str, *, open_s: float = 0.0) -> TransientError | PermanentError:
-    """Return our error for one of kafka-python's. What is not known to be permanent is taken for transient.
+    """Return Tandem's error for one of kafka-python's. An error that is not known to be permanent counts as transient.
 
-    `open_s` is how long the transaction has been open. Brokers answer the producer of one that they have aborted for
-    its age as they answer one that was fenced: only the age tells.
+    `open_s` is how long, in seconds, the transaction has been open. Brokers send the same error for a transaction that
+    they have aborted for its age and for a producer that was fenced: only the age tells them apart.
     """
     text = f"{doing}: {type(error).__name__}: {error}"
     code = code_of(error)

@@ -1,7 +1,7 @@
 """Loading one task of a restore, mostly one source partition, on a worker.
 
-A load is a loop over transactions. Each holds record batches and the progress that speaks of them, so after any end
-(an error here, kill -9, a lost machine) the next one to open the transactional id starts where the last commit ended.
+A load is a loop over transactions. Each holds record batches and the progress record that counts them, so after any end
+(an error here, kill -9, a lost machine) the next producer of the transactional id starts where the last commit ended.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _LOG = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """What is in the target of one task after the load; `resumed` records were there before this run.
+    """The records of one task in the target after the load; `resumed` of them were there before this run.
 
-    `sources` are the source partitions, ascending. `strands`: target partition -> what lies there. `page` is the last
-    page of the task's offset map.
+    `sources` are the source partitions, ascending. `strands`: target partition -> the records that the task wrote
+    there. `page` is the last page of the task's offset map.
     """
 
     topic: str
@@ -65,10 +65,10 @@ class LoadResult:
 
 
 def load_partition(task: LoadTask) -> LoadResult:
-    """Load a partition; resume as often as it takes, but give up when nothing was committed for too long.
+    """Load a partition; resume after each transient error, until `give_up_seconds` pass without a commit.
 
-    Raises FencedError and RefusedError when another run has taken over, TargetChangedError if the target is another
-    topic of the same name by now, DamagedError for what is in the store, and the last TransientError when it gives up.
+    Raises FencedError and RefusedError when another run has taken over, TargetChangedError if the target was created
+    anew under the same name, DamagedError for objects in the store, and the last TransientError when it gives up.
     """
     began = moved = time.monotonic()
     reader = _reader_of(task)
@@ -98,12 +98,12 @@ _LONGEST_DELAY: Final = 20.0
 
 
 def _reader_of(task: LoadTask) -> ObjectReader:
-    """Return what reads for a task. If it merges, objects are not kept for other slices: many are read side by side."""
+    """Return the reader of a task's objects. A merging task caches none: it reads many objects side by side."""
     return task.store.reader(apart=True, cache_bytes=CACHE_BYTES if len(task.sources) == 1 else 0)
 
 
 class _Attempt:
-    """One producer's life."""
+    """One attempt to load a task, with one producer; it ends with the first error."""
 
     def __init__(self, task: LoadTask, reader: ObjectReader) -> None:
         self._task = task
@@ -117,12 +117,12 @@ class _Attempt:
             return loaded(nothing_yet(task), topic=task.topic, sources=task.partitions, resumed=0)
         props = task.cluster.props
         with marks.following(props, ProgressView.PLANS, partitions=[marks.PLANS_PARTITION], only=task.plan) as plans:
-            # Looked at before opening the id too: who is no longer in charge must not fence who is.
+            # Checked before opening the id too: a run that has lost the lease must not fence the one that holds it.
             _check_run(task, plans)
             producer = BatchProducer(props, task.transactional_id, timeout_s=task.pace.answer_seconds)
             try:
                 producer.init_transactions()
-                # Looked at after what is there was read: when a restore has ended, that is forgotten.
+                # Checked after the progress was read: when a restore has ended, its tasks' progress is deleted.
                 start = self._start()
                 _check_run(task, plans)
                 self.resumed = start.records
@@ -189,7 +189,7 @@ class _Attempt:
         reader, sources = self._reader, len(self._task.sources)
         if sources == 1:
             return _merged(_from(reader.bodies, slices, start), self._body_bytes())
-        # One of each source lies there all the time, until it is its turn.
+        # The merge holds one body of each source in memory all the time.
         return _from(partial(reader.bodies_apart, most=_SIDE_BY_SIDE // sources), slices, start)
 
     def _as_they_are(self, bodies: Iterable[Body]) -> Iterator[TransactionUnit]:
@@ -201,7 +201,7 @@ class _Attempt:
                 yield _plain(number, body)
 
     def _newest(self, source: SourcePartition) -> AscendingOffsets:
-        """Read all of a source partition for the newest record of each key: wherever a load goes on, it is the same."""
+        """Return the offsets of the newest record of each key; all slices are read, wherever the load resumes."""
         task = self._task
 
         def keyed() -> Iterator[tuple[int, bytes]]:
@@ -211,14 +211,14 @@ class _Attempt:
         return AscendingOffsets(newest_offsets(keyed, source.records))
 
     def _body_bytes(self) -> int:
-        """Return how many bytes to take at once: what is spread over many partitions makes small batches else."""
+        """Return how many bytes to join into one body: records spread over many partitions make small batches else."""
         return self._task.pace.batch_bytes * min(self._task.count or 1, _SPREAD)
 
 
-#: Bytes of objects, as they are stored, that a merged task holds of all its sources; at least a block of each.
+#: Bytes of objects, as stored, that a merging task holds of all its sources together; at least a block of each.
 _SIDE_BY_SIDE: Final = 16 * 1024 * 1024
 
-#: Most batches' worth of records that are spread over a re-partitioned target at once.
+#: Most batches' worth of records that are spread over a re-partitioned target in one body.
 _SPREAD: Final = 8
 
 
@@ -254,7 +254,7 @@ def nothing_yet(task: LoadTask) -> TaskProgress:
 
 
 def loaded(done: TaskProgress, *, topic: str, sources: tuple[int, ...], resumed: int) -> LoadResult:
-    """Return what a task's progress says, as the result of a load."""
+    """Return a task's progress as the result of a load."""
     return LoadResult(
         topic=topic,
         topic_id=done.topic_id,
@@ -278,7 +278,7 @@ def _from(read: Callable[[Slice], Iterator[Body]], slices: Iterable[Slice], star
 
 
 def _merged(bodies: Iterable[Body], size: int) -> Iterator[Body]:
-    """Put small bodies together up to `size` bytes, so that a partition that trickled makes no tiny batches."""
+    """Join small bodies up to `size` bytes, so that a partition with few records per object makes no tiny batches."""
     kept: list[Body] = []
     total = 0
     for body in bodies:

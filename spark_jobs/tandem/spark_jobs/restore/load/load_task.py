@@ -1,4 +1,4 @@
-"""What a worker is told to load, and how much at a time."""
+"""The task that a worker loads, and its batch, transaction and rate limits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPace:
-    """How much at a time. Bytes before compression for a batch, as sent for the others; seconds.
+    """Limits of batches and transactions. `batch_bytes` are before compression, other bytes as sent; times in seconds.
 
-    `bytes_per_second`: at most so much of one task, on average over a transaction.
+    `bytes_per_second`: most bytes that one task sends, on average over a transaction; None: no limit.
     """
 
     batch_bytes: int = 900_000
@@ -39,13 +39,13 @@ class SourcePartition:
 
     @property
     def records(self) -> int:
-        """How many records, at most."""
+        """Number of records, an upper bound where parts are cut."""
         return sum(piece.part.records for piece in self.slices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTask:
-    """One source partition, or several that are merged, ascending. `restore` names the offset map, None: there is none.
+    """One source partition, or several that are merged, ascending. `restore`: id of the restore, None: no offset map.
 
     `count` is the number of the target's partitions if the topic is re-partitioned, None if it is not. `spread`: see
     PlanState. `with_key`: the target takes no records without a key, so these are left out.
@@ -76,12 +76,12 @@ class LoadTask:
 
     @property
     def key(self) -> str:
-        """The key of its progress."""
+        """The key of the task's record in the progress topic."""
         return task_key(self.plan, self.topic_id, self.number)
 
     @property
     def progress_partition(self) -> int:
-        """The partition of the progress topic that it is in."""
+        """The partition of the progress topic that holds the task's record."""
         return partition_of(self.key, self.spread)
 
     @property
@@ -97,5 +97,5 @@ class LoadTask:
 
     @property
     def plain(self) -> bool:
-        """Whether all records go as they are into the partition that they had."""
+        """Whether all records are written unchanged into the partition that they had."""
         return self.count is None and len(self.sources) == 1 and not self.shape.selects

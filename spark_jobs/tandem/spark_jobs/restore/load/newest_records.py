@@ -1,8 +1,8 @@
-"""Which records are the newest of their keys, of one source partition, in bounded memory.
+"""Finding the newest record of each key of one source partition, in bounded memory.
 
-The partition is read once for each 12 million of its records, each time for the keys whose hashes fall to that pass: an
-array of 24 bytes a record, sorted, which takes 42 bytes a record for a while (50 are resident, as the C library keeps
-some). What stays is 8 bytes for each key.
+The partition is read once for each 12 million of its records, each time for the keys whose hashes fall to that pass.
+A pass sorts an array of 24 bytes a record, which takes 42 bytes a record meanwhile (50 are resident, as the C library
+keeps some). The result takes 8 bytes for each key.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _DIGEST: Final = 16
 
 
 class AscendingOffsets:
-    """A set of offsets that is asked in ascending order."""
+    """A set of offsets for membership tests in ascending order."""
 
     def __init__(self, offsets: array[int]) -> None:
-        """`offsets` ascend."""
+        """Take the offsets, which must ascend."""
         self._offsets = offsets
         self._at = 0
 
@@ -46,9 +46,10 @@ class AscendingOffsets:
 def newest_offsets(
     keyed: Callable[[], Iterable[tuple[int, bytes]]], records: int, *, pass_records: int = PASS_RECORDS
 ) -> array[int]:
-    """Return, ascending, the offsets at which the newest record of each key lies.
+    """Return, ascending, the offset of the newest record of each key.
 
-    `keyed` begins to read again and gives offsets, which ascend, and keys; `records` is at most how many there are.
+    Each call of `keyed` reads the partition from the start and yields ascending offsets with their keys; `records` is
+    an upper bound of their number.
     """
     passes = max(1, -(-records // pass_records))
     found = [_pass(keyed(), number, passes) for number in range(passes)]
@@ -80,7 +81,7 @@ def _pass(keyed: Iterable[tuple[int, bytes]], number: int, passes: int) -> np.nd
 def _columns(keyed: Iterable[tuple[int, bytes]], number: int, passes: int) -> list[np.ndarray[Any, Any]]:
     """Return the halves of the digests of the keys of a pass, and their offsets: three columns of 8 bytes a record.
 
-    They are put together block by block, since what grows is held twice whenever it does.
+    They are collected block by block, since a growing array is held twice whenever it is reallocated.
     """
     blocks: list[list[np.ndarray[Any, Any]]] = [[], [], []]
     digests, offsets = bytearray(), array("q")

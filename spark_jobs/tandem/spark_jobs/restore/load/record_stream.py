@@ -1,8 +1,8 @@
-"""Records of one task on their way into the target: chosen, changed, and put where they belong. Pure.
+"""The stream of a task's records into the target: filtered, changed, and assigned to target partitions. Pure.
 
-A task with one source partition keeps that one's order. Where keys may lie in several source partitions, because their
-number grew once or producers chose by other means, these are one task: its records are merged by timestamp, then
-partition, then offset, which is the best that can be said about their order.
+A task with one source partition keeps that partition's order. Where one key may lie in several source partitions,
+because their number grew once or producers used another partitioner, these are one task: its records are merged by
+timestamp, then partition, then offset, which is the best known order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tandem.backup_avro.record.varint import encode_long
 from tandem.spark_jobs.reading.object_reader import Body
 from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
 
-#: Records, and their bytes, of a merged task that are put together before they are sent.
+#: Records, and their bytes, that a merging task collects into one unit before they are sent.
 _UNIT_RECORDS: Final = 20_000
 _UNIT_BYTES: Final = 16 * 1024 * 1024
 
@@ -37,9 +37,10 @@ class RecordChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionUnit:
-    """What a transaction holds whole: all that comes of some records.
+    """The chunks that come of some source records. A unit is never split over two transactions.
 
-    `next_offsets`: source partition -> offset after the last of these records.
+    `next_offsets`: source partition -> offset after the last of these records; the transaction raises it to the offset
+    after the last record of the chunks, so -1 stands for just that.
     """
 
     chunks: tuple[RecordChunk, ...]
@@ -48,7 +49,7 @@ class TransactionUnit:
 
 
 class _Record(NamedTuple):
-    """One record of a body, cut out. In the order in which merged tasks take them."""
+    """One record, cut out of a body. Its first three fields are the order of a merge."""
 
     timestamp: int
     partition: int
@@ -60,10 +61,10 @@ class _Record(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class RecordShaper:
-    """Applies a shape. `choose` tells the target partition of a key, None: the source's.
+    """Applies `RecordChanges` to records. `choose` returns the target partition of a key; None: the source's partition.
 
-    `count` is the number of the target's partitions. `winners` tells of a source partition, asked in ascending order,
-    which offsets are the newest of their keys. `with_key`: what has none is left out.
+    `count` is the number of the target's partitions. `winners`: source partition -> the offsets that are the newest of
+    their keys, queried in ascending order. `with_key`: records without a key are left out.
     """
 
     shape: RecordChanges
@@ -74,7 +75,7 @@ class RecordShaper:
     _ended: set[int] = field(default_factory=set)
 
     def one(self, partition: int, bodies: Iterable[Body]) -> Iterator[TransactionUnit]:
-        """Yield units of one source partition's bodies, one for each."""
+        """Yield one unit for each body of one source partition."""
         for body in bodies:
             into: dict[int, _Gathered] = {}
             left_out, after = 0, None
@@ -96,7 +97,7 @@ class RecordShaper:
                 return
 
     def keyed(self, partition: int, bodies: Iterable[Body]) -> Iterator[tuple[int, bytes]]:
-        """Yield offset and key of all records that have one and would be written, were there no winners."""
+        """Yield offset and key of all records with a key that would be written if `winners` were empty."""
         for body in bodies:
             data = body.body
             for span in body.spans():
@@ -108,7 +109,7 @@ class RecordShaper:
     def merged(
         self, sources: Mapping[int, Iterable[Body]], *, unit_records: int = _UNIT_RECORDS
     ) -> Iterator[TransactionUnit]:
-        """Yield units of several source partitions' bodies, of about `unit_records` records, fewer large ones."""
+        """Yield units of about `unit_records` records, fewer large ones, merged from several source partitions."""
         heads = heapq.merge(*(self._records(number, bodies) for number, bodies in sorted(sources.items())), key=_order)
         into: dict[int, _Gathered] = {}
         next_offsets: dict[int, int] = {}
@@ -133,7 +134,7 @@ class RecordShaper:
         return record.partition if self.choose is None else self.choose(record.key)
 
     def _records(self, partition: int, bodies: Iterable[Body]) -> Iterator[_Record]:
-        """Yield a source partition's records, those that are left out without content."""
+        """Yield a source partition's records; those that are left out have empty content."""
         for body in bodies:
             data = body.body
             for span in body.spans():
@@ -144,14 +145,14 @@ class RecordShaper:
                 yield _Record(span[3], partition, span[2], span[0], content or b"", key)
 
     def _ends(self, partition: int, span: Span) -> bool:
-        """Whether a source partition ends before this record."""
+        """Return whether a source partition ends before this record, by the moment `until`."""
         if self.shape.until is None or span[3] <= self.shape.until:
             return False
         self._ended.add(partition)
         return True
 
     def _chosen(self, partition: int, data: bytes, span: Span) -> bytes | None:
-        """Return the record as it is to be written, None to leave it out."""
+        """Return the bytes of the record to be written, None to leave it out."""
         shape = self.shape
         _, start, offset, timestamp, _, key_at, key_from, key_to, value_at, *_, end = span
         if shape.since is not None and (timestamp == NO_TIMESTAMP or timestamp < shape.since):
@@ -194,7 +195,7 @@ def _tombstone(content: bytes) -> bytes:
 
 @dataclass(slots=True)
 class _Gathered:
-    """Records for one partition of the target. `head`: the topic and partition that renumbered ones begin with."""
+    """Collects records for one target partition. `head`: topic and partition with which renumbered records begin."""
 
     head: bytes = b""
     contents: list[bytes] = field(default_factory=list)
@@ -207,7 +208,7 @@ class _Gathered:
         self.contents.append(content)
 
     def add_renumbered(self, record: _Record) -> None:
-        """Add a record of any source partition; all get one partition's name, and ascending numbers."""
+        """Add a record of any source partition; all get the same partition number, and ascending offsets from 0 on."""
         self.head = self.head or record.head
         rest = len(record.head) + len(encode_long(record.offset))
         self.contents.append(self.head + encode_long(len(self.contents)) + record.content[rest:])

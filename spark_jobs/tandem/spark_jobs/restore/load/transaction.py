@@ -1,4 +1,4 @@
-"""One Kafka transaction of a load: record batches, and the progress that speaks of them."""
+"""One Kafka transaction of a load: record batches, and the progress record that counts them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, OffsetRow, stretches
 
 
 def last_page(store: ObjectStore, task: LoadTask, done: TaskProgress) -> str | None:
-    """Put the rows that are not in a page yet into one, and return the key of the last page."""
+    """Write the rows of the progress into a new page, and return the key of the last page."""
     if not done.rows or task.restore is None:
         return done.page
     of = offset_pages.TaskMap(pair=task.pair, restore=task.restore, topic_id=task.topic_id, task=task.number)
@@ -32,7 +32,7 @@ def last_page(store: ObjectStore, task: LoadTask, done: TaskProgress) -> str | N
 
 @dataclass(slots=True, kw_only=True)
 class _GrowingStrand:
-    """A strand while it grows."""
+    """A TargetStrand under construction."""
 
     records: int = 0
     state: bytes = content_hash.START
@@ -57,7 +57,7 @@ class _SentBatch:
 
 
 def _rows(origins: Iterable[tuple[int, int]], target: int) -> list[OffsetRow]:
-    """Fold records' (partition, offset) into rows of one partition, from the target's offset 0 on."""
+    """Fold the (partition, offset) of records into rows of one target partition; target offsets count from 0 on."""
     rows: list[OffsetRow] = []
     for partition, items in groupby(origins, key=itemgetter(0)):
         base = rows[-1].end if rows else 0
@@ -68,7 +68,7 @@ def _rows(origins: Iterable[tuple[int, int]], target: int) -> list[OffsetRow]:
 
 
 class Transaction:
-    """One Kafka transaction: batches, then the progress after them. Begins when it is made."""
+    """One Kafka transaction: batches, then the progress after them. The constructor begins it."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Transaction:
         producer.begin()
 
     def add(self, unit: TransactionUnit) -> None:
-        """Send all of a unit."""
+        """Send all chunks of a unit."""
         reached = {**unit.next_offsets}
         for chunk in unit.chunks:
             last = self._add(next(iter(reached)), chunk)
@@ -105,7 +105,7 @@ class Transaction:
         self._left_out += unit.left_out
 
     def _add(self, source: int, chunk: RecordChunk) -> int:
-        """Send a chunk of one source partition, or of those that it names; return the last offset in its body."""
+        """Send a chunk of the partition `source`, or of its `origins`; return the last offset in its body."""
         task, body = self._task, chunk.body
         strand = self._strands.setdefault(chunk.target, _GrowingStrand())
         hashed = best_bodies().advance(strand.state, body.body, body.records)
@@ -146,7 +146,7 @@ class Transaction:
         base = item.sent.base_offset(self._task.pace.answer_seconds)
         self._in_flight -= item.sent.size
         if base < 0:
-            # A repeated request of which the broker knows that it had it, but not where it put it.
+            # The response to a repeated request: the broker has the batch, but no longer knows its offset.
             raise ProduceError(f"{self._task.place}: the broker has a batch, but does not say where")
         strand = self._strands[item.target]
         strand.first = base if strand.first < 0 else strand.first
@@ -155,13 +155,13 @@ class Transaction:
             self._rows += (row._replace(base=base + row.base) for row in item.rows)
 
     def _slow_down(self) -> None:
-        """Wait for the rate, but not for long: brokers abort transactions that are open for minutes."""
+        """Sleep to keep the rate, at most until the commit is due: brokers abort transactions open for minutes."""
         pause = min(self.ahead_seconds(), self._task.pace.commit_seconds - self._age())
         if pause > 0:
             time.sleep(pause)
 
     def ahead_seconds(self) -> float:
-        """Return how long to wait before anything else is sent, so that the rate is kept."""
+        """Return how many seconds to wait before the next batch, so that the rate is kept."""
         rate = self._task.pace.bytes_per_second
         return 0.0 if rate is None else max(0.0, self._sent / rate - self._age())
 
@@ -169,12 +169,15 @@ class Transaction:
         return self._clock() - self._began
 
     def due(self) -> bool:
-        """Whether it is large or old enough to be committed."""
+        """Return whether the transaction is large or old enough to be committed."""
         pace = self._task.pace
         return self._sent >= pace.commit_bytes or self._age() >= pace.commit_seconds
 
     def commit(self) -> TaskProgress:
-        """Wait for all batches, send the progress, commit. On any error nobody knows: the progress tells later."""
+        """Wait for all batches, send the progress, and commit; return the progress.
+
+        After any error it is unknown whether the commit succeeded: the progress topic shows it to the next attempt.
+        """
         while self._waiting:
             self._confirm()
         after = replace(
@@ -187,7 +190,8 @@ class Transaction:
             rows=tuple(self._rows),
         )
         if len(after.rows) >= PAGE_ROWS:
-            # Before the commit: what the progress names is there. If the commit fails, nobody names the page.
+            # Before the commit, so that the page exists when the progress names it. If the commit fails, no progress
+            # names it.
             after = replace(after, page=last_page(self._task.store.open(), self._task, after), rows=())
         number, value = self._task.progress_partition, marks.encode_progress(after)
         self._producer.send(marks.TOPIC, number, key=after.key.encode(), value=value)

@@ -1,1 +1,1 @@
-"""What a restore will do, decided before anything is touched: options, records, partitions, settings, time."""
+"""Planning a restore before anything is changed: options, records, partitions, settings, expiry, duration."""

@@ -1,4 +1,4 @@
-"""How long a restore will take, about. Pure: from what the last drill of this pair took, else from a guess."""
+"""Estimating a restore's duration from the last drill of the pair, or else from guessed rates. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 
 from tandem.backup_avro.documents.outcome import JobOutcome
 
-#: Of a restore into one broker on a machine with two cores (bench/README.md): a floor rather than a hope.
+#: Measured into one broker on a machine with two cores (bench/README.md): conservative rates.
 _GUESSED_RECORDS: Final = 200_000.0
 _GUESSED_BYTES: Final = 10e6
 _GUESSED_START_S: Final = 15.0
-#: What depends on how much there is; the rest of a drill's time is spent once.
+#: The phases of a drill whose duration grows with the number of records and bytes; the others are constant.
 _GROWS: Final = frozenset({"load", "check"})
 
 
@@ -24,10 +24,11 @@ class DurationEstimate:
 
 
 def estimate(records: int, size: int, drill: JobOutcome | None, *, rate: int | None) -> DurationEstimate:
-    """Return how long it takes to restore `records` in `size` stored bytes.
+    """Return the estimated duration of restoring `records` records in `size` stored bytes.
 
-    The worse of what the drill took for a record and for a byte counts, since one of the two is what limits. `rate` is
-    what the user allows, in bytes a second as sent, which are taken to be about those that are stored.
+    Of the drill's time per record and its time per byte, the one that gives the longer duration counts, since either
+    may be the limit. `rate` is the user's limit in bytes a second as sent, which are taken to be about as many as the
+    stored bytes.
     """
     least = 0.0 if rate is None else size / rate
     if drill is None or not drill.clean or drill.records <= 0 or drill.bytes <= 0:

@@ -1,9 +1,10 @@
-"""What a topic's retention would delete as soon as a restore sets it, bounded by what chains say. Pure.
+"""Bounds for the records that a topic's retention deletes as soon as a restore sets it, from the chains. Pure.
 
-By time, `retention.ms`: what is too old now. By size, `retention.bytes`: brokers delete a partition's oldest segment as
-long as what is left afterwards is no smaller (UnifiedLog, deleteRetentionSizeBreachedSegments). How large the logs
-become is not known before they are written: it depends on how well the records compress, and where segments begin. So
-for sizes there is only an upper bound: a record may go only if those after it can fill `retention.bytes`, uncompressed.
+By time, `retention.ms`: records that are too old now. By size, `retention.bytes`: brokers delete a partition's oldest
+segment as long as the rest is no smaller than that (UnifiedLog, deleteRetentionSizeBreachedSegments). How large the
+logs become is not known before they are written: it depends on how well the records compress, and where segments begin.
+So for sizes there is only an upper bound: a record may be deleted only if the records after it can fill
+`retention.bytes`, uncompressed.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ from tandem.backup_avro.selection.newest_state import PartitionSelection
 _TIME: Final = "retention.ms"
 _SIZE: Final = "retention.bytes"
 
-#: No codec makes less of so many bytes than one: a block of zstd has 128 KiB in four (RFC 8878), the others do worse.
+#: Most bytes that any codec compresses into one: a block of zstd has 128 KiB in four (RFC 8878), the others do worse.
 _BEST_RATIO: Final = 32_768
-#: How much longer a record may be in a batch of the restore than stored, or than in the batch that it came in: the
+#: How many bytes longer a record may be in a batch of the restore than stored, or than in its original batch: the
 #: varints of its length, and of its distance in time and in offsets from the batch's first record.
 _LONGER: Final = 16
-#: A batch's header. In a re-partitioned topic each record may have one of its own.
+#: Bytes of a batch's header. In a re-partitioned topic each record may have one of its own.
 _HEADER: Final = 61
-#: Batches' headers and transactions' markers are less than an eighth of the records, and less than this of a few.
+#: Batch headers and transaction markers take less than an eighth of the records' bytes, and of a few records less than
+#: `_LEAST_MARGIN` bytes.
 _MARGIN: Final = 8
 _LEAST_MARGIN: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRecords:
-    """What a partition holds that is added to. `bytes`: at most."""
+    """The records that a partition holds before an append. `bytes` is an upper bound."""
 
     records: int
     bytes: int
@@ -52,11 +54,11 @@ class ExpiryForecast:
 
     @property
     def any(self) -> bool:
-        """Whether anything may go."""
+        """Whether any record may be deleted."""
         return self.at_most + self.held_at_most > 0
 
     def describe(self, records: int) -> str:
-        """Return it in words; `records` is how many are restored."""
+        """Return the forecast as text; `records` is the number of restored records."""
         text = f"{self.surely} to {self.at_most} of {records} records"
         held = f", and up to {self.held_at_most} that the topic holds" if self.held_at_most else ""
         return f"{' and '.join(self.settings)}: {text}{held}"
@@ -70,9 +72,9 @@ def forecast_expiry(
     repartitioned: bool = False,
     held: Mapping[int, HeldRecords] | None = None,
 ) -> ExpiryForecast:
-    """Return what a topic's `config` would delete of its `partitions` at `now` (ms), judged by the stored parts.
+    """Return the records of `partitions` that a topic's `config` would delete at `now` (ms), by the stored parts.
 
-    `held`: what the target's partitions hold already. A setting that is missing is the brokers' own default.
+    `held`: the records that the target's partitions hold already. A setting that is missing is the brokers' default.
     """
     if "delete" not in config.get("cleanup.policy", "delete"):
         return ExpiryForecast()
@@ -89,7 +91,7 @@ def forecast_expiry(
 
 
 def held_of(starts: Mapping[int, int], ends: Mapping[int, int], *, largest: int) -> dict[int, HeldRecords]:
-    """Return what a topic's partitions may hold at most: a batch of the `largest` size, in bytes, at each offset."""
+    """Return an upper bound of a topic's contents: a batch of `largest` bytes at each offset of its partitions."""
     found = {number: end - starts[number] for number, end in ends.items()}
     return {number: HeldRecords(records=count, bytes=count * largest) for number, count in found.items() if count}
 
@@ -99,7 +101,7 @@ def _too_old(parts: Sequence[Part], retention: int, now: int) -> ExpiryForecast:
         return ExpiryForecast()
     cutoff = now - retention
     return ExpiryForecast(
-        # Without any timestamp the broker goes by the age of the file, which is new.
+        # For a segment without any timestamp the broker takes the age of the file, which is new.
         surely=sum(part.records for part in parts if 0 <= part.max_timestamp < cutoff),
         at_most=sum(part.records for part in parts if part.max_timestamp >= 0 and part.min_timestamp < cutoff),
     )
@@ -111,7 +113,7 @@ def _beyond(
     if retention < 0:
         return ExpiryForecast()
     if repartitioned:
-        # Any partition may get all of it, and each keeps its newest records: nobody knows which.
+        # Any partition may get all records, and each keeps its newest ones: which ones is not known.
         size = sum(_most(item, spread=True) for item in partitions)
         records = sum(item.records for item in partitions)
         return ExpiryForecast(
@@ -131,7 +133,7 @@ def _beyond(
 
 
 def _fills(size: int, retention: int) -> bool:
-    """Whether something of a log of at most `size` bytes may go: what is left is never smaller than `retention`."""
+    """Return whether records of a log of at most `size` bytes may go: brokers leave no less than `retention` bytes."""
     return size > retention
 
 
@@ -140,7 +142,7 @@ def _most(item: PartitionSelection, *, spread: bool) -> int:
 
 
 def _most_of(part: Part, topic: str, *, spread: bool = False) -> int:
-    """Return how many bytes a part's records may take on the target."""
+    """Return an upper bound of the bytes that a part's records take on the target, uncompressed."""
     sizes = [(part.end - part.start) * _BEST_RATIO]
     if part.largest is not None:
         sizes.append(part.records * part.largest)

@@ -1,6 +1,7 @@
-"""Which records a restore is to write: from what the user chose and what the store holds to a plan.
+"""The user's options of a restore, and the plan that follows from them and from the store.
 
-The newest state, a named cut, or a moment, each of all or some topics, and bounded by offsets where some are given.
+A restore writes the newest state, a named cut, or the state at a moment, of all or some topics, bounded by offsets
+where some are given.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tandem.spark_jobs.state.wanted_state import FoundState, StateRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactPlan:
-    """A plan that was made before: its hash, and the chain entries that it rests on (generation -> entry)."""
+    """Identifies a plan that was made before: its hash, and the chain entries it rests on (generation -> entry)."""
 
     hash: str
     generation: int
@@ -33,14 +34,15 @@ class ExactPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOptions:
-    """What the user chose. `replication_factor` None: as recorded, at most the number of brokers.
+    """The user's options. `replication_factor` None: as recorded, at most the number of brokers.
 
-    `generation`, `at`, `commit` and `checkpoint` say which state it is, see Wish. `until` bounds partitions,
-    (topic, number) -> the offset that is not restored any more. `shape` is what is changed on the way, `partitions` the
-    number that new topics get, None: as recorded. `topic_config` is set over what was recorded.
-    `bytes_per_second` bounds what is sent, all tasks together. With `leaves_record` the store gets a record of the
-    restore and its offset map. `exactly`: only this plan will do. `merge`: what other complete generations hold beyond
-    that one is added. `append`: topics that hold something are added to, and keep their config.
+    `generation`, `at`, `commit` and `checkpoint` select the state, see StateRequest. `until` bounds partitions,
+    (topic, number) -> the first offset that is not restored. `shape` is what is changed about records, `partitions` the
+    number of partitions of new topics, None: as recorded. `topic_config` overrides recorded settings.
+    `bytes_per_second` bounds the bytes sent by all tasks together. With `leaves_record` a record of the restore and its
+    offset map are put into the store. `exactly`: any other plan is refused. `merge`: records that other complete
+    generations hold beyond that one are added. `append`: records are added to topics that hold others and keep their
+    config.
     """
 
     naming: TopicNaming = field(default_factory=TopicNaming)
@@ -65,15 +67,15 @@ class RestoreOptions:
 
     @property
     def state_request(self) -> StateRequest:
-        """Which state is restored."""
+        """The state to be restored."""
         return StateRequest(generation=self.generation, at=self.at, commit=self.commit, checkpoint=self.checkpoint)
 
 
 def plan_of(reader: ChainReader | ConnectorReader, options: RestoreOptions) -> RestorePlan:
-    """Plan what the user chose from what the store holds now.
+    """Return the plan for the user's options from the present contents of the store.
 
-    Raises ConfigError for what is not there, RefusedError for what can't be restored, DamagedError if nothing can be
-    read.
+    Raises ConfigError for topics or states that don't exist, RefusedError for those that can't be restored,
+    DamagedError if nothing can be read.
     """
     return _plan(reader, options, find_state.find_state(reader, options.state_request, merge=options.merge))
 
@@ -94,10 +96,10 @@ def plan_again(
     state: PlanState | ExactPlan,
     finish: Callable[[RestorePlan], RestorePlan] = lambda plan: plan,
 ) -> RestorePlan | None:
-    """Return the plan of `state`, a run that did not end or a file, if it is what is asked for now.
+    """Return the plan of `state`, an unfinished run or a plan file, if the options ask for it now; None otherwise.
 
     It is made from the chain entries that it rested on: the backup may have grown since, and been merged. `finish` adds
-    what the target decides.
+    the parts of the plan that depend on the target.
     """
     if options.generation not in {None, state.generation}:
         return None
@@ -114,7 +116,7 @@ def plan_again(
 def _candidates(
     reader: ChainReader | ConnectorReader, options: RestoreOptions, state: PlanState | ExactPlan
 ) -> Iterator[RestorePlan]:
-    """Yield what the user may have planned then. Raises what planning raises."""
+    """Yield the plans that the options may have led to at the time of `state`. Raises the errors of planning."""
     if isinstance(reader, ConnectorReader):
         yield _plan(reader, options, reader.find(options.state_request))
         return
@@ -126,9 +128,9 @@ def _candidates(
     if options.commit is not None:
         yield _plan(reader, options, find_state.moment(reader, generations, options.state_request))
         return
-    # With a number named, what others have besides is taken less freely; whether one was is not written down.
+    # If the user named a generation, fewer records of others are merged; whether one was named is not stored.
     for number in (None, state.generation):
-        with suppress(ConfigError, RefusedError):  # of the two, only the one that was asked for need be possible
+        with suppress(ConfigError, RefusedError):  # only one of the two need be possible
             if options.at is None:
                 found = FoundState(
                     generations=generations,

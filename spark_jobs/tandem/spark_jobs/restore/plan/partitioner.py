@@ -1,4 +1,4 @@
-"""Which partition a producer would put a key into: the Java client's murmur2, librdkafka's CRC32. Pure.
+"""The partitioners of producers, from key to partition: the Java client's murmur2, librdkafka's CRC32. Pure.
 
 Java: `org.apache.kafka.clients.producer.internals.BuiltInPartitioner.partitionForKey`, murmur2 with its sign bit taken
 off. librdkafka: `partitioner=consistent` (its `consistent_random` for records that have a key), CRC-32 unsigned.
@@ -41,14 +41,14 @@ def murmur2(data: bytes) -> int:
     return h ^ h >> 15
 
 
-# Keys of compacted topics come again and again.
+# Keys of compacted topics occur many times.
 @lru_cache(maxsize=100_000)
 def _murmur2(key: bytes) -> int:
     return murmur2(key) & _POSITIVE
 
 
 def chooser(partitioner: Partitioner, partitions: int) -> Callable[[bytes], int]:
-    """Return what tells the partition of a key among `partitions`."""
+    """Return the function from a key to its partition, among `partitions` partitions."""
     if partitioner is Partitioner.MURMUR2:
         return lambda key: _murmur2(key) % partitions
     return lambda key: zlib.crc32(key) % partitions

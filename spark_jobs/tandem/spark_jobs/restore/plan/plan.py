@@ -1,4 +1,4 @@
-"""What a restore will do, decided from what is in the store and what is on the target. Pure: no clock, no network."""
+"""The plan of a restore, made from the state in the store and the topics of the target. Pure: no clock, no network."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tandem.spark_jobs.state.wanted_state import FoundState, ReadyState, doubts
 
 _HASH_VERSION: Final = 1
 _LONG_MAX: Final = str(2**63 - 1)
-#: What brokers take in one request unless told otherwise (`socket.request.max.bytes`), less room for its other fields.
+#: The brokers' default of `socket.request.max.bytes`, less room for the other fields of a request.
 _REQUEST_LIMIT: Final = 100 * 1024 * 1024 - 64 * 1024
 
-#: How a topic is configured while it is loaded. Nothing may vanish, be refused or be stamped anew, however old it is;
-#: and segments must not roll by the records' own time, which jumps. A target leaves out limits that it does not know.
+#: The config of a topic while it is loaded. No record may be deleted, refused or stamped anew, however old it is, and
+#: segments must not roll by the records' timestamps, which jump. Limits that the target does not know are left out.
 LOADING: Final[Mapping[str, str]] = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -37,12 +37,12 @@ LOADING: Final[Mapping[str, str]] = {
     "compression.type": "producer",
 }
 POLICY: Final = "cleanup.policy"
-#: What deletes records under a policy that has `delete`.
+#: The settings that delete records under a policy with `delete`.
 RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
-#: Brokers' default of it.
+#: The brokers' default of `max.message.bytes`.
 _USUAL_LIMIT: Final = 1_048_588
-#: What a batch of one record takes besides it, and what compression may add.
+#: Bytes that a batch of one record takes besides the record, and that compression may add.
 _BATCH_OVERHEAD: Final = 1024
 _SMALLEST_BATCH: Final = 1024
 _SHOWN: Final = 5
@@ -55,23 +55,23 @@ _COMPRESSIONS: Final[Mapping[str, Compression]] = {
 }
 _MIN_INSYNC: Final = "min.insync.replicas"
 
-#: Name brokers of the cluster that was backed up.
+#: Settings that name brokers of the cluster that was backed up.
 _NOT_CARRIED: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
-#: Tandem's own topics are no targets.
+#: Tandem's own topics, which can't be targets.
 _OWN: Final = frozenset({"_tandem_restore_progress"})
 
 
 def own_again(own: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what turns the loading config into the settings that a topic had of its own. None: drop the key."""
+    """Return the changes from the loading config to a topic's `own` settings. None: drop the key."""
     return {**dict.fromkeys((*LOADING, _MAX_MESSAGE_BYTES)), **own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicNaming:
-    """From a topic's name in the backup to its name on the target.
+    """Maps a topic's name in the backup to its name on the target.
 
-    `only`, or `renamed`, or the first of `patterns` that the whole name matches, as (expression, replacement); else the
-    name and the suffix.
+    The first that applies: `only`; `renamed`; the first of `patterns`, (expression, replacement), that matches the
+    whole name; the name with the suffix.
     """
 
     only: str | None = None
@@ -80,7 +80,7 @@ class TopicNaming:
     suffix: str = ""
 
     def target(self, topic: str) -> str:
-        """Return the target's name. ConfigError for an expression or a replacement that is none."""
+        """Return the target's name. ConfigError for an invalid expression or replacement."""
         if self.only is not None:
             return self.only
         if topic in self.renamed:
@@ -93,7 +93,7 @@ class TopicNaming:
 
     @staticmethod
     def matched(topic: str, pattern: str, replacement: str) -> str | None:
-        """Return what one of the patterns makes of a name, None if it does not match all of it; raises as `target`."""
+        """Return the name that one pattern gives, None unless it matches the whole `topic`; raises as `target`."""
         try:
             match = re.fullmatch(pattern, topic)
             return None if match is None else match.expand(replacement)
@@ -121,15 +121,16 @@ class TargetTopic:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is in it, be it that nothing ever was or that it was deleted."""
+        """Whether the topic holds no record, because none was ever written or all were deleted."""
         return all(self.starts[number] == end for number, end in self.ends.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """One topic's way from the backup to the target, which has `count` partitions.
+    """The plan of one topic, from the backup to the target, which has `count` partitions.
 
-    `appended_to`: the config of a target that keeps its own, because it holds other records as well; `held` is what.
+    `appended_to`: the config of a target that keeps its own, because it holds other records, None otherwise; `held`:
+    upper bounds of these records, by partition.
     """
 
     source: Topic
@@ -146,7 +147,7 @@ class TopicPlan:
 
     @property
     def repartitioned(self) -> bool:
-        """Whether the target has another number of partitions, so that records are put where their keys belong."""
+        """Whether the target has another number of partitions, so that a partitioner assigns records by key."""
         return self.count != self.source.partitions
 
     @property
@@ -157,8 +158,8 @@ class TopicPlan:
     def loading_config(self) -> dict[str, str]:
         """Return the config under which the topic is loaded.
 
-        One record may be many times larger than the compressed batch it came in. Where it is not known how large the
-        largest one is, all that fits a request is let in.
+        One record may be many times larger than the compressed batch that it came in. If the size of the largest one is
+        not known, `max.message.bytes` admits all that fits a request.
         """
         recorded = number_setting(self.final_config, _MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
         least = max(_REQUEST_LIMIT if self.largest is None else self.largest, _SMALLEST_BATCH) + _BATCH_OVERHEAD
@@ -167,16 +168,16 @@ class TopicPlan:
 
     @property
     def largest(self) -> int | None:
-        """How many bytes the largest record may have, uncompressed; None if that is not known."""
+        """Upper bound of the size of the largest record, in bytes, uncompressed; None if that is not known."""
         return largest_of(piece.part for item in self.partitions for piece in item.slices)
 
     @property
     def bytes(self) -> int:
-        """Bytes as they are stored."""
+        """Stored bytes, compressed."""
         return sum(piece.part.end - piece.part.start for item in self.partitions for piece in item.slices)
 
     def batch_bytes(self, wanted: int) -> int:
-        """Return the size of batches: at most `wanted`, and what the later config would let in again."""
+        """Return the size of batches in bytes: at most `wanted`, and at most the final `max.message.bytes`."""
         recorded = number_setting(self.final_config, _MAX_MESSAGE_BYTES, unsaid=wanted, unclear=wanted)
         return max(min(wanted, recorded), _SMALLEST_BATCH)
 
@@ -185,7 +186,10 @@ class TopicPlan:
         return _COMPRESSIONS.get(self.source.config.get("compression.type", ""), otherwise)
 
     def recorded_changes(self, replicas: int) -> tuple[dict[str, str | None], list[str]]:
-        """Return what turns the loading config into the recorded one (None: drop the key), and what can't be kept."""
+        """Return the changes from the loading config to the recorded one (None: drop the key), and notes on the rest.
+
+        The notes name recorded settings that can't be kept as they were. `replicas`: the target's replication factor.
+        """
         changes: dict[str, str | None] = dict.fromkeys(self.loading_config())
         notes = []
         for key, value in sorted(self.source.config.items()):
@@ -204,7 +208,7 @@ class TopicPlan:
         return changes, notes
 
     def expiry(self, now: int) -> ExpiryForecast:
-        """Return what the later retention would delete at `now` (ms)."""
+        """Return the records that the final retention would delete at `now` (ms)."""
         return forecast_expiry(
             self.partitions, self.final_config, now=now, repartitioned=self.repartitioned, held=self.held
         )
@@ -212,11 +216,12 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """All of a restore. Two plans with the same `hash` write the same records, in the same order, to the same names.
+    """The plan of a restore.
 
-    `basis`: generation -> the last chain entry that was read of it, for each generation that it rests on.
-    `groups` are the offsets that consumer groups had committed as of then, on what is restored. Unless `recorded`,
-    nobody knows how the topics were configured and how many partitions they had; `notes` say what else to know.
+    Two plans with the same `hash` write the same records, in the same order, to topics of the same names.
+    `basis`: generation -> the last chain entry that was read of it, for each generation that the plan rests on.
+    `groups` are the offsets that consumer groups had committed at that moment on the restored partitions. Unless
+    `recorded`, the topics' config and number of partitions are unknown; `notes` are further warnings.
     """
 
     pair: str
@@ -246,7 +251,7 @@ class RestorePlan:
         return None if self.past is None else iso(self.past.at)
 
     def warnings(self) -> list[str]:
-        """Return what the user should know about the backup before relying on this restore."""
+        """Return the warnings about the backup that concern this restore, to be shown to the user."""
         found = doubts(
             generation=self.generation,
             partitions=[item for topic in self.topics for item in topic.partitions],
@@ -292,11 +297,11 @@ def plan_of_state(
     topics: Sequence[str] | None = None,
     until: Mapping[tuple[str, int], int] | None = None,
 ) -> RestorePlan:
-    """Plan the restore of `topics` (None: all) from a state that was found.
+    """Plan the restore of `topics` (None: all) from the found state.
 
-    `until` bounds partitions, (topic, number) -> the offset that is not restored any more. A topic that is named is
-    restored even if the cluster has deleted it since. Raises RefusedError if no generation will do, ConfigError for
-    topics that are not in it or names that collide.
+    `until` bounds partitions, (topic, number) -> the first offset that is not restored. A topic that is named is
+    restored even if the cluster has deleted it since. Raises RefusedError if no generation can be restored, ConfigError
+    for topics that are not in it or names that collide.
     """
     wanted = None if topics is None else frozenset(topics)
     selection = found.select(
@@ -341,10 +346,11 @@ def plan_of_state(
 
 
 def _groups(found: FoundState, selection: Selection) -> dict[str, tuple[GroupOffset, ...]]:
-    """Return what groups had committed on the selected partitions, by name.
+    """Return the offsets that groups had committed on the selected partitions, by group.
 
-    What is rested on may have ended long before the state, which then has the newer records of others. So of all that
-    anything is taken from, the one that saw a group last says where it stood, in all topics that it knows.
+    The plan's main generation may have ended long before the restored state, which then has newer records of other
+    generations. So of all generations that records are taken from, the one that read a group's offsets last decides,
+    for all topics that it knows.
     """
     pictured = {picture.number: picture.at for picture in found.past}
     used = (state for state in found.generations if state.number in selection.used)
@@ -414,7 +420,7 @@ def _check_names(plans: Sequence[TopicPlan], naming: TopicNaming) -> None:
 
 
 def _restored(plans: Sequence[TopicPlan], advice: str) -> str:
-    """Return advice, with the names of what is restored."""
+    """Return the advice with the names of the restored topics, as a remedy."""
     some = ", ".join(plan.source.name for plan in plans[:_SHOWN]) + (" and others" if len(plans) > _SHOWN else "")
     return f"{advice}; restored are {some}"
 
@@ -448,17 +454,17 @@ def _hash(pair: str, selection: Selection, plans: Iterable[TopicPlan], ready: Re
     return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-#: How the transactional ids of all restores begin.
+#: The prefix of the transactional ids of all restores.
 TRANSACTIONAL_ID_PREFIX: Final = "tandem-restore-"
 
 
 def transactional_id(plan_hash: str, topic_id: str, partition: int) -> str:
-    """Return the one id under which a source partition of a plan is written, whoever does it."""
+    """Return the transactional id under which every run of a plan writes a source partition."""
     return f"{TRANSACTIONAL_ID_PREFIX}{plan_hash[:16]}-{topic_id}-{partition}"
 
 
 def plans_transactional_id(plan_hash: str) -> str:
-    """Return the one id under which is said what becomes of a plan, by whoever is in charge of it."""
+    """Return the transactional id under which every run of a plan writes the plan's state."""
     return f"{TRANSACTIONAL_ID_PREFIX}{plan_hash[:16]}-plan"
 
 
@@ -470,10 +476,10 @@ def shaped(
     count: int | None = None,
     append: bool = False,
 ) -> RestorePlan:
-    """Return a plan that changes records on the way, or appends them: its hash is another one if it does.
+    """Return the plan with the changes of `shape`, or appending: its hash differs if it changes or appends records.
 
     `count` is the number of partitions that new topics get, None: as many as they had. Raises RefusedError if a topic
-    has another number on the target, or would get one, and nobody said how records are put to partitions.
+    has another number on the target, or would get one, and `shape` has no partitioner.
     """
     topics = tuple(_counted(topic, shape, targets.get(topic.target), count) for topic in plan.topics)
     counts = {topic.target: topic.count for topic in topics if topic.repartitioned}
@@ -532,7 +538,7 @@ def _counted(topic: TopicPlan, shape: RecordChanges, target: TargetTopic | None,
 
 
 def refuse_unless_empty(target: TargetTopic, plan: RestorePlan) -> None:
-    """Raise RefusedError if there is anything in the topic, and say if it is the very topic that `plan` copies."""
+    """Raise RefusedError if the topic holds records; the error says if it is the very topic that was backed up."""
     if not target.empty:
         count = sum(target.ends.values()) - sum(target.starts.values())
         if any(target.topic_id == topic.source.topic_id for topic in plan.topics):
@@ -607,7 +613,7 @@ class PlannedTopic:
 
 
 def describe_topic(topic: TopicPlan, target: TargetTopic | None, *, now: int) -> PlannedTopic:
-    """Return what a plan's document says of a topic."""
+    """Return the entry for a topic in the document of a plan."""
     return PlannedTopic(
         source=topic.source.name,
         topic_id=topic.source.topic_id,

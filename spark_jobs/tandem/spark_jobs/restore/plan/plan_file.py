@@ -1,8 +1,8 @@
-"""A restore's plan in a file: what was chosen, and on which chain entries it rests. Pure.
+"""A restore's plan as a file: the options, and the chain entries on which the plan rests. Pure.
 
-The file names no object. The plan is made anew from those chain entries, and must come out with the same hash. That
-hash is of records and names only; the file's id is the SHA-256 of everything that the file says.
-It holds keys that `--key` and `--exclude-key` named.
+The file names no object. The plan is made anew from those chain entries, and must have the same hash. That hash covers
+records and names only; the file's id is the SHA-256 of the whole document.
+The file holds the keys that `--key` and `--exclude-key` named.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def _digest(document: Mapping[str, object]) -> str:
 
 
 def decode(data: bytes, where: str, *, pair: str) -> RestoreOptions:
-    """Return the options of the file, which name its plan.
+    """Return the options of the file; their `exactly` identifies its plan.
 
-    ConfigError if it is none, if it was edited, or if it is another pair's.
+    Raises ConfigError if `data` is no plan file, if it was edited, or if it belongs to another pair.
     """
     try:
         options, of_pair = _decode(data, where)

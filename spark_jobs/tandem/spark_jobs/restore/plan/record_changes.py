@@ -1,6 +1,6 @@
-"""What a restore changes on the way: which records, in which partition. Pure.
+"""The changes that a restore makes to records: filters, tombstones, target partitions. Pure.
 
-Whatever is left out, what is written keeps its order within each partition of the target.
+Whichever records are left out, the written ones keep their order within each partition of the target.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class ShapeDocument(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordChanges:
-    """What the user wants changed. The default changes nothing. Timestamps are producers', in ms; -1 is none.
+    """The changes that the user asks for. The default changes nothing. Timestamps are producers', in ms; -1 is none.
 
-    `partitioner`: by which keys are put where, if the target has another number of partitions; None: it must not have.
+    `partitioner`: assigns keys to partitions if the target has another number of them; None: it must have the same.
     `keys`: only records with these keys (None: all). `excluded`: keys whose records are left out, or, with
     `as_tombstones`, become tombstones without headers. `since` and `before`: only records with timestamps in
-    [since, before), a selection and no state of the topic. `until`: of each partition what comes before the first
-    record with a later timestamp. `latest`: of each key only the newest record of its partition, without `tombstones`
-    none at all of keys whose newest record is one, unless they are excluded as such; records without a key stay.
+    [since, before), a selection and no state of the topic. `until`: of each partition the records before the first one
+    with a later timestamp. `latest`: of each key only the newest record of its partition; without `tombstones`, no
+    record of keys whose newest record is one, unless the key is excluded `as_tombstones`; records without a key stay.
     """
 
     partitioner: Partitioner | None = None
@@ -56,7 +56,7 @@ class RecordChanges:
         return any(mine[item.name] != item.default for item in fields(self) if item.name != "partitioner")
 
     def document(self) -> ShapeDocument:
-        """Return what decides about records, for the plan's hash."""
+        """Return the fields that decide which records are written, for the plan's hash."""
         return {
             "keys": None if self.keys is None else _hash(self.keys),
             "excluded": _hash(self.excluded),
@@ -69,7 +69,7 @@ class RecordChanges:
         }
 
     def describe(self) -> list[str]:
-        """Return what is changed, in words."""
+        """Return the changes as text, for the user."""
         found = []
         if self.keys is not None:
             found.append(f"only records with one of {len(self.keys)} keys")
@@ -85,9 +85,9 @@ class RecordChanges:
         return found
 
     def in_vain(self, *, records: int, left_out: int) -> list[str]:
-        """Return what was named and met nothing, in words: `records` were written, `left_out` were not.
+        """Return a text for each option whose keys matched no record: `records` were written, `left_out` were not.
 
-        Of several keys, or of keys beside another selection, it is not counted which of them met a record.
+        Of several keys, or of keys beside another selection, it is not counted which of them matched a record.
         """
         found = []
         if self.keys is not None and not records:
@@ -101,11 +101,11 @@ def _hash(keys: Collection[bytes]) -> str:
     return sha256_hex(b"".join(len(key).to_bytes(4, "big") + key for key in sorted(keys)))
 
 
-#: Plain restores: every record, in the partition that it had.
+#: The changes of a plain restore, none: every record is written, into the partition that it had.
 NOTHING = RecordChanges()
 
 
 def key_hash(shape: RecordChanges, counts: Mapping[str, int]) -> str:
-    """Return a hash of a shape and of the partition counts of topics that are re-partitioned."""
+    """Return a hash of the changes and of the partition counts of topics that are re-partitioned."""
     partitioner = shape.partitioner.value if shape.partitioner is not None and counts else None
     return sha256_hex(canonical({**shape.document(), "partitioner": partitioner, "counts": dict(counts)}))

@@ -1,7 +1,7 @@
-"""Whether all keys of a source partition are where a partitioner puts them, so that none lies in another one, too.
+"""Checking that each key of a source partition lies where a partitioner puts it, and so in no other partition.
 
-Re-partitioning reads partitions side by side, and that keeps the order of a key only if all its records are in one. It
-is not so where the number of partitions grew once, or producers chose by other means.
+Re-partitioning reads partitions side by side, which keeps the order of a key only if all its records are in one of
+them. They are not where the number of partitions grew once, or producers used another partitioner.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyTask:
-    """Look at one source partition of a topic that has `partitions`, up to the first timestamp beyond `until`."""
+    """Survey one source partition of a topic with `partitions` partitions, up to the first timestamp above `until`."""
 
     topic_id: str
     partition: int
@@ -30,7 +30,7 @@ class SurveyTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrayKey:
-    """The first record that the partitioner would have put elsewhere lies at `offset`; None: there is none."""
+    """The first record of a partition that the partitioner would put elsewhere: its `offset`, None if there is none."""
 
     topic_id: str
     partition: int
@@ -38,7 +38,7 @@ class StrayKey:
 
 
 def find_stray_key(task: SurveyTask) -> StrayKey:
-    """Read up to the first stray. Raises DamagedError and the store's errors."""
+    """Return the first stray key of a partition; nothing is read after it. Raises DamagedError, the store's errors."""
     choose = chooser(task.partitioner, task.partitions)
     reader = task.store.reader(apart=True)
     for piece in task.slices:
@@ -51,7 +51,7 @@ def find_stray_key(task: SurveyTask) -> StrayKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimestampDisorder:
-    """The first record that a merge by timestamp can't place: at `offset`, because of `why`."""
+    """The first record of a partition that breaks a merge by timestamp: its `offset`, and `why`."""
 
     topic_id: str
     partition: int
@@ -60,7 +60,7 @@ class TimestampDisorder:
 
 
 def find_disorder(task: SurveyTask) -> TimestampDisorder | None:
-    """Read up to the first record out of the order of timestamps. Raises DamagedError and the store's errors."""
+    """Return the first record out of timestamp order, None: there is none. Raises DamagedError, the store's errors."""
     reader = task.store.reader(apart=True)
     found = out_of_order((body for piece in task.slices for body in reader.bodies(piece)), task.until)
     if found is None:
@@ -71,8 +71,8 @@ def find_disorder(task: SurveyTask) -> TimestampDisorder | None:
 def out_of_order(bodies: Iterable[Body], until: int | None) -> tuple[int, str] | None:
     """Return the first offset with no timestamp, or an older one than a record before it, and why it is out of order.
 
-    Behind a record that is ahead of its time a merge holds back all of its partition, while the other partitions'
-    newer records pass: then an old value becomes the last one of its key.
+    A merge holds back all of a partition behind a record whose timestamp is too high, while newer records of other
+    partitions pass: then an old value becomes the last one of its key.
     """
     newest = NO_TIMESTAMP
     for body in bodies:

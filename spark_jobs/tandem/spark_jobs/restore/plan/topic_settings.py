@@ -1,8 +1,8 @@
-"""A plan fitted to what the user says of its topics' config and, where nobody recorded it, to the target. Pure.
+"""Applying the user's topic config to a plan and, where the backup recorded none, the target's own settings. Pure.
 
-Where nobody recorded how topics were: a target that exists keeps its own settings. They are noted with the restore's
-progress before they are changed for loading, and put back by whichever run ends it. New topics are compacted, unless
-the user says otherwise.
+If the backup did not record a topic's config, a target that exists keeps its own settings. They are recorded with the
+restore's progress before they are changed for loading, and put back by the run that ends the restore. New topics are
+compacted, unless the user sets another policy.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tandem.spark_jobs.restore.prepare.timestamp_limits import LIMITS
 def own_settings(
     plan: RestorePlan, targets: Mapping[str, TargetTopic], unfinished: Iterable[PlanState]
 ) -> dict[str, Mapping[str, str]]:
-    """Return the settings of those targets that were there before any restore, by name.
+    """Return the own settings of targets that existed before any restore, by name.
 
-    `unfinished` are the restores that did not end, newest first: what one of them has changed is not the topic's own.
-    Nothing is returned for a plan whose topics were recorded.
+    `unfinished` are the restores that did not end, newest first: config that one of them has set is not the topic's
+    own. The result is empty for a plan whose topics were recorded.
     """
     if plan.recorded:
         return {}
@@ -40,7 +40,7 @@ def own_settings(
 
 
 def _loading(config: Mapping[str, str]) -> bool:
-    """Whether a topic is as restores make them: one was ended right after it had made this."""
+    """Return whether a topic has the loading config: then a restore created it, and was killed right afterwards."""
     return all(config.get(key) == value for key, value in LOADING.items() if key not in LIMITS)
 
 
@@ -53,10 +53,10 @@ def fitted(
     partitions: int | None,
     repartitions: bool,
 ) -> RestorePlan:
-    """Return the plan with `config` over what was recorded, or over the targets' own settings.
+    """Return the plan with `config` laid over the recorded settings, or over the targets' own settings.
 
-    Where nothing was recorded, also with the number of partitions that is right: the files tell the least that it was.
-    The target's, or `partitions`, what the user says for a new one, is taken for what it was, unless the restore
+    Where nothing was recorded, the number of source partitions is set too, of which the files give only a lower bound:
+    it is taken to be the target's, or `partitions`, the user's number for a new topic, unless the restore
     `repartitions`. Raises RefusedError if that is lower than the files need.
     """
     if plan.recorded:

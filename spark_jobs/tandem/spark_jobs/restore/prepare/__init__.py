@@ -1,1 +1,1 @@
-"""The target cluster before the load: what is there, what is refused, topics created, settings for loading."""
+"""Preparing the target cluster for the load: reads its topics, refuses conflicts, creates topics, sets their config."""

@@ -1,7 +1,7 @@
-"""Restoring into topics that hold something: what is refused, and how they are configured meanwhile. Pure.
+"""Appending to topics that hold records: the refusals, and the config while the restore runs. Pure.
 
-Such a topic stays what it is: its policy, its way of stamping records, what others write to it. Only what would take
-restored records away before they are checked is held off, and put back afterwards.
+Such a topic keeps its policy, its timestamp type, and the records of other producers. Only settings that would remove
+restored records before they are checked are suspended, and put back afterwards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LONG_MAX: Final = str(2**63 - 1)
 _KEPT: Final = RETENTION | LIMITS.keys()
 
 
-#: What does not depend on what is appended.
+#: The settings while records are appended that do not depend on the records.
 HELD: Final[Mapping[str, str]] = {
     **{key: LOADING[key] for key in sorted(_KEPT)},
     "min.compaction.lag.ms": _LONG_MAX,
@@ -27,28 +27,28 @@ _LIMIT: Final = "max.message.bytes"
 
 
 def config_meanwhile(plan: TopicPlan) -> dict[str, str]:
-    """Return what is set while records are appended: nothing is compacted, deleted or refused for its age or size."""
+    """Return the config while records are appended: none is compacted, deleted or refused for its age or size."""
     return {**HELD, _LIMIT: plan.loading_config()[_LIMIT]}
 
 
 def put_back(before: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what makes the config as it was; `before` is what was set on the topic itself. None: drop the key."""
+    """Return the changes that restore the config `before`, which was set on the topic itself. None: drop the key."""
     return {key: before.get(key) for key in (*HELD, _LIMIT)}
 
 
 def config_after(plan: TopicPlan, before: Mapping[str, str]) -> dict[str, str]:
-    """Return the config when all is done."""
+    """Return the topic's config after the restore has ended."""
     changed = {**plan.final_config, **put_back(before)}
     return {key: value for key, value in changed.items() if value is not None}
 
 
 def held(config: Mapping[str, str]) -> bool:
-    """Whether a topic is configured as long as records are appended to it."""
+    """Return whether a topic has the config that an appending restore sets for its duration."""
     return all(config.get(key) == value for key, value in HELD.items() if key not in LIMITS)
 
 
 def refuse_if_held(before: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise RefusedError if what was noted of a topic is not its own config, but a restore's that nobody knows of."""
+    """Raise RefusedError if a recorded config is not the topic's own, but was left by a restore without a record."""
     for name, config in sorted(before.items()):
         if held(config):
             raise RefusedError(
@@ -59,7 +59,7 @@ def refuse_if_held(before: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def takes_keys_only(plan: TopicPlan) -> bool:
-    """Whether brokers refuse records without a key: the topic stays compacted while they are appended."""
+    """Return whether brokers refuse records without a key, because the topic stays compacted during the append."""
     return plan.appended_to is not None and "compact" in plan.appended_to.get("cleanup.policy", "")
 
 
@@ -81,7 +81,7 @@ def refuse_unless_appendable(plan: RestorePlan, targets: Mapping[str, TargetTopi
 
 
 def warnings(plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> list[str]:
-    """Return what people should know before anything is appended."""
+    """Return the warnings to show to the user before records are appended."""
     found = []
     for topic in plan.topics:
         target = targets.get(topic.target)

@@ -1,7 +1,7 @@
-"""The config that targets have while they are loaded, compared with the cluster's before they are handed over.
+"""The loading config of the targets, and the check that it was still set when the records were read back.
 
-A topic operator, or whoever else manages topics, sets a config back as soon as it differs from his own. Then records
-that were restored may be compacted or deleted before anybody has looked at them.
+A topic operator, or another tool that manages topics, sets a config back as soon as it differs from its own. Then
+restored records may be compacted or deleted before the check has read them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _REMEDY = "suspend what manages these topics (an operator, Terraform) until the 
 
 
 class ConfigTarget(Protocol):
-    """The part of `spark_jobs.restore.prepare.target_cluster.Target` that is needed here."""
+    """The part of `spark_jobs.restore.prepare.target_cluster.TargetCluster` that is needed here."""
 
     def set_on(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return what is set on the topics themselves."""
+        """Return the settings that are set on the topics themselves."""
         ...
 
     def set_config(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
@@ -37,17 +37,18 @@ def wanted_of(plan: RestorePlan) -> dict[str, dict[str, str]]:
 
 
 class LoadingConfig:
-    """Holds the config of the targets while they are read back."""
+    """Keeps the loading config set on the targets while they are read back."""
 
     def __init__(self, target: ConfigTarget, wanted: Mapping[str, Mapping[str, str]]) -> None:
         self._target = target
         self._wanted = wanted
 
     def set_again(self, stand_by: Callable[[], None]) -> dict[str, str]:
-        """Set again what was changed since the load began; return what to tell of each target.
+        """Set again the settings that were changed since the load began; return a note for each changed target.
 
-        `stand_by` raises OvertakenError if this run is not in charge any more: another one may have ended the restore,
-        and what that one has set stays. What the cluster does not take, and perhaps never took, is not held any more.
+        `stand_by` raises OvertakenError if this run has lost the lease: another run may have ended the restore, and the
+        config that it has set stays. Settings that the cluster does not take, and perhaps never took, are not checked
+        any more.
         """
         changed = self._changed()
         if changed:
@@ -84,7 +85,7 @@ class LoadingConfig:
             )
 
     def _changed(self) -> dict[str, dict[str, str | None]]:
-        """Return target -> key -> its value now (None: not set), of what is not as it is wanted."""
+        """Return the settings that differ from the wanted ones: target -> key -> current value (None: not set)."""
         now = self._target.set_on(self._wanted)
         found: dict[str, dict[str, str | None]] = {}
         for name, wanted in self._wanted.items():

@@ -1,4 +1,4 @@
-"""A plan held against the target: what is new, what is resumed, what is refused before anything is touched."""
+"""Comparing a plan with the target: decides whether it begins, resumes or is refused, before anything is changed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRestore:
-    """A plan held against the target, of what the `options` choose.
+    """The plan that the `options` choose, compared with the target.
 
-    `found` is what earlier restores left. `resumes` is the state of this very plan, if a run of it did not end,
-    `displaces` those of other plans that did not end, wanted the same topics and are given up. `present`: records that
-    are loaded already. `configs` are the targets' own settings where they are put back at the end. `left_out` are
-    recorded settings that the cluster does not take. `refused` says why it may not be done.
+    `found` is the progress of earlier restores. `resumes` is the state of this very plan, if a run of it did not end;
+    `displaces` are the states of other unfinished plans into the same topics, which are given up. `present`: records
+    that are loaded already. `configs` are the targets' own settings where they are put back at the end. `left_out` are
+    recorded settings that the cluster does not take. `refused`: why the restore may not be carried out.
     """
 
     options: RestoreOptions
@@ -46,7 +46,7 @@ class PreparedRestore:
     refused: TandemError | None = None
 
     def warnings(self) -> list[str]:
-        """Return what people should know before this is carried out."""
+        """Return the warnings to show to the user before the restore is carried out."""
         found = self.plan.warnings()
         if self.plan.append:
             found += append.warnings(self.plan, self.targets)
@@ -57,14 +57,14 @@ class PreparedRestore:
 def prepare_restore(
     reader: ChainReader | ConnectorReader, target: TargetCluster, options: RestoreOptions, *, only_look: bool = False
 ) -> PreparedRestore:
-    """Plan, and look at the target without touching it.
+    """Plan the restore, and compare the plan with the target without changing it.
 
     If a run of the same restore did not end, its plan is made anew from the chain entries that it rested on, so that it
-    is resumed even though the backup has grown. Raises RefusedError if the target holds anything else, unless that is
-    appended to, ConfigError for settings that the cluster would not take in the end, and what it says to topics that
-    are to be created; who wants to `only_look` gets the plan with the reason instead.
+    is resumed even though the backup has grown. Raises RefusedError if the target holds other records, unless they are
+    appended to, ConfigError for settings that the cluster would not take in the end, and its errors for topics that
+    are to be created; with `only_look` the plan is returned with that error in `refused` instead.
     """
-    # Before the logs' ends are: what it speaks of lies below them.
+    # Read before the logs' ends, so that all committed progress lies below them.
     found = target.progress(settled=False)
     seen: dict[frozenset[str], dict[str, TargetTopic]] = {}
 
@@ -93,7 +93,7 @@ def prepare_restore(
     targets = look(plan)
     names = {topic.target for topic in plan.topics}
     rivals = [state for state in unfinished if names & state.targets.keys()]
-    # What is appended to notes that by itself.
+    # An appending run records the topics' config in `PlanState.before` instead.
     configs = {} if plan.append else topic_settings.own_settings(plan, targets, unfinished)
     for state in rivals:
         if state.state is PlanPhase.BEGUN or (options.exactly is not None and state.plan != options.exactly.hash):
@@ -101,13 +101,13 @@ def prepare_restore(
         again = plan_again(reader, options, state, finish)
         if again is None:
             continue
-        # The backup may have more topics by now than the run that did not end has begun with: these don't count here.
+        # The backup may have more topics by now than the unfinished run began with: these don't count here.
         there = look(again)
-        # A run that noted targets' own settings, and then ended, has not made the others yet.
+        # A run may have ended after it recorded the targets' own settings and before it created the other topics.
         made = there.keys() == {topic.target for topic in again.topics}
         if made and state.targets == {name: item.topic_id for name, item in there.items()}:
             others = tuple(other for other in rivals if other is not state and there.keys() & other.targets.keys())
-            # What is verified may have its retention already, while another topic waits for its own.
+            # A verified topic may have its retention already, while another topic waits for its own.
             if state.state is not PlanPhase.VERIFIED:
                 refuse_if_cut(found, again, there)
             other_restores.refuse(others, again, there)
@@ -139,7 +139,10 @@ def prepare_restore(
 def _asked(
     target: TargetCluster, prepared: PreparedRestore, refuse: Callable[[], None], *, only_look: bool
 ) -> PreparedRestore:
-    """Return it with what the cluster says to the topics as they are to be, after `refuse` has raised nothing."""
+    """Run `refuse`, then return `prepared` with the settings that the cluster would refuse.
+
+    With `only_look` an error is returned in `refused` instead of raised.
+    """
     try:
         refuse()
         return replace(prepared, left_out=_ask(target, prepared))
@@ -150,14 +153,14 @@ def _asked(
 
 
 def _ask(target: TargetCluster, prepared: PreparedRestore) -> target_settings.Refusals:
-    """Ask whether the cluster would create the topics that are missing, and return what settings it would refuse."""
+    """Validate with the cluster the creation of missing topics; return the settings that it would refuse."""
     progress_topic.refuse_unless_kept(target.admin)
     plan, targets, resumes = prepared.plan, prepared.targets, prepared.resumes is not None
     if prepared.resumes is None or prepared.resumes.state is not PlanPhase.VERIFIED:  # else all is loaded
         progress_topic.make_room(target.admin, progress_topic.record_bytes(plan), only_ask=True)
         target.refuse_if_impatient()
     if plan.append and resumes:
-        return {}  # it was asked before, and what topics get back may have been set otherwise since
+        return {}  # validated by the first run, and the topics' own config may have been changed since
     missing = [topic for topic in plan.topics if topic.target not in targets]
     brokers = target.brokers() if missing else 0
     wanted = {topic.target: replicas(topic, prepared.options, brokers) for topic in missing}
@@ -169,7 +172,7 @@ def _ask(target: TargetCluster, prepared: PreparedRestore) -> target_settings.Re
 def _refuse(
     found: RestoreProgress, plan: RestorePlan, targets: Mapping[str, TargetTopic], rivals: Sequence[PlanState]
 ) -> None:
-    """Raise RefusedError unless a plan may begin in the topics as they are."""
+    """Raise RefusedError unless the plan may begin with the topics in their present state."""
     if plan.append:
         append.refuse_unless_appendable(plan, targets)
     other_restores.refuse(rivals, plan, targets)
@@ -190,7 +193,7 @@ def _refuse(
 
 
 def replicas(topic: TopicPlan, options: RestoreOptions, brokers: int) -> int:
-    """Return how many replicas a new topic gets on a cluster of so many brokers."""
+    """Return the replication factor of a new topic on a cluster of `brokers` brokers."""
     return options.replication_factor or min(topic.source.replication_factor, brokers)
 
 
@@ -212,13 +215,16 @@ def _exactly(
 
 
 def present(found: RestoreProgress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> list[marks.TaskProgress]:
-    """Return the progress of `plan` that speaks of the topics as they are now."""
+    """Return the progress of the plan's tasks into the topics with their current ids."""
     ids = {target.topic_id for target in targets.values()}
     return [item for item in found.of_plan(plan.hash) if item.target_topic_id in ids]
 
 
 def _was_there(found: RestoreProgress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> bool:
-    """Whether any of the plan was put into the topics as they are now. Of what ended well there are no tasks left."""
+    """Return whether the plan has written records into the topics with their current ids.
+
+    The progress of tasks is deleted when a plan is FINISHED; then the plan's state counts.
+    """
     state = found.plans.get(plan.hash)
     ids = {target.topic_id for target in targets.values()}
     ended = state is not None and state.state is PlanPhase.FINISHED and state.concerns(ids)
@@ -226,7 +232,7 @@ def _was_there(found: RestoreProgress, plan: RestorePlan, targets: Mapping[str, 
 
 
 def refuse_if_cut(found: RestoreProgress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> None:
-    """Raise RefusedError if anything is gone that an earlier run of the plan wrote."""
+    """Raise RefusedError if records that an earlier run of the plan wrote are no longer in the logs."""
     for item in present(found, plan, targets):
         target = targets[item.target]
         for number, strand in item.strands.items():
@@ -261,7 +267,7 @@ def _refuse_if_made_anew(rivals: Iterable[PlanState], target: TargetTopic) -> No
 
 
 def check_consent(plan: RestorePlan, options: RestoreOptions, *, now: int) -> None:
-    """Raise RefusedError if the later retention may delete records at once, by age or size, and nobody agreed."""
+    """Raise RefusedError if the later retention may delete records at once, by age or size, without consent."""
     if options.consent or options.keep_load_config:
         return
     losses = [
@@ -277,9 +283,13 @@ def check_consent(plan: RestorePlan, options: RestoreOptions, *, now: int) -> No
 
 
 def refuse_if_clearing(reader: ChainReader | ConnectorReader, plan: RestorePlan) -> None:
-    """After the pins were put: what was let go before may be deleted at any time, what was replaced may be gone."""
+    """Raise RefusedError if an object or a generation of the plan is gone or being cleared.
+
+    Called after the pins were put: a generation that was released before may be cleared at any time, and an object that
+    was merged into another one may be deleted already.
+    """
     if isinstance(reader, ConnectorReader):
-        return  # nobody clears there, and what has gone is missed when it is read
+        return  # connector files are never cleared, and a missing file is found when it is read
     present = {state.number: state for state in reader.refresh(tolerant=True)}
     pieces = [piece for topic in plan.topics for item in topic.partitions for piece in item.slices]
     for key, number in sorted({piece.item.key: piece.generation for piece in pieces}.items()):
@@ -300,7 +310,7 @@ def refuse_if_clearing(reader: ChainReader | ConnectorReader, plan: RestorePlan)
 
 
 def _let_go(plan: RestorePlan) -> str:
-    """Say what has to become of a run that has begun, before another plan may take its place."""
+    """Return the remedy for a run that was begun, which must be given up or deleted before another plan begins."""
     if plan.append:
         return (
             f"a run that was begun must be given up first: `tandem restore abandon {other_restores.short(plan.hash)}`"
@@ -331,7 +341,7 @@ class RestorePlanDocument:
 
 
 def describe(prepared: PreparedRestore, *, now: int, took: DurationEstimate) -> RestorePlanDocument:
-    """Return a dry run's document; `took` is how long it may take."""
+    """Return a dry run's document; `took` is the estimated duration."""
     plan = prepared.plan
     return RestorePlanDocument(
         pair=plan.pair,

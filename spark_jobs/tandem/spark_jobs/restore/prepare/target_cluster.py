@@ -1,4 +1,4 @@
-"""The cluster that is restored into, as a restore sees it: topics with their logs, and their config."""
+"""The cluster that is restored into: reads its topics, log offsets and config, creates topics, and changes config."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TRANSACTION_LIMIT: Final = "transaction.max.timeout.ms"
 
 
 class TargetCluster:
-    """One cluster. Methods raise what `ClusterAdmin` raises."""
+    """One cluster. Methods raise the errors of `ClusterAdmin`."""
 
     def __init__(self, props: Mapping[str, Value]) -> None:
         self.props = props
@@ -39,8 +39,8 @@ class TargetCluster:
         self._limits: frozenset[str] | None = None
 
     def brokers(self) -> int:
-        """Return how many brokers there are: more replicas a topic can't have."""
-        # ClusterAdmin does not tell.
+        """Return the number of brokers, which bounds a topic's replication factor."""
+        # ClusterAdmin does not return it.
         try:
             config: dict[str, Any] = for_confluent(self.props)
             found = AdminClient(config).list_topics(timeout=_BROKERS_S)
@@ -49,7 +49,7 @@ class TargetCluster:
         return len(found.brokers)
 
     def look(self, names: Iterable[str]) -> dict[str, TargetTopic]:
-        """Return those of the topics that exist."""
+        """Return the existing topics of `names`, with their config and log start and end offsets."""
         infos = self.admin.topics(names)
         if not infos:
             return {}
@@ -70,10 +70,10 @@ class TargetCluster:
         }
 
     def progress(self, *, settled: bool, strict: bool = True) -> RestoreProgress:
-        """Return what earlier restores left, nothing if there was none.
+        """Return the progress of earlier restores, empty if there was none.
 
-        Plans are always up to date; of tasks, unless `settled`, what is committed below all open transactions. Raises
-        DamagedError if a record can't be read, unless not `strict`: then it is named beside the others.
+        Plans are always up to date; of tasks, unless `settled`, only records below all open transactions are read.
+        Raises DamagedError if a record can't be read; unless `strict`, the record is added to `damaged` instead.
         """
         numbers = marks.partitions(self.admin)
         if not numbers:
@@ -83,20 +83,20 @@ class TargetCluster:
             return RestoreProgress(plans=plans.plans, tasks=rest.tasks, damaged=plans.damaged | rest.damaged)
 
     def plans(self, *, strict: bool = True) -> RestoreProgress:
-        """Return what there is of plans alone. The topic must be there. Raises DamagedError as `progress`."""
+        """Return the progress of plans alone. The progress topic must exist. Raises DamagedError as `progress`."""
         with marks.following(
             self.props, ProgressView.PLANS, partitions=[marks.PLANS_PARTITION], strict=strict
         ) as reader:
             return reader.catch_up()
 
     def set_on(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return what is set on the topics themselves, without what they have from their brokers."""
+        """Return the settings that are set on the topics themselves, without those of their brokers."""
         return self.admin.config(names, defaults=())
 
     def would_create(self, plan: TopicPlan, *, replication_factor: int) -> None:
-        """Raise what the cluster would if it were to create the topic, and to configure it later."""
+        """Validate the creation and the later configuration of a topic; raise the errors of the cluster."""
         self._create(plan, plan.loading_config(), replication_factor=replication_factor, only_ask=True)
-        # It is not there, but who may not change its config is told that instead.
+        # The topic does not exist, but a principal that may not change its config gets that error first.
         with suppress(UnknownTopicError, ClusterRequestError):
             self.admin.alter_config(plan.target, {POLICY: LOADING[POLICY]}, only_ask=True)
 
@@ -125,25 +125,25 @@ class TargetCluster:
         create(as_known(config, self._limits), only_ask=only_ask)
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None], *, only_ask: bool = False) -> None:
-        """Change the config of a topic that is there, as `ClusterAdmin` does, as far as the cluster knows limits."""
+        """Change the config of an existing topic, as `ClusterAdmin` does, without limits unknown to the cluster."""
         self.admin.alter_config(topic, self.as_known(topic, changes), only_ask=only_ask)
 
     def as_known(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str | None]:
-        """Return the changes to a topic that is there, as far as the cluster knows limits."""
+        """Return the changes to an existing topic, without limits that the cluster does not know."""
         if self._limits is None and LIMITS.keys() & changes.keys():
             self._limits = frozenset(self.admin.config([topic], defaults=LIMITS)[topic]) & LIMITS.keys()
         return as_known(changes, self._limits or ())
 
     def refuse_if_impatient(self) -> None:
-        """Raise as the function below."""
+        """Raise as the module's function of this name."""
         refuse_if_impatient(self.admin)
 
     def would_take(
         self, plan: TopicPlan, changes: Mapping[str, str | None], *, replication_factor: int
     ) -> dict[str, str]:
-        """Return which of these settings the cluster would refuse the target, and why; nothing is changed.
+        """Return the settings that the cluster would refuse for the target, with the reason; nothing is changed.
 
-        `replication_factor` is that of a topic which is to be created, 0 of one that is there.
+        `replication_factor` is that of a topic that is to be created, 0 for an existing topic.
         """
 
         def ask(some: Mapping[str, str | None]) -> str | None:
@@ -159,7 +159,7 @@ class TargetCluster:
         return _blamed(changes, ask)
 
     def make_ready(self, plan: TopicPlan, existing: TargetTopic | None, *, replication_factor: int) -> None:
-        """Create the topic, or prepare the empty one that is there, for loading."""
+        """Create the topic, or configure the existing empty one, for loading."""
         config = plan.loading_config()
         if existing is not None:
             self.alter_config(plan.target, config)
@@ -182,13 +182,13 @@ class TargetCluster:
     def set_config(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
         """Set a topic's config; return the keys that the cluster refuses, with the reason.
 
-        Retention comes after the policy, and not without it: under the policy `delete`, which topics are loaded with,
-        the retention of a compacted topic would delete its records.
+        Retention is set after the policy, and only if the policy could be set: under the policy `delete`, which topics
+        are loaded with, the retention of a compacted topic would delete its records.
         """
         try:
             self.alter_config(topic, changes)
         except ClusterRequestError:
-            # One bad key spoils all.
+            # One refused key fails the whole request.
             retention = {key: changes[key] for key in RETENTION & changes.keys()}
             refused = self._set_one_by_one(topic, {key: changes[key] for key in changes.keys() - RETENTION})
             if POLICY in refused:
@@ -198,7 +198,10 @@ class TargetCluster:
         return {}
 
     def _set_one_by_one(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """Set what the cluster takes, and again: some are refused as long as another one is as it is."""
+        """Set each setting alone, and retry the refused ones: some are refused until another one is changed.
+
+        Returns the settings that stay refused, with the reason.
+        """
         left = dict(changes)
         while True:
             refused = {}
@@ -213,9 +216,10 @@ class TargetCluster:
 
 
 def _blamed(changes: Mapping[str, str | None], ask: Callable[[Mapping[str, str | None]], str | None]) -> dict[str, str]:
-    """Return the settings for which all of them together are refused, and why; `ask` says why some would be.
+    """Return the settings that cause the refusal of all of them together, with the reason.
 
-    Those that are refused alone; or else those without which the others would be taken; or else all of them.
+    `ask` returns why the cluster would refuse some settings, None if it takes them. Returned are the settings that are
+    refused alone; or else those without which the others would be taken; or else all of them.
     """
     together = ask(changes)
     if together is None:
@@ -228,9 +232,10 @@ def _blamed(changes: Mapping[str, str | None], ask: Callable[[Mapping[str, str |
 
 
 def refuse_if_impatient(admin: ClusterAdmin) -> None:
-    """Raise RefusedError if a broker allows a transaction less time than restores take. Who may not ask is let through.
+    """Raise RefusedError if a broker's `transaction.max.timeout.ms` is below the transaction timeout of restores.
 
-    Such a broker refuses every transaction of a restore, whose topics are there by then.
+    Such a broker refuses every transaction of a restore, and by then the topics are created. Without the right to read
+    the brokers' settings nothing is checked.
     """
     try:
         found = admin.broker_setting(_TRANSACTION_LIMIT)

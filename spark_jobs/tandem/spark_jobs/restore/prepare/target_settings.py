@@ -1,8 +1,8 @@
-"""The settings that targets have in the end, asked of the cluster before anything is touched.
+"""Validating the targets' final settings with the cluster before anything is created or loaded.
 
-What it would refuse is found out while nothing is created or loaded yet. Refused is a restore whose records might be
-deleted, or kept for ever, against what was recorded, and one that can't give what the user asked for; other recorded
-settings, which another make of cluster may not know, are left out, and named.
+A restore is refused if the cluster would refuse a setting that decides which records are deleted or kept, or one that
+the user asked for. Other recorded settings, which a cluster of another vendor may not know, are left out, with a
+warning.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic
 from tandem.spark_jobs.restore.prepare import append
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
-#: They decide which records stay.
+#: The settings that decide which records are kept.
 _DECISIVE: Final = restore_plan.RETENTION | {restore_plan.POLICY}
 
 _MEND: Final = "mend --topic-config"
@@ -38,9 +38,10 @@ def ask(
     targets: Mapping[str, TargetTopic],
     replicas: Mapping[str, int],
 ) -> Refusals:
-    """Return what the cluster would refuse, and can be left out. `replicas`: how many topics get that are created.
+    """Return the settings that the cluster would refuse and that can be left out.
 
-    Raises ConfigError for what can't be left out, and what else the cluster says.
+    `replicas`: target -> replication factor, for topics that are to be created. Raises ConfigError for settings that
+    can't be left out, and all other errors of the cluster.
     """
     if options.keep_load_config:
         return {}
@@ -65,7 +66,7 @@ def ask(
 
 
 def decisive(asked_for: Mapping[str, str]) -> frozenset[str]:
-    """Return the settings without which a restore has not come to its end; `asked_for` are those the user gave."""
+    """Return the settings without which a restore is not finished; `asked_for` are those that the user gave."""
     return _DECISIVE | asked_for.keys()
 
 
@@ -86,7 +87,7 @@ def _refuse(
 
 
 def remedies(unset: Collection[str]) -> list[str]:
-    """Return what to do about settings that the cluster refused in the end, and what is so until then."""
+    """Return the remedy for settings that the cluster refused at the end, and the state of the topic until then."""
     if not unset:
         return []
     kept = sorted(_DECISIVE.intersection(unset))
@@ -96,7 +97,7 @@ def remedies(unset: Collection[str]) -> list[str]:
 
 
 def warnings(refused: Refusals) -> list[str]:
-    """Return what people should know of settings that are left out."""
+    """Return the warnings about settings that are left out, to be shown to the user."""
     return [
         f"{name} will not get {key} as it was recorded: {why}"
         for name, settings in sorted(refused.items())

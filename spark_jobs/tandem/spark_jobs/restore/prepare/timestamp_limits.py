@@ -1,8 +1,8 @@
 """The settings that bound the timestamps of a topic's records, as far as a cluster knows them. Pure.
 
-Kafka 3.6 put `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms` in the place of
-`message.timestamp.difference.max.ms` (KIP-937), which counts until 4.0 where they are not set. Brokers refuse settings
-that they do not know, so only those are named that are known.
+Kafka 3.6 replaced `message.timestamp.difference.max.ms` by `message.timestamp.before.max.ms` and
+`message.timestamp.after.max.ms` (KIP-937); until 4.0 the old setting counts where the new ones are not set. Brokers
+refuse settings that they do not know, so only known ones are sent.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ LIMITS: Final[Mapping[str, str]] = {
 
 
 def as_known(changes: Mapping[str, str | None], known: Collection[str]) -> dict[str, str | None]:
-    """Return the changes without limits that the cluster does not know, where these would be lifted or dropped.
+    """Return the changes without those that lift or drop a limit that the cluster does not know.
 
-    One that bounds something stays: that the cluster does not take it is for people to know.
+    A limit with another value stays, so that the cluster's refusal reaches the user.
     """
     return {
         key: value for key, value in changes.items() if key not in LIMITS or key in known or value not in {None, NONE}
