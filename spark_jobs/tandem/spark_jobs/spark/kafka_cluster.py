@@ -17,4 +17,4 @@ class ClusterAddress:
     batch_limit: int = BATCH_LIMIT
 
     def __repr__(self) -> str:
-        return f"Cluster({self.props.get('bootstrap.servers')})"
+        return f"ClusterAddress({self.props.get('bootstrap.servers')})"
