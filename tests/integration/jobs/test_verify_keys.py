@@ -130,7 +130,7 @@ def test_a_backup_is_compared_with_the_live_topic(  # noqa: PLR0917 - fixtures
         7: live[7],  # its log start moves beyond what only the backup has
     }
     stored[7] = [replace(live[7][0], key=b"deleted"), *live[7][1:]]
-    spec = TopicSpec(topic, 8, topic_id=topic_id)
+    spec = TopicSpec(topic, 8, config=settings, topic_id=topic_id)
     gone = TopicSpec(f"{topic}.gone")
     again = TopicSpec(make_topic(), topic_id="AAAAAAAAAAAAAAAAAAAAAA")
     backup = Backup.claim(store, topics=[spec, gone, again])

@@ -99,7 +99,7 @@ def test_a_drill_restores_checks_and_leaves_nothing(
     assert (code, "still there: kept, as was asked for" in out) == (0, True)
     (left,) = scratch(kafka, rf"{topic_name}\.other")
 
-    look = job.check_partition.check
+    look = job.check_partition.check_partition
 
     def careless(tasks: Any) -> Any:
         """A target that lacks records."""

@@ -143,13 +143,13 @@ def test_a_dry_run_touches_nothing(case: Case, topic_name: str) -> None:
     before = case.states()
     prepared = prepare_restore(case.reader, case.target, RestoreOptions(naming=TopicNaming(suffix=".restored")))
     document = describe(prepared, now=0, took=DurationEstimate(seconds=5.0, measured=False))
-    [topic] = document["topics"]
-    assert [(item["partition"], item["objects"], item["records"]) for item in topic["partitions"]] == [
+    [topic] = document.topics
+    assert [(item.partition, item.objects, item.records) for item in topic.partitions] == [
         (0, 1, 300),
         (1, 1, 300),
     ]
-    assert topic["target"] == f"{topic_name}.restored"
-    assert not topic["targetExists"]
+    assert topic.target == f"{topic_name}.restored"
+    assert not topic.target_exists
     assert case.admin.topics([f"{topic_name}.restored"]) == []
     assert case.states() == before
 

@@ -81,8 +81,9 @@ class _Name(str):
     __slots__ = ("__weakref__",)
 
 
-def test_names_of_settings_stay(client: _Client) -> None:
+def test_names_of_settings_stay(client: _Client, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = 0
+    monkeypatch.setattr(cluster, "_SETTINGS", set())  # another test of this process may have kept the same names
 
     def describe(resources: list[Any], **_: float) -> dict[Any, Future[dict[str, ConfigEntry]]]:
         nonlocal asked
