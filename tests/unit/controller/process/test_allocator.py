@@ -55,7 +55,7 @@ libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 libc.free(libc.malloc(8 << 20))  # from now on the C library would keep blocks of that size in its heap
 blocks = [libc.malloc(1 << 20) for _ in range(64)]
-lives = libc.malloc(200_000)
+lives = [libc.malloc(200_000) for _ in range(100)]  # more than there are holes below
 for block in blocks:
     ctypes.memset(block, 1, 1 << 20)
 for block in blocks:
