@@ -46,9 +46,10 @@ _NAMES = ("a", "b")
 _KEYS = 6
 CHAOS_S = 80.0
 QUIET_S = 55.0
-_MORE_QUIET_S = 120.0
-"""Beyond it, where something is left to do: a topic that was set aside rests for a minute first, records that a leader
-names are waited for, and a slow catch-up job ends only then."""
+_MORE_QUIET_S = 30.0
+"""Beyond it, where first scans wait for catch-up jobs: a slow one may take that long to end."""
+_BUILD_S = 120.0
+"""Instead, where a build is under way: it may wait for a topic that was set aside, or a record that a leader names."""
 _CLEARED_WITHIN_MS = 15_000
 """What a handover lets go of is deleted within this, in ms."""
 _STEADY_S = 12.0
@@ -316,13 +317,19 @@ class World:
             self._step()
         self._calm()
         end, steady = self.runtime.now + QUIET_S, 0.0
-        last = end + _MORE_QUIET_S
+        last = end + _MORE_QUIET_S * bool(self.plan.catch_up)
         while self.runtime.now < end and (steady < _STEADY_S or self.seed % 4 == 0):
             self._step()
             steady = steady + 1.0 if self._is_settled() else 0.0
+        if self._is_building():
+            last = end + _BUILD_S
         while self.runtime.now < last and not self._is_settled():
             self._step()
         self._settled()
+
+    def _is_building(self) -> bool:
+        """Whether a generation may still become COMPLETE."""
+        return any(not (state.complete or state.taints or state.gone) for state in self.judge.states())
 
     def _is_settled(self) -> bool:
         try:
