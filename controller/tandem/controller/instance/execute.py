@@ -73,7 +73,7 @@ class Executor:
         self._abort = threading.Event()
         self._looked: dict[int, float] = {}
         self.asking = Asking()
-        self.context = TaskBoard(workers=_WORKERS)
+        self.task_board = TaskBoard(workers=_WORKERS)
 
         answers, committed = AnswerSum(), config.isolation_level == "read_committed"
 
@@ -160,7 +160,7 @@ class Executor:
             finally:
                 self._watch.hurry()
 
-        self.context.submit((type(action).__name__, action.generation), done)
+        self.task_board.submit((type(action).__name__, action.generation), done)
 
     def _start(self, number: int, *, resumed: bool) -> None:
         # After a failure, or a drain, only the chain in S3 has the position to resume at.
@@ -194,17 +194,17 @@ class Executor:
 
     def _mind_checkpoints(self, seen: Observation) -> None:
         if self.keeper.due(seen.now_mono, self._parts.peers.hints(CoordinationEvent.CHECKPOINT)):
-            self.context.submit(("Checkpoints", 0), self.keeper.look)
+            self.task_board.submit(("Checkpoints", 0), self.keeper.look)
         if not self.keeper.open:
             return
         held = [g for g in seen.generations if g.instance == seen.me and g.holder == seen.incarnation]
         for number in self.keeper.ripe(held, seen.guarded):
             if number in seen.pipelines:
                 state = next(g for g in held if g.number == number)
-                self.context.submit(("Checkpoint", number), partial(self._checkpoint, state, seen.guarded))
+                self.task_board.submit(("Checkpoint", number), partial(self._checkpoint, state, seen.guarded))
         hopeless = self.keeper.hopeless(seen.generations, seen.guarded)
         if hopeless:
-            self.context.submit(("Checkpoint", 0), partial(self.keeper.give_up, hopeless))
+            self.task_board.submit(("Checkpoint", 0), partial(self.keeper.give_up, hopeless))
 
     def _checkpoint(self, state: Generation, guarded: GuardedPartitions | None) -> None:
         self.keeper.prove(state, guarded)
@@ -228,7 +228,7 @@ class Executor:
             if state.number in told and held and taintable and due:
                 self._looked[state.number] = seen.now_mono + _LOOK_AGAIN_S
                 lost = met.get(state.number, ())
-                self.context.submit(("LostObjects", state.number), partial(self._own_up, state.number, lost))
+                self.task_board.submit(("LostObjects", state.number), partial(self._own_up, state.number, lost))
 
     def _own_up(self, number: int, met: tuple[ObjectLoss, ...]) -> None:
         taints = self.tasks.lost_taints(number, met)

@@ -79,19 +79,19 @@ class Instance:
         self._observer.start()
         _LOG.info("running", first=self._config.first, peer=self._config.peer_instance)
         tick_s = min(1.0, self._policy.heartbeat_s)
-        context = self._executor.context
+        task_board = self._executor.task_board
         try:
             while not self._stop.is_set():
                 if self._observer.damage is not None:
                     raise self._observer.damage
                 self._tick()
                 if self._machine.role is Role.HALTED:
-                    raise context.fenced or RefusedError(
+                    raise task_board.fenced or RefusedError(
                         "another process with this instance name has taken over",
                         remedy="run one process per instance name",
                     )
-                if context.refused is not None:
-                    raise context.refused
+                if task_board.refused is not None:
+                    raise task_board.refused
                 self._wake.wait(tick_s)
                 self._wake.clear()
         finally:
@@ -171,7 +171,7 @@ class Instance:
         _LOG.info("leaving: committing what was read", grace_s=grace_s)
         clean = self._executor.leave(deadline)
         self._observer.stop()
-        self._executor.context.close()
+        self._executor.task_board.close()
         self._parts.publish(CoordinationEvent.LEAVING, reason="stopped" if self._stop.is_set() else "halted")
         self._parts.coordination.close(min(_LEAVE_S, grace_s))
         (_LOG.info if clean else _LOG.warning)("left", clean=clean)

@@ -80,10 +80,7 @@ def encode(record: RestoreRecord) -> bytes:
         "at": iso(record.at),
         "target_cluster": record.target_cluster,
         "topics": [_dump_topic(topic) for topic in record.topics],
-        "groups": {
-            name: [[item.key.topic_id, item.key.partition, item.offset, item.epoch, item.metadata] for item in items]
-            for name, items in record.groups.items()
-        },
+        "groups": {name: [_dump_group(item) for item in items] for name, items in record.groups.items()},
         **({} if record.append is None else {"append": record.append}),
     }
     return pack(canonical(document))

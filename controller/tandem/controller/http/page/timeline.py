@@ -95,10 +95,10 @@ def timeline(turns: Sequence[Turn], instances: Sequence[str], now: datetime) -> 
     if not turns:
         return None
     turns = sorted(turns, key=lambda turn: turn.generation)
-    progress_of = _progress_of(turns, instances)
+    rows_of = _rows_of(turns, instances)
     lanes: dict[str, Lane] = {}
     height = 0
-    for name, rows in progress_of.items():
+    for name, rows in rows_of.items():
         lanes[name] = Lane(name=name, y=height + NAME_PX, height=BAR_PX * len(rows))
         height += NAME_PX + BAR_PX * len(rows) + GAP_PX
     start = min(turn.claimed_at for turn in turns)
@@ -108,7 +108,7 @@ def timeline(turns: Sequence[Turn], instances: Sequence[str], now: datetime) -> 
         height=height,
         bars=tuple(
             bar
-            for name, rows in progress_of.items()
+            for name, rows in rows_of.items()
             for row, its in enumerate(rows)
             for turn in its
             for bar in _bars(turn, lanes[name].y + BAR_PX * row, scale)
@@ -119,7 +119,7 @@ def timeline(turns: Sequence[Turn], instances: Sequence[str], now: datetime) -> 
     )
 
 
-def _progress_of(turns: Sequence[Turn], instances: Sequence[str]) -> dict[str, list[list[Turn]]]:
+def _rows_of(turns: Sequence[Turn], instances: Sequence[str]) -> dict[str, list[list[Turn]]]:
     """Return each instance's turns in rows without overlap: an instance may build beside its own Active generation."""
     found: dict[str, list[list[Turn]]] = {name: [[]] for name in instances}
     for turn in turns:
