@@ -32,10 +32,10 @@ def _raised(error: TandemError, refused: list[weakref.ref[_Bytes]]) -> TandemErr
 
 
 def _errors() -> Iterator[TandemError]:
-    yield SignatureError("a", remedy="b")
-    yield ConfigError("a")
-    yield OutsizedObjectError("a", size=7, remedy="b")
-    yield ObjectLostError(ITEM, "a", remedy="b")
+    yield SignatureError("a", code="TDM-X001", remedy="b")
+    yield ConfigError("a", code="TDM-X001")
+    yield OutsizedObjectError("a", code="TDM-X001", size=7, remedy="b")
+    yield ObjectLostError(ITEM, "a", code="TDM-X001", remedy="b")
     yield CoverLostError(1, 2, [ObjectLoss(ITEM, "is missing")])
 
 
@@ -57,7 +57,7 @@ def test_it_says_what_the_error_said_and_holds_nothing(error: TandemError) -> No
 
 def test_a_message_with_all_that_was_refused_in_it_is_cut() -> None:
     """The beginning says which object it is."""
-    kept = bare(DamagedError(f"key: {'x' * 1_000_000} is not a time", remedy="look"))
+    kept = bare(DamagedError(f"key: {'x' * 1_000_000} is not a time", code="TDM-X001", remedy="look"))
     assert len(kept.args[0]) == 4096
     assert str(kept).startswith("key: xxx")
     assert str(kept).endswith("(look)")
