@@ -118,7 +118,7 @@ def test_a_writer_says_which_one_it_is() -> None:
 
 def test_a_folder_has_no_policies() -> None:
     """They are for S3."""
-    with pytest.raises(ConfigError, match="policies are for S3"):
+    with pytest.raises(ConfigError, match="TDM-C048"):
         place_of("file:///backups", pair="p", instances=("a", "b"))
 
 
