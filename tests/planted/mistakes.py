@@ -173,13 +173,13 @@ MISTAKES = (
     ),
     Mistake(
         name="complete only by the topics that were there at the beginning",
-        file="avro/tandem/backup_avro/selection/coverage.py",
+        file="avro/tandem/backup_avro/selection/completion.py",
         old="    for key in guarded.partitions():\n        position = mine.positions.get(key)\n",
         new="    for key in mine.positions.keys() & set(guarded.partitions()):\n        position = mine.positions.get(key)\n",
     ),
     Mistake(
         name="complete although a complete generation reaches further",
-        file="avro/tandem/backup_avro/selection/coverage.py",
+        file="avro/tandem/backup_avro/selection/completion.py",
         old="            if held and not _reaches(mine, other, key):\n",
         new="            if held and not mine.positions:\n",
     ),

@@ -12,8 +12,8 @@ from tandem.backup_avro.chain.entries import Claim, Clearing
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.pause import Pause, in_force
 from tandem.backup_avro.documents.release import released
-from tandem.backup_avro.selection import coverage
-from tandem.backup_avro.selection.coverage import Shortfall
+from tandem.backup_avro.selection import completion, coverage
+from tandem.backup_avro.selection.completion import Shortfall
 from tandem.controller.decision import pair_rules
 from tandem.controller.decision.observation import Activation, Observation, PipelineState, Policy, Role
 
@@ -262,7 +262,7 @@ def _duty(generation: Generation, held: list[Generation], seen: Observation, pol
 def _duty_of_open(generation: Generation, held: list[Generation], seen: Observation, policy: Policy) -> list[Action]:
     number = generation.number
     pipeline = seen.pipelines.get(number)
-    spoilt = coverage.spoilt(generation)
+    spoilt = completion.spoilt(generation)
     if spoilt or coverage.successor(generation, seen.generations) is not None:
         reason = Reason.SPOILT if spoilt else Reason.SUPERSEDED
         if pipeline is not None and pipeline.drained_mono is None and pipeline.failed_mono is None:
@@ -279,8 +279,8 @@ def _duty_of_open(generation: Generation, held: list[Generation], seen: Observat
     if start or seen.guarded is None:
         return start
     # The brokers are asked before COMPLETE whether a log was truncated, because the chains can't tell.
-    maybe_cut = tuple(coverage.shortfalls(generation, seen.generations, seen.guarded))
-    if coverage.obstacles(generation, seen.generations, seen.guarded, maybe_cut):
+    maybe_cut = tuple(completion.shortfalls(generation, seen.generations, seen.guarded))
+    if completion.obstacles(generation, seen.generations, seen.guarded, maybe_cut):
         return []
     return [Complete(generation=number, reason=Reason.READ_THROUGH, maybe_cut=maybe_cut)]
 

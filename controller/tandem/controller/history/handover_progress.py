@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError
-from tandem.backup_avro.selection import coverage
+from tandem.backup_avro.selection import completion, coverage
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.cli.output.output import duration
 from tandem.controller.status.health import chosen, paused, problems, progress, silence
@@ -278,7 +278,7 @@ def _stage(
     if new is None:
         return Stage.REQUESTED
     if not new.complete:
-        over = coverage.spoilt(new) or new.clearing is not None or new.gone
+        over = completion.spoilt(new) or new.clearing is not None or new.gone
         return Stage.GIVEN_UP if over or coverage.successor(new, states.values()) is not None else Stage.BUILDING
     if old is None:
         return Stage.DONE

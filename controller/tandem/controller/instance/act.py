@@ -22,8 +22,9 @@ from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import RefusedError, TandemError, TransientError, bare
-from tandem.backup_avro.selection import coverage
-from tandem.backup_avro.selection.coverage import GuardedPartitions, Shortfall
+from tandem.backup_avro.selection import completion, coverage
+from tandem.backup_avro.selection.completion import Shortfall
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.coordination.heartbeat import head_fields
 from tandem.controller.decision.pair_rules import active_of
 from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
@@ -250,7 +251,7 @@ class InstanceTasks:
         if mine is None:
             return frozenset()
         guarded = self._guarded(generations)
-        found = coverage.shortfalls(mine, generations, guarded)
+        found = completion.shortfalls(mine, generations, guarded)
         for other in generations:
             self._prover.cut_off(other, mine, [short.key for short in found if short.generation == other.number])
         self._refuse_another_history(generations, found)
@@ -319,7 +320,7 @@ class InstanceTasks:
         # generation can't commit meanwhile; so only the new entries of the chains are read.
         others = [g for g in self._generations() if g.number != mine.number]
         guarded = self._guarded([mine, *others])
-        found = coverage.obstacles(mine, others, guarded, cut)
+        found = completion.obstacles(mine, others, guarded, cut)
         if found:
             _LOG.info("not complete yet", generation=mine.number, obstacles=len(found), first=found[0])
             return

@@ -20,7 +20,7 @@ from tandem.backup_avro.documents.coordination_message import CoordinationMessag
 from tandem.backup_avro.documents.outcome import JobOutcome
 from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.documents.release import released
-from tandem.backup_avro.selection import coverage, moments, newest_state
+from tandem.backup_avro.selection import completion, coverage, moments, newest_state
 from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.decision.pair_rules import retained, rotation_due_at
@@ -389,7 +389,7 @@ def _missing(seen: PairView, generation: Generation) -> tuple[str, ...]:
     guarded = seen.guarded_of(generation)
     match state_of(generation):
         case GenerationState.CLAIMED | GenerationState.OPEN:
-            return tuple(coverage.obstacles(generation, seen.generations, guarded))
+            return tuple(completion.obstacles(generation, seen.generations, guarded))
         case GenerationState.COMPLETE:
             return tuple(
                 f"{guarded.topics[key.topic_id][0]}-{key.partition} is not read through yet"
@@ -415,7 +415,7 @@ def _waits_for(seen: PairView, generation: Generation) -> str | None:
         case GenerationState.CLAIMED:
             return f"{owner} to open it"
         case GenerationState.OPEN if generation not in seen.building:
-            why = "it is tainted" if coverage.spoilt(generation) else "a newer generation is complete"
+            why = "it is tainted" if completion.spoilt(generation) else "a newer generation is complete"
             return f"{owner} to clear it: {why}"
         case GenerationState.OPEN:
             return _complete_waits_for(seen, generation)
