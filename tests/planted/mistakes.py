@@ -527,7 +527,7 @@ MISTAKES = (
     ),
     Mistake(
         name="an Active that nobody can hear is replaced again and again",
-        file="controller/tandem/controller/decision/decide.py",
+        file="controller/tandem/controller/decision/liveness.py",
         old="    return not (seen.deaf or went_on_unheard) or ",
         new="    return True or went_on_unheard or ",
     ),
