@@ -27,7 +27,7 @@ from tandem.controller.decision.pair_rules import retained, rotation_due_at
 from tandem.controller.status.health import Problem, chosen, paused, problems, progress, some, troubles_of
 from tandem.controller.status.pair_view import LogEnd, PairView, stands_at
 from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
-from tandem.sink.read.partition_progress import longest_gap_s
+from tandem.sink.read.tombstone_guarantee import longest_gap_s
 from tandem.sink.store.chain.pins import Pin
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
