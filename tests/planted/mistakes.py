@@ -168,8 +168,8 @@ MISTAKES = (
     Mistake(
         name="an aborted transaction is stored",
         file="sink/tandem/sink/transcode/plain_transcoder.py",
-        old="        transactions = _Transactions(aborted) if read_committed else None",
-        new="        transactions = _Transactions(aborted) if not read_committed else None",
+        old="        transactions = AbortedTransactions(aborted) if read_committed else None",
+        new="        transactions = AbortedTransactions(aborted) if not read_committed else None",
     ),
     Mistake(
         name="complete only by the topics that were there at the beginning",

@@ -36,9 +36,9 @@ from tandem.sink.read.log_identity import ReadPosition, RewrittenRecord
 from tandem.sink.read.partition_progress import STEPS, kept_hashes
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity
+from tandem.sink.transcode.content_hash import last_record
 from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
-from tandem.sink.transcode.record_hash import last_record
 
 
 @pytest.fixture
