@@ -29,7 +29,7 @@ from tandem.backup_avro.chain.entries import (
 from tandem.backup_avro.chain.entries import Part as StoredPart
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import RefusedError
-from tandem.backup_avro.selection import completion, coverage, newest_state
+from tandem.backup_avro.selection import completion, coverage, restorable_state
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 
 PAIR = "shop"
@@ -378,10 +378,10 @@ class Rules:
 
     # --- what a restore gets ------------------------------------------------------------------------------------------
 
-    def select(self, gens: tuple[Gen | None, ...]) -> newest_state.Selection | None:
+    def select(self, gens: tuple[Gen | None, ...]) -> restorable_state.Selection | None:
         """Return what production selects, None if it refuses."""
         try:
-            return newest_state.select(self.all(gens))
+            return restorable_state.select(self.all(gens))
         except RefusedError:
             return None
 
@@ -423,7 +423,7 @@ class Rules:
     def _sound(
         self,
         n: int,
-        chosen: newest_state.PartitionSelection,
+        chosen: restorable_state.PartitionSelection,
         gens: tuple[Gen | None, ...],
         deleted: tuple[tuple[int, ...], ...],
     ) -> int:

@@ -71,7 +71,7 @@ _ELSEWHERE = (
     "tandem.controller.http.server",
     "tandem.sink.process.log",
     "tandem.controller.coordination.topic_reader",
-    "tandem.controller.metrics.collector",
+    "tandem.controller.metrics.page",
     "tandem.controller.instance.start",
     "tandem.sink.encryption.key_ring",
     "tandem.sink.store.store_clock",

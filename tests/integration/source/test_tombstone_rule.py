@@ -17,7 +17,7 @@ from support.clusters.topic_config import set_config
 from support.pairs.instances import QUICK, Pair, PairMaker
 
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.selection.newest_state import select
+from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.decision.decide import Reason
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S

@@ -20,7 +20,7 @@ from tandem.backup_avro.documents.coordination_message import CoordinationMessag
 from tandem.backup_avro.documents.outcome import JobOutcome
 from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.documents.release import released
-from tandem.backup_avro.selection import completion, coverage, moments, newest_state
+from tandem.backup_avro.selection import completion, coverage, moments, restorable_state
 from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.decision.pair_rules import retained, rotation_due_at
@@ -515,7 +515,7 @@ def _restore(seen: PairView) -> RestoreStatus | None:
         return None
     lags = []
     if seen.brokers is not None:
-        for part in newest_state.select(seen.generations).partitions:
+        for part in restorable_state.select(seen.generations).partitions:
             end = _end(seen, part.key, part.topic.name)
             lags.append(None if end is None else max(0, end.stable - part.end))
     return RestoreStatus(

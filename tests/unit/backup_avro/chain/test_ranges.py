@@ -22,7 +22,7 @@ from tandem.backup_avro.documents.coordination_message import (
 )
 from tandem.backup_avro.errors import DamagedError
 from tandem.controller.coordination.topic_reader import open_topic_record
-from tandem.controller.metrics.collector import MetricDetail, MetricsPage
+from tandem.controller.metrics.page import MetricDetail, MetricsPage
 from tandem.controller.status.overview import moment
 from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
 from tandem.sink.store.chain import pins

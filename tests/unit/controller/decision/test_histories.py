@@ -19,7 +19,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.selection.completion import spoilt
 from tandem.backup_avro.selection.coverage import clearing
-from tandem.backup_avro.selection.newest_state import Slice, select
+from tandem.backup_avro.selection.restorable_state import Slice, select
 from tandem.controller.decision.decide import Reason, StartPipeline, decide
 from tandem.controller.decision.observation import Observation, Peer, PipelineState, Policy, Role
 from tandem.controller.instance.act import InstanceTasks, TaskBoard
