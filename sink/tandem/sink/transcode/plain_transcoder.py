@@ -16,7 +16,7 @@ from tandem.backup_avro.record.varint import LONG_MAX
 from tandem.sink.transcode import batch as layout
 from tandem.sink.transcode.aborted_transactions import AbortedTransactions, is_abort_marker
 from tandem.sink.transcode.encode import EncodedBatch, encode_batch
-from tandem.sink.transcode.transcoder_result import OUTPUT_LIMIT, Segment, Transcoded
+from tandem.sink.transcode.transcoder_result import OUTPUT_LIMIT, REFERENCE, Segment, Transcoded
 
 #: Most bytes that the records of one batch may decompress to, unless memory.largest_batch says otherwise.
 BATCH_LIMIT: Final = 256 << 20
@@ -42,7 +42,7 @@ class ReferenceTranscoder:
     `output_limit`: approximate most bytes that one call returns; it returns at least one record.
     """
 
-    name = "reference"
+    name = REFERENCE
 
     def __init__(self, *, batch_limit: int = BATCH_LIMIT, output_limit: int = OUTPUT_LIMIT) -> None:
         self._batch_limit = batch_limit
