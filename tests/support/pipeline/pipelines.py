@@ -209,9 +209,9 @@ def through(offset: int) -> Callable[[Generation], bool]:
 
 
 @contextmanager
-def at_work() -> Iterator[Bench]:
-    """A bench with an empty log; whatever was started on it is ended."""
-    bench = Bench(log=Log())
+def at_work(**how: Any) -> Iterator[Bench]:
+    """A bench, with an empty log unless said otherwise; whatever was started on it is ended."""
+    bench = Bench(**how)
     yield bench
     bench.abort.set()
     for pipeline in bench.started:

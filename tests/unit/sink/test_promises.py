@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 from support.backups.chains import Chain, key, position, topic
-from support.pipeline.pipelines import T0, Bench, at_work, bare_context, through
+from support.pipeline.pipelines import T0, Bench, bare_context, through
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
@@ -28,13 +28,6 @@ def promising(seconds: float | None, **more: str) -> Topic:
     if seconds is not None:
         config["delete.retention.ms"] = str(round(seconds * 1000))
     return replace(topic(), config=config)
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    """A pipeline's surroundings."""
-    with at_work() as found:
-        yield found
 
 
 @pytest.mark.parametrize("later", [promising(WEEK), promising(None)])

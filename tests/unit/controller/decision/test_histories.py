@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.backups.chains import OPENING, Chain, complete_generation, done_base, guarded, key, part, position, topic
+from support.pairs.observations import POLICY, K, look
 from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, StandInCluster, evidence, fetched, no_source
 from support.pipeline.waiting import until
 
@@ -20,7 +21,7 @@ from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.selection.coverage import clearing, spoilt
 from tandem.backup_avro.selection.newest_state import Slice, select
 from tandem.controller.decision.decide import Reason, StartPipeline, decide
-from tandem.controller.decision.observation import Observation, Peer, PipelineState, Policy, Role
+from tandem.controller.decision.observation import PipelineState, Role
 from tandem.controller.instance.act import InstanceTasks, TaskBoard
 from tandem.controller.instance.pipelines import asked_between_commits
 from tandem.controller.instance.store_watch import StoreWatch
@@ -40,7 +41,7 @@ from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 from tandem.sink.write.commit_draft import CommitDrafter
 from tandem.sink.write.object_buffer import ObjectBuffer
 
-K, U = key(), key("u")
+U = key("u")
 T0 = TopicPartition("t", 0)
 
 
@@ -93,28 +94,7 @@ def test_an_old_generation_that_was_asked_for_is_not_filled_up_from_a_later_scan
 
 def decided(*chains: Chain, pipelines: dict[int, PipelineState]) -> tuple[object, ...]:
     """What instance a does about these chains, 500 s after its start, its peer being well."""
-    seen = Observation(
-        now_mono=500.0,
-        at=500_000,
-        me="a",
-        incarnation="a-1",
-        started_mono=0.0,
-        generations=tuple(chain.state for chain in chains),
-        newest=len(chains),
-        guarded=guarded(topic()),
-        peer=Peer(instance="b", heard_mono=499.0, progressed_mono=499.0),
-        pipelines=pipelines,
-    )
-    policy = Policy(
-        first="a",
-        rotation_interval_s=1000.0,
-        liveness_timeout_s=60.0,
-        peer_timeout_s=30.0,
-        handover_timeout_s=20.0,
-        heartbeat_s=5.0,
-        flush_interval_s=10.0,
-    )
-    return decide(Role.ACTIVE, seen, policy).actions
+    return decide(Role.ACTIVE, look(*chains, pipelines=pipelines), POLICY).actions
 
 
 def test_what_was_drained_for_a_successor_is_read_on_when_that_one_is_tainted() -> None:

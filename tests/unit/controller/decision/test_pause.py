@@ -38,7 +38,7 @@ from tandem.controller.status.check import CheckLimits, Severity, check_pair
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import overview
 from tandem.controller.status.pair_view import PairView
-from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.pauses import PauseReader
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "pause"
@@ -210,26 +210,6 @@ def test_one_that_cannot_be_read_ends_the_pause() -> None:
 
 
 # --- what people see --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """A file store below the test's folder."""
-    (tmp_path / "store").mkdir()
-    return open_store((tmp_path / "store").as_uri())
-
-
-@pytest.fixture
-def config(tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A configuration for that store, with brokers that are not there."""
-    for name in ("TANDEM_CONFIG", "TANDEM_DEBUG"):
-        monkeypatch.delenv(name, raising=False)
-    path = tmp_path / "a.yaml"
-    path.write_text(
-        f"pair: {PAIR}\ntopics: {{include: [orders]}}\nkafka: {{bootstrap.servers: '127.0.0.1:1'}}\n"
-        f"store: {{root: '{store.url}'}}\n"
-    )
-    return str(path)
 
 
 def completed(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:

@@ -31,7 +31,7 @@ from tandem.controller.metrics.reference import page as reference
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.pipeline import Phase
 from tandem.sink.read.reading_progress import PartitionReading
-from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import outcomes
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import StoreTransientError
@@ -90,12 +90,6 @@ def reading(topic: str, partition: int = 0, **fields: object) -> PartitionReadin
         hanging=False,
     )
     return replace(up_to_date, **fields)  # type: ignore[arg-type]  # fields of a reading
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """A file store."""
-    return open_store(tmp_path.as_uri())
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
@@ -13,7 +12,7 @@ from support.restores.restore_plans import make_plan
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.errors import ConfigError, RefusedError
-from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
@@ -26,12 +25,6 @@ from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.prepare.prepare import check_consent
 
 _NOW = 1_700_000_000_000
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """An empty folder."""
-    return open_store(f"file://{tmp_path}")
 
 
 def _backup(store: ObjectStore, *topics: TopicSpec, number: int = 1, count: int = 40) -> Backup:
