@@ -219,12 +219,13 @@ def at_work(**how: Any) -> Iterator[Bench]:
         assert pipeline.join(8.0)
 
 
-def bare_context() -> ReaderContext:
+def bare_context(**how: Any) -> ReaderContext:
     """A board without a partition, before an empty store."""
-    return ReaderContext(
-        store=MemoryStore(),
-        buffer=ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
-        transcoder=ReferenceTranscoder(),
-        read_committed=True,
-        hurry_survey=lambda: None,
-    )
+    fields: dict[str, Any] = {
+        "store": MemoryStore(),
+        "buffer": ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
+        "transcoder": ReferenceTranscoder(),
+        "read_committed": True,
+        "hurry_survey": lambda: None,
+    }
+    return ReaderContext(**(fields | how))

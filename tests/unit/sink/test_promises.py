@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from support.backups.chains import Chain, key, position, topic
+from support.pipeline.partition_progress import progress as progress_at
 from support.pipeline.pipelines import T0, Bench, bare_context, through
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey, Topic
@@ -82,13 +83,9 @@ def drafting(state: Generation, *heads: float) -> tuple[CommitDrafter, list[Part
     """A drafter of partitions of `t` that were at head then."""
     context = bare_context()
     for number, at in enumerate(heads):
-        context.progress_of[T0._replace(partition=number)] = PartitionProgress(
+        context.progress_of[T0._replace(partition=number)] = progress_at(
             key=key(partition=number),
-            topic="t",
             offset=0,
-            epoch=1,
-            log_start=0,
-            head_at=1000,
             head_mono=at,
             head_offset=0,
             scan=ScanPlan(state.positions[key()].base, limit_s=60.0),

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from support.backups.build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from support.backups.chains import Chain, complete_generation, key
+from support.pairs.messages import message as message_of
 from support.pairs.observations import HEARD, POLICY, RUNNING, SILENT, look, mine, peers
 from support.pairs.sights import sight
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.json_codec import unpack
-from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.pause import LONGEST_MS, Pause, decode_pause, encode_pause, in_force
 from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
 from tandem.controller.cli.handover.reinit import builder
@@ -134,13 +135,11 @@ def test_a_person_may_insist() -> None:
 def test_requests_carry_their_time() -> None:
     """The peers hands on when a request was made: that is what tells insisting from an old wish."""
     peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1")
-    message = CoordinationMessage(
+    message = message_of(
         event=CoordinationEvent.ACTIVATE,
-        pair=PAIR,
         instance="cli",
         incarnation="x",
         cluster_id=CLUSTER,
-        request_id="r",
         at=4711,
         target="a",
         generation=2,

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, Message
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.requests import job_outcome
 from support.pairs.sights import message, sight
 from support.pipeline.doubles import MemoryStore
 from support.pipeline.pipelines import Bench, at_work, through
@@ -330,18 +331,7 @@ def test_the_coordination_topic_fails_until_it_was_read_and_takes_messages() -> 
 
 def outcome(kind: JobKind, **fields: object) -> JobOutcome:
     """A run that went well."""
-    went_well = JobOutcome(
-        kind=kind,
-        pair=PAIR,
-        at=1_700_000_000_000,
-        by="me@here",
-        clean=True,
-        what="all",
-        findings=0,
-        records=7,
-        bytes=9,
-        phases={"all": 2.5},
-    )
+    went_well = job_outcome(kind=kind, at=1_700_000_000_000, phases={"all": 2.5})
     return replace(went_well, **fields)  # type: ignore[arg-type]  # fields of an outcome
 
 
