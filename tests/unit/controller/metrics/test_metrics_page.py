@@ -18,6 +18,7 @@ from support.backups.requests import job_outcome
 from support.pairs.sights import message, sight
 from support.pipeline.doubles import MemoryStore
 from support.pipeline.pipelines import Bench, at_work, through
+from support.pipeline.waiting import until
 
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome, JobScope, UnsettledFindings
 from tandem.controller.coordination.peer_state import PeerState
@@ -360,22 +361,15 @@ def test_results_are_read_beside_and_stay_when_the_store_goes() -> None:
     outcomes.put_outcome(store, outcome(JobKind.DRILL))
     watch.start()
     try:
-        _until(lambda: watch.results().last.get(JobKind.DRILL) is not None)
+        until(lambda: watch.results().last.get(JobKind.DRILL) is not None)
         store.before = lambda *_: StoreTransientError("away")
         time.sleep(0.05)
         assert watch.results().last[JobKind.DRILL] == outcome(JobKind.DRILL)
         store.before = lambda *_: None
         outcomes.put_outcome(store, outcome(JobKind.RETENTION))
-        _until(lambda: watch.results().last[JobKind.RETENTION] is not None)
+        until(lambda: watch.results().last[JobKind.RETENTION] is not None)
     finally:
         watch.stop()
-
-
-def _until(true: object, seconds: float = 8.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():  # type: ignore[operator]  # a callable
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 # --- the page itself --------------------------------------------------------------------------------------------------

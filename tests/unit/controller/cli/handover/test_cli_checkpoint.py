@@ -328,13 +328,6 @@ def test_brokers_are_needed_to_release(store: ObjectStore, config: Path, capsys:
     assert not list(store.list(f"{PAIR}/releases/"))
 
 
-def test_reasons_are_one_short_line() -> None:
-    """They go into documents and come back in tables."""
-    assert consent.one_line("  node\n drain ") == "node drain"
-    assert consent.one_line("", otherwise="none") == "none"
-    assert len(consent.one_line("x" * 500)) == 200
-
-
 def test_ids_are_checked_before_anything_is_asked() -> None:
     """A name that could leave its folder is a usage error."""
     with pytest.raises(ConfigError):
