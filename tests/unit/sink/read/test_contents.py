@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from uuid import UUID
@@ -13,7 +13,7 @@ import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.backups.chains import OPENING, guarded, key
 from support.pipeline.doubles import MemoryStore, ScriptedSource, StandInCluster
-from support.pipeline.pipelines import T0, Bench, at_work, through
+from support.pipeline.pipelines import T0, Bench, through
 from support.records.strategies import batch
 
 from tandem.backup_avro.chain.entries import Clearing, EntryKind, RecordHash, Taint
@@ -39,13 +39,6 @@ from tandem.sink.store.chain.chain_writer import Identity
 from tandem.sink.transcode.content_hash import last_record
 from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    """A bench with an empty log."""
-    with at_work() as it:
-        yield it
 
 
 def fault(kind: FaultKind) -> FetchFault:
