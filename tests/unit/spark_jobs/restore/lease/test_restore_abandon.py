@@ -34,7 +34,7 @@ class Fences:
         self.given_up.append(given_up)
         self.begun.append(name)
         if len(self.begun) - 1 in self.failing:
-            raise ProduceError("no answer")
+            raise ProduceError("no answer", code="TDM-X001")
         self.go.wait(60)
 
 
@@ -98,7 +98,7 @@ class Silent:
 
     def init_transactions(self) -> None:
         """No answer."""
-        raise ProduceError("no answer")
+        raise ProduceError("no answer", code="TDM-X001")
 
     def discard(self) -> None:
         """Nothing is open."""
