@@ -108,7 +108,7 @@ class Store:
         """Create `key` unless it exists."""
         if self._network is not None and key in self._bucket.refused:
             self._network.pause(0.2)
-            raise StoreTransientError(f"PUT {key}: 500 InternalError")
+            raise StoreTransientError(f"PUT {key}: 500 InternalError", code="TDM-X001")
         data = bytes(body)
         outcome: PutResult = self._call(lambda: self._bucket.put(key, data), changes=True)
         return outcome
@@ -117,7 +117,7 @@ class Store:
         """Read."""
         data: bytes | None = self._call(partial(self._bucket.objects.get, key))
         if data is None:
-            raise ObjectMissingError(key)
+            raise ObjectMissingError(key, code="TDM-X001")
         check_size(key, len(data), most)  # nothing is read in part here
         return data[start:end] if start or end is not None else data
 

@@ -78,6 +78,7 @@ class LiveLog:
             if waited > self._stall_s:
                 raise TimedOutError(
                     f"{self._name} could be read to offset {self.at} only, its end is {reach}{self._skipped.withheld}",
+                    code="TDM-P054",
                     remedy="look for a broker that is down, or that withholds records, then run it again",
                 )
 
@@ -120,5 +121,6 @@ class LiveLog:
         elif fault.kind in _FINAL or fault.kind is FaultKind.OUT_OF_RANGE:
             raise TopicChangedError(
                 f"{self._name} can't be read at offset {self.at}: {fault.detail}",
+                code="TDM-P055",
                 remedy="run it again; if it stays so, `tandem status` shows what became of the topic",
             )

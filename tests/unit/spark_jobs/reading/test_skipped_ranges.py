@@ -116,7 +116,7 @@ def checked(log: Log, monkeypatch: pytest.MonkeyPatch, *, stall_s: float = 60.0)
     return found.records
 
 
-@pytest.mark.parametrize("named", [2, 0, None, TransientError("no broker answers")])
+@pytest.mark.parametrize("named", [2, 0, None, TransientError("no broker answers", code="TDM-X001")])
 def test_what_the_leader_names_is_waited_for(monkeypatch: pytest.MonkeyPatch, named: int | Exception | None) -> None:
     """As it is where the leader does not say: verify would call the records lost, the check would call them missing."""
     assert verified(Log(withheld=3, named=named)) == END

@@ -59,6 +59,7 @@ def adopt(
     if not removed:
         raise PermanentError(
             f"pair {settings.pair}: no restore has noted that it created topic {topic}",
+            code="TDM-R117",
             remedy="`tandem status` names the topics that are left out",
         )
     notes = [RemovedNote(restore=one.plan, cluster_id=one.cluster_id, topic_id=one.topic_id or None) for one in removed]

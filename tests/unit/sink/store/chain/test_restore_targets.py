@@ -62,7 +62,7 @@ def test_what_can_not_be_read_says_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert "what a restore created can't be read" in logs[0]["event"]
 
     def denied(*_: object, **__: object) -> Any:
-        raise StoreDeniedError("no")
+        raise StoreDeniedError("no", code="TDM-X001")
 
     monkeypatch.setattr(store, "list", denied)
     with capture_logs() as logs:
@@ -85,7 +85,7 @@ def test_a_note_that_nobody_signed_counts_for_nothing_where_signatures_are_requi
     store = SignedStore(inner, strict)
     with capture_logs() as logs:
         assert restore_targets.created_topics(store, PAIR, CLUSTER) == {}
-    assert "is not signed, and signing.require is set" in logs[0]["error"]
+    assert "is not signed, and signing.require is set" in str(logs[0]["error"])
     restore_targets.identify_targets(store, PAIR, PLAN, {"orders": "id-1"})
     assert len(inner.objects) == 1
     told = restore_targets.announce_targets(store, PAIR, "cd" * 32, CLUSTER, ["t.restored"])
