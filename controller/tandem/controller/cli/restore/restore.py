@@ -21,6 +21,7 @@ from tandem.controller.cli.options.target_cluster import TargetConfigOption, Tar
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
+from tandem.controller.cli.restore.adopt import adopt
 from tandem.controller.cli.restore.begun import abandon, list_
 from tandem.controller.cli.restore.command_line import RestoreGroup
 from tandem.controller.cli.restore.groups import groups
@@ -63,6 +64,12 @@ app.command(
         "tandem restore abandon 3f1c0a9be27d4416 --target-bootstrap-servers other:9092",
     ),
 )(abandon)
+app.command(
+    epilog=examples(
+        "tandem restore adopt customers.restored -c a.yaml",
+        "tandem restore adopt customers.restored -c a.yaml -o json",
+    ),
+)(adopt)
 
 
 @app.callback(
