@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -25,18 +24,6 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter
 from tandem.sink.store.object_store import StoreTransientError
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    """A bench with an empty log; whatever runs is ended."""
-    it = Bench()
-    yield it
-    it.abort.set()
-    for pipeline in it.started:
-        pipeline.drain()
-        assert pipeline.join(5.0)
-    assert all(source.closed for source in it.log.sources)
 
 
 def test_base_and_tail_are_read_once(bench: Bench) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
+from support.pipeline.waiting import until
 
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.controller.coordination import topic as coordination
@@ -59,14 +60,6 @@ class Quiet:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for it."""
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from support.backups.build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
+from support.backups.requests import cut_request
 from support.pipeline.doubles import MemoryStore, UnchangingStore
 
 from tandem.backup_avro.chain import layout
@@ -53,19 +54,8 @@ def completed(store: MemoryStore, number: int = 1, upto: int = 10, instance: str
 
 def request(store: MemoryStore, end: int = 10, *, nonce: str = "a" * 32, **how: object) -> CheckpointRequest:
     """A request that was put, for a cut of the one partition."""
-    made = CheckpointRequest(
-        id="nightly",
-        nonce=nonce,
-        pair=PAIR,
-        cluster_id=CLUSTER,
-        at=store.clock_ms,
-        deadline=store.clock_ms + 60_000,
-        keep_until=None,
-        by="me@here",
-        reason="",
-        topics={K.topic_id: "orders"},
-        cut={K: end},
-        witnesses=(1,),
+    made = cut_request(
+        nonce=nonce, at=store.clock_ms, deadline=store.clock_ms + 60_000, topics={K.topic_id: "orders"}, cut={K: end}
     )
     made = replace(made, **how)  # type: ignore[arg-type]  # the caller names fields
     return checkpoints.put_request(store, made).request

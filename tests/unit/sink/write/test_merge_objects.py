@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.backups.build_backup import PAIR, Backup, records
+from support.backups.requests import cut_request
 from support.pipeline.doubles import MemoryStore, UnchangingStore, no_fault
 from support.pipeline.merging import RULES, TOPICS, AtOnce, backup_of, merger, to_the_end
 
@@ -379,20 +380,7 @@ def test_a_reader_keeps_it() -> None:
 
 def pinned(store: MemoryStore, seq: int | None) -> CheckpointRequest:
     """A checkpoint's pin on generation 1; if `seq` is given, it was completed by that entry."""
-    request = CheckpointRequest(
-        id="c",
-        pair=PAIR,
-        nonce=f"{seq or 0:016x}",
-        cluster_id="c",
-        at=1,
-        deadline=2,
-        keep_until=None,
-        by="test",
-        reason="",
-        topics={},
-        cut={},
-        witnesses=(),
-    )
+    request = cut_request(id="c", nonce=f"{seq or 0:016x}", cluster_id="c", at=1, deadline=2, by="test", witnesses=())
     checkpoints.pin_generation(store, request, 1)
     if seq is not None:
         outcome = CheckpointOutcome(id="c", nonce=request.nonce, at=5, by="test", generation=1, seq=seq)

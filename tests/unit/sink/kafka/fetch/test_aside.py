@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from support.backups.chains import key, topic
 from support.pipeline.doubles import Event, ScriptedSource, fetched
-from support.pipeline.pipelines import QUICK, Bench, through
+from support.pipeline.pipelines import QUICK, Bench, at_work, through
 from support.records.strategies import batch
 
 from tandem.backup_avro.errors import DamagedError
@@ -30,28 +30,24 @@ FAILS = StoreTransientError("put '…/t+0': the store answered 500 InternalError
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     """Two topics, of one partition each: `t` as the bench has it, and `u`, that gets a record at each answer."""
-    it = Bench(policy=replace(QUICK, max_objects=8))
-    it.cluster.topics["u"] = topic("u")
-    plain, ends = it.log.answer, iter(range(1, 10_000))
+    with at_work(policy=replace(QUICK, max_objects=8)) as it:
+        it.cluster.topics["u"] = topic("u")
+        plain, ends = it.log.answer, iter(range(1, 10_000))
 
-    def answer(source: ScriptedSource) -> list[Event]:
-        source.ends.setdefault(U0, (0, 1))
-        events = plain(source)
-        at, now = source.positions.get(U0), clock.now()
-        if at is None:
-            return events
-        if source is not it.log.sources[0]:
-            return [*events, AtHead(leader_id=1, partitions={U0: at}, requested_at=now, received_at=now)]
-        time.sleep(0.005)
-        record = Record(topic="u", partition=0, offset=at, timestamp=at, key=b"u", value=b"%d" % next(ends))
-        return [*events, fetched(batch([record], leader_epoch=1), at, end=at + 1, at=now, topic="u")]
+        def answer(source: ScriptedSource) -> list[Event]:
+            source.ends.setdefault(U0, (0, 1))
+            events = plain(source)
+            at, now = source.positions.get(U0), clock.now()
+            if at is None:
+                return events
+            if source is not it.log.sources[0]:
+                return [*events, AtHead(leader_id=1, partitions={U0: at}, requested_at=now, received_at=now)]
+            time.sleep(0.005)
+            record = Record(topic="u", partition=0, offset=at, timestamp=at, key=b"u", value=b"%d" % next(ends))
+            return [*events, fetched(batch([record], leader_epoch=1), at, end=at + 1, at=now, topic="u")]
 
-    it.log.answer = answer  # type: ignore[method-assign]  # the test's own
-    yield it
-    it.abort.set()
-    for pipeline in it.started:
-        pipeline.drain()
-        assert pipeline.join(5.0)
+        it.log.answer = answer  # type: ignore[method-assign]  # the test's own
+        yield it
 
 
 def refuse(bench: Bench, error: Exception, *, also: Callable[[str], bool] = lambda _: False) -> None:

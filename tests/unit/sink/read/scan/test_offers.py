@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from support.backups.chains import PAIR, Chain, complete_generation, key, topic
 from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, StandInCluster, no_fault
-from support.pipeline.pipelines import QUICK, T0, Bench, Log, bare_context, through
+from support.pipeline.pipelines import QUICK, T0, Bench, Log, at_work, bare_context, through
 from support.pipeline.range_tasks import FOLDER, read, task
 
 from tandem.backup_avro.chain import document_limits, layout
@@ -63,14 +63,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     """A pipeline that waits for offers on a log of a hundred records."""
-    it = Bench(policy=WAITING)
-    it.log.append(*range(100))
-    it.store.step_ms = 0
-    yield it
-    it.abort.set()
-    for pipeline in it.started:
-        pipeline.drain()
-        assert pipeline.join(5.0)
+    with at_work(policy=WAITING) as it:
+        it.log.append(*range(100))
+        it.store.step_ms = 0
+        yield it
 
 
 def started(bench: Bench) -> Generation:

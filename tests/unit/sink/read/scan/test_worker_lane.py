@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from support.backups.chains import complete_generation, key, topic
 from support.pipeline.doubles import StandInCluster
-from support.pipeline.pipelines import QUICK, T0, Bench, through
+from support.pipeline.pipelines import QUICK, T0, Bench, at_work, through
 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import TransientError
@@ -96,14 +96,10 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     """A pipeline with workers on a log of a hundred records."""
-    it = Bench()
-    it.workers = Crew(it)
-    it.log.append(*range(100))
-    yield it
-    it.abort.set()
-    for pipeline in it.started:
-        pipeline.drain()
-        assert pipeline.join(5.0)
+    with at_work() as it:
+        it.workers = Crew(it)
+        it.log.append(*range(100))
+        yield it
 
 
 @pytest.fixture

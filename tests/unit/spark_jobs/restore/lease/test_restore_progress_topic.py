@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.pipeline.doubles import MemoryStore
+from support.restores.records import load_task
 
 from tandem.backup_avro.errors import RefusedError, TandemError
 from tandem.backup_avro.record.varint import LONG_MAX
@@ -22,15 +23,13 @@ from tandem.sink.kafka.errors.cluster_errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from tandem.sink.store import StoreAccess
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease import progress_topic
 from tandem.spark_jobs.restore.lease.progress import TargetStrand
 from tandem.spark_jobs.restore.load import batch_producer
 from tandem.spark_jobs.restore.load.load import nothing_yet
-from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
+from tandem.spark_jobs.restore.load.load_task import SourcePartition
 from tandem.spark_jobs.restore.load.transaction import Transaction
 from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, OffsetRow
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
@@ -40,7 +39,6 @@ from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.prepare import prepare
 from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
-from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 _USUAL = {"cleanup.policy": "compact", "max.message.bytes": "1048588", "segment.bytes": "8388608"}
 
@@ -121,20 +119,13 @@ def _plan(count: int | None = None) -> RestorePlan:
 def _committed(plan: RestorePlan, count: int, *, number: int = 2**40) -> int:
     """Commit what a merged task has put into all partitions of its target; return the bytes of the record."""
     topic = plan.topics[0]
-    task = LoadTask(
+    task = load_task(
         plan=plan.hash,
-        run="r",
         pair=plan.pair,
         restore="0" * 16,
-        topic="t",
         topic_id=topic.source.topic_id,
         sources=tuple(SourcePartition(partition=number, slices=()) for number in range(topic.source.partitions)),
-        target="t",
         target_topic_id=topic.source.topic_id,
-        transactional_id="x",
-        spread=16,
-        store=StoreAddress(root="memory:///", settings=StoreAccess()),
-        cluster=ClusterAddress(props={}),
         count=count,
     )
     before = replace(
