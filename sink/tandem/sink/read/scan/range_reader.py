@@ -193,7 +193,7 @@ class _Reading:
             self._store.delete(self._named)
         except TandemError as error:
             _LOG.warning(
-                "what was read for nothing stays until its generation is cleared",
+                "objects of a discarded range stay until their generation is cleared",
                 range=self._task.place,
                 objects=len(self._named),
                 error=error,

@@ -158,7 +158,7 @@ class SparkScanLane:
         if now - self._moved_at > self._patience_s:
             self._context.trouble.pop(_WAITING, None)
             _LOG.warning(
-                "no catch-up job has offered anything for long, reading the bases myself",
+                "no catch-up job has offered a range for long, this instance scans itself",
                 partitions=len(self._waiting),
                 seconds=round(self._patience_s),
             )
@@ -229,7 +229,7 @@ class SparkScanLane:
         except ObjectMissingError:
             return
         except DamagedError as error:
-            _RATED.warning("an offer can't be read and is thrown away", key=name, error=error)
+            _RATED.warning("an offer can't be read and is discarded", key=name, error=error)
         self._context.store.delete([name])
 
     def _delete_useless(self, offer: RangeOffer) -> None:
@@ -292,7 +292,7 @@ class SparkScanLane:
         for item in listed:
             if (item.floor, item.leader) == (base.floor, base.leader) and not base.start <= item.low < item.high:
                 _LOG.warning(
-                    "an offer of offsets that nobody asked for is thrown away",
+                    "an offer outside the wanted ranges is discarded",
                     key=item.key,
                     start=base.start,
                     end=base.end,
@@ -308,7 +308,7 @@ class SparkScanLane:
             self._throw_away(listed.key)
             return False
         if any(self._knows(item.key) for item in offer.objects):
-            _RATED.warning("an offer names what is in the chain already and is thrown away", key=listed.key)
+            _RATED.warning("an offer of objects that the chain holds already is discarded", key=listed.key)
             self._context.store.delete([listed.key])
             return False
         base = progress.scan.base
