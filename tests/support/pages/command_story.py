@@ -209,7 +209,7 @@ EXAMPLES: Final = (
     act("checkpoint show before-migration -o json", says='"completed"'),
     act("checkpoint delete before-migration -c a.yaml"),
     act("restore -c a.yaml --suffix .restored --dry-run"),
-    act("restore -c a.yaml --at 2026-05-04T10:00:00Z --topics orders --to orders.before", before="delete_restored"),
+    act("restore orders -c a.yaml --at 2026-05-04T10:00:00Z --to orders.before", before="delete_restored"),
     act(
         "restore --root s3://bucket/prefix --pair orders --target-bootstrap-servers other:9092",
         pair_and_suffix="orders",
