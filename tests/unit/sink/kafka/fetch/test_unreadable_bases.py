@@ -16,7 +16,8 @@ from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, TopicPartition
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.accept_ranges import restart_scan
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.transcode.transcoder_result import Segment, Transcoded
 from tandem.sink.write.object_buffer import ObjectBuffer
@@ -86,7 +87,7 @@ class Lane:
 
         monkeypatch.setattr(self.source, "assign", assign)
         monkeypatch.setattr(self.source, "poll", self.poll)
-        self.lane = LocalScanLane(self.context, self.source, parallel=8, rate=None)
+        self.lane = LocalRanges(self.context, self.source, parallel=8, rate=None)
         for tp in tps:
             self.add(tp)
 
@@ -456,7 +457,8 @@ def test_a_new_leader_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     it.run(7200)
     it.damaged.clear()
     it.leader = 2
-    it.lane.leader_moved(ORDERS, 2, 2)
+    assert restart_scan(it.context, ORDERS, 2, 2)
+    it.lane.restart(ORDERS)
     assert it.run(3600, lambda: it.done(ORDERS)) < 2
     assert it.base(ORDERS).leader == 2
 

@@ -17,7 +17,7 @@ from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 from tandem.sink.write.object_buffer import ObjectBuffer
@@ -55,7 +55,7 @@ class Slow:
             scan=self.scan,
             retention_s=60.0,
         )
-        self.lane = LocalScanLane(
+        self.lane = LocalRanges(
             self.context, ScriptedSource(ends={T0: (END, 1)}, answer=self.answer), parallel=1, rate=rate
         )
         self.lane.add(T0)
