@@ -160,8 +160,8 @@ class SparkRanges(RangeBackEnd):
             offers = by_key.get(progress.key, ())
             self._refuse_misplaced(progress.scan.base, offers)
             while tp in self._waiting and self._context.progress_of[tp] is progress:
-                listed = next((item for item in offers if continues_scan(progress.scan, item.range)), None)
-                if listed is None or not self._accept(tp, listed):
+                next_offer = next((item for item in offers if continues_scan(progress.scan, item.range)), None)
+                if next_offer is None or not self._accept(tp, next_offer):
                     break
                 if progress.scan.base.complete:
                     self._waiting.discard(tp)

@@ -124,7 +124,7 @@ class WorkerRanges(RangeBackEnd):
         del timeout_s
         for tp, scan in list(self._scans.items()):
             while scan.issued and scan.issued[0][1].done():
-                self._settle(tp, scan, scan.issued.popleft()[1])
+                self._settle(tp, scan, *scan.issued.popleft())
         self._hand_out()
         self._throw_away()
         return ()
@@ -162,7 +162,7 @@ class WorkerRanges(RangeBackEnd):
         scan.issued.append((low, self._workers.submit(task)))
         return True
 
-    def _settle(self, tp: TopicPartition, scan: _WorkerScan, future: Future[RangeRead]) -> None:
+    def _settle(self, tp: TopicPartition, scan: _WorkerScan, low: int, future: Future[RangeRead]) -> None:
         progress = self._context.progress_of[tp]
         try:
             read = future.result()
@@ -178,7 +178,8 @@ class WorkerRanges(RangeBackEnd):
             self._again(scan, rest_s=backoff(scan.failures - 1, first=_REST_S, most=_LONGEST_REST_S))
             return
         if self._acceptor.accept(tp, read) is not None:
-            self._useless.append(future)
+            if read.offer.low == low:  # objects of another range may be in use
+                self._useless.append(future)
             scan.offsets = max(_FEWEST_OFFSETS, scan.offsets // 2)
             self._again(scan, rest_s=_REST_S)
             return
