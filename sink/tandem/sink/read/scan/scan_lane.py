@@ -40,7 +40,7 @@ class RangeBackEnd(Protocol):
 
     def restart(self, tp: TopicPartition) -> None:
         """Read from the first range again, at once: another replica leads, so the scan was started again."""
-        return
+        del tp
 
     def step(self, timeout_s: float) -> Sequence[TopicPartition]:
         """Read on for at most about `timeout_s`; return the partitions that another back-end has to read."""
