@@ -287,7 +287,7 @@ class Operator:
                 if state is None:
                     continue
                 folder = layout.offers_prefix(reader.pair, state.instance, state.number)
-                offers = offered_ranges([info.key.removeprefix(folder) for info in store.list(folder)])
+                offers = offered_ranges(info.key for info in store.list(folder)).values()
                 reader.refresh()
                 if state.positions:
                     self._ranges(store, desk, deque(remaining_ranges(state, offers, pace, run="job").ranges))

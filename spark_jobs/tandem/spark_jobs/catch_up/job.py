@@ -155,13 +155,13 @@ class CatchUpJob:
         In this order, a range that the instance commits meanwhile is in the chain when the chain is read.
         """
         folder = layout.offers_prefix(self._pair, state.instance, state.number)
-        names = [info.key.removeprefix(folder) for info in self._store.list(folder)]
+        offers = offered_ranges(info.key for info in self._store.list(folder))
         self._read_on(state)
         if state.sealed or not state.whole:
             raise RefusedError(
                 f"generation {state.number} takes no more records", remedy="`tandem status` shows what is being built"
             )
-        return remaining_ranges(state, offered_ranges(names), self._pace, run=self._run_id, copies=self._copies)
+        return remaining_ranges(state, offers.values(), self._pace, run=self._run_id, copies=self._copies)
 
     def _wait_for_instance(self, state: Generation, left: RemainingRanges, patience_s: float) -> None:
         seq, deadline = state.seq, time.monotonic() + patience_s

@@ -45,12 +45,17 @@ def generation_being_built(states: Iterable[Generation], number: int | None = No
         if not state.sealed
         and state.clearing is None
         and (number is None or state.number == number)
-        and any(
-            not position.base.complete and not state.topics[key.topic_id].removed
-            for key, position in state.positions.items()
-        )
+        and _incomplete(state)
     ]
     return max(found, key=lambda state: state.number, default=None)
+
+
+def _incomplete(state: Generation) -> list[PartitionKey]:
+    return sorted(
+        key
+        for key, position in state.positions.items()
+        if not position.base.complete and not state.topics[key.topic_id].removed
+    )
 
 
 def remaining_ranges(
@@ -71,16 +76,12 @@ def remaining_ranges(
     by_key: dict[PartitionKey, list[OfferedRange]] = {}
     for offer in offers:
         by_key.setdefault(offer.key, []).append(offer)
-    guaranteed = {
-        key: tombstone_guarantee_s(state.topics[key.topic_id].config)
-        for key, position in state.positions.items()
-        if not position.base.complete and not state.topics[key.topic_id].removed
-    }
+    guaranteed = {key: tombstone_guarantee_s(state.topics[key.topic_id].config) for key in _incomplete(state)}
     held = partition_copies(copies, guaranteed)
     columns: list[list[RangeTask]] = []
     untaken = 0
-    for key in sorted(guaranteed):
-        scan = ScanPlan(state.positions[key].base, **tombstone_guarantee(guaranteed[key], pace.chunk_ceiling_s))
+    for key, guarantee_s in guaranteed.items():
+        scan = ScanPlan(state.positions[key].base, **tombstone_guarantee(guarantee_s, pace.chunk_ceiling_s))
         usable = [offer for offer in by_key.get(key, ()) if is_of_scan(scan.base, offer) and offer.high <= scan.low]
         untaken += len(usable)
         rest = range_task(state, key, state.topics[key.topic_id].name, scan, run=run)

@@ -14,8 +14,9 @@ entry.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
+from typing import NamedTuple
 
 import structlog
 
@@ -54,8 +55,7 @@ def is_in_chain(state: Generation, name: str) -> bool:
     return name in state.objects or name in state.replaced
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ReadAbove:
+class _ReadAbove(NamedTuple):
     """When the ranges accepted so far had been read: `at` (ms) by the store's clock, `mono` (s) by `sink.clock`."""
 
     floor: int

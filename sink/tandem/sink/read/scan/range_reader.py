@@ -7,7 +7,7 @@ whether it counts (`sink.read.scan.accept_ranges`).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -118,6 +118,15 @@ def put_offer(store: ObjectStore, task: RangeTask, offer: RangeOffer) -> None:
     store.put_if_absent(layout.offers_prefix(*task.folder) + name, encode_offer(offer))
 
 
+def delete_unused(store: ObjectStore, names: Sequence[str], *, of: str) -> None:
+    """Delete the objects of ranges that do not count, as far as the store allows; no chain may name them."""
+    try:
+        store.delete(names)
+    except TandemError as error:
+        event = "what was read for nothing stays until its generation is cleared"
+        _LOG.warning(event, range=of, objects=len(names), error=str(error))
+
+
 class _Reading:
     def __init__(self, task: RangeTask, source: FetchSource, store: ObjectStore, transcoder: Transcoder) -> None:
         self._task = task
@@ -157,9 +166,8 @@ class _Reading:
         self._context.progress_of[self._tp] = self._progress
 
     def run(self) -> RangeRead:
-        began = clock.now()
-        started_at = now_ms(self._store)
-        reader = LocalRanges(self._context, self._source, parallel=1, rate=self._task.sizes.rate)
+        task, began, started_at = self._task, clock.now(), now_ms(self._store)
+        reader = LocalRanges(self._context, self._source, parallel=1, rate=task.sizes.rate)
         reader.add(self._tp)
         try:
             try:
@@ -169,23 +177,24 @@ class _Reading:
                     reader.remove(self._tp)
             self._flush()
             ended = clock.now()
-            offer = self._offer(started_at, now_ms(self._store), ended - began)
+            offer = RangeOffer(
+                generation=task.folder[2],
+                key=task.key,
+                floor=task.floor,
+                leader=task.leader,
+                low=task.low,
+                high=task.high,
+                started_at=started_at,
+                ended_at=now_ms(self._store),
+                took_ms=round((ended - began) * 1000),
+                objects=self._counting(),
+                run=task.run,
+            )
         except Exception:
-            self._throw_away()
+            # No other process knows their names, so no chain can name them.
+            delete_unused(self._store, self._named, of=task.place)
             raise
         return RangeRead(offer=offer, began=began, ended=ended)
-
-    def _throw_away(self) -> None:
-        """Delete the objects of a failed range. No other process knows their names, so no chain can name them."""
-        try:
-            self._store.delete(self._named)
-        except TandemError as error:
-            _LOG.warning(
-                "what was read for nothing stays until its generation is cleared",
-                range=self._task.place,
-                objects=len(self._named),
-                error=str(error),
-            )
 
     def _topic_gone(self) -> None:
         self._gone = True
@@ -243,19 +252,3 @@ class _Reading:
             for item in self._stored
         )
         return tuple(item for item in kept if item.parts)
-
-    def _offer(self, started_at: int, ended_at: int, seconds: float) -> RangeOffer:
-        task = self._task
-        return RangeOffer(
-            generation=task.folder[2],
-            key=task.key,
-            floor=task.floor,
-            leader=task.leader,
-            low=task.low,
-            high=task.high,
-            started_at=started_at,
-            ended_at=ended_at,
-            took_ms=round(seconds * 1000),
-            objects=self._counting(),
-            run=task.run,
-        )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Base, Opening, PartitionKey
@@ -99,14 +99,8 @@ class RangeRead:
         """Bytes of the offer's objects."""
         return sum(item.bytes for item in self.offer.objects)
 
-    @property
-    def seconds(self) -> float:
-        """Seconds that reading took."""
-        return self.ended - self.began
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedRange:
+class OfferedRange(NamedTuple):
     """A range that was read and offered, parsed from the name of its offer."""
 
     key: PartitionKey
@@ -116,18 +110,15 @@ class OfferedRange:
     high: int
 
 
-def offered_range(name: str) -> OfferedRange | None:
-    """Parse the name of an offer, None for names of other forms."""
-    parts = layout.offer_of(name)
-    if parts is None:
-        return None
-    topic_id, partition, floor, leader, low, high = parts
-    return OfferedRange(key=PartitionKey(topic_id, partition), floor=floor, leader=leader, low=low, high=high)
-
-
-def offered_ranges(names: Iterable[str]) -> list[OfferedRange]:
-    """Parse the names of offers; names of other forms are ignored."""
-    return [offered for offered in map(offered_range, names) if offered is not None]
+def offered_ranges(keys: Iterable[str]) -> dict[str, OfferedRange]:
+    """Parse the keys of offers, with or without their folder; keys of other forms are left out."""
+    found = {}
+    for name in keys:
+        parts = layout.offer_of(name.rpartition("/")[2])
+        if parts is not None:
+            topic_id, partition, *bounds = parts
+            found[name] = OfferedRange(PartitionKey(topic_id, partition), *bounds)
+    return found
 
 
 ReadBounds: TypeAlias = OfferedRange | RangeOffer

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -25,7 +25,7 @@ from tandem.sink.rates import RatedLog
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor, RangeRefusal, complete_empty_scan, is_in_chain
 from tandem.sink.read.scan.plan import ScanPlan
-from tandem.sink.read.scan.range_tasks import OfferedRange, RangeRead, continues_scan, is_of_scan, offered_range
+from tandem.sink.read.scan.range_tasks import OfferedRange, RangeRead, continues_scan, is_of_scan, offered_ranges
 from tandem.sink.read.scan.scan_lane import RangeBackEnd
 from tandem.sink.store.object_store import ObjectMissingError, StoreTransientError
 
@@ -36,8 +36,7 @@ _LONGEST_REST_S = 600.0
 _WAITING = "offers"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ListedOffer:
+class _ListedOffer(NamedTuple):
     """An offer: its key, and what its name says. First listed at `seen`, not yet at `missing` (`sink.clock`)."""
 
     name: str
@@ -135,16 +134,12 @@ class SparkRanges(RangeBackEnd):
         over: list[str] = []
         began = clock.now()
         seen: dict[str, tuple[float, float]] = {}
-        for info in self._context.store.list(self._folder):
-            found = offered_range(info.key.removeprefix(self._folder))
-            if found is None:
-                continue
+        for name, found in offered_ranges(info.key for info in self._context.store.list(self._folder)).items():
             if self._is_over(found.key, found.low):
-                over.append(info.key)
+                over.append(name)
             else:
-                times = seen[info.key] = self._seen.get(info.key, (clock.now(), self._looked_at))
-                listed = _ListedOffer(name=info.key, range=found, seen=times[0], missing=times[1])
-                by_key.setdefault(found.key, []).append(listed)
+                times = seen[name] = self._seen.get(name, (clock.now(), self._looked_at))
+                by_key.setdefault(found.key, []).append(_ListedOffer(name, found, *times))
         self._seen, self._looked_at = seen, began
         for name in over:
             self._throw_away(name)

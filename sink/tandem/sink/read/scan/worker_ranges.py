@@ -11,8 +11,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-import structlog
-
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.selection.last_records import PartitionCopy
@@ -22,11 +20,10 @@ from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.accept_ranges import RangeAcceptor, most_overlap_s
 from tandem.sink.read.scan.plan import ScanPlan
-from tandem.sink.read.scan.range_reader import TopicGoneError, UnreadableError
+from tandem.sink.read.scan.range_reader import TopicGoneError, UnreadableError, delete_unused
 from tandem.sink.read.scan.range_tasks import RangeRead, RangeSizes, RangeTask, range_task
 from tandem.sink.read.scan.scan_lane import RangeBackEnd
 
-_LOG = structlog.get_logger()
 _FIRST_OFFSETS = 20_000
 _FEWEST_OFFSETS = 1000
 _MOST_OFFSETS = 1 << 31
@@ -183,10 +180,10 @@ class WorkerRanges(RangeBackEnd):
             scan.offsets = max(_FEWEST_OFFSETS, scan.offsets // 2)
             self._again(scan, rest_s=_REST_S)
             return
-        longest = min(_LONG_S, most_overlap_s(progress) / 4)
-        if read.seconds > longest:
+        longest, seconds = min(_LONG_S, most_overlap_s(progress) / 4), read.ended - read.began
+        if seconds > longest:
             scan.offsets = max(_FEWEST_OFFSETS, scan.offsets // 2)
-        elif read.seconds < min(_SHORT_S, longest / 2):
+        elif seconds < min(_SHORT_S, longest / 2):
             scan.offsets = min(_MOST_OFFSETS, scan.offsets * 2)
         scan.failures = 0
         self._context.trouble.pop(_trouble(tp), None)
@@ -206,14 +203,10 @@ class WorkerRanges(RangeBackEnd):
     def _throw_away(self) -> None:
         """Delete the objects of useless ranges. Only this back-end knows their names, so no chain can name them."""
         done = [future for future in self._useless if future.done()]
-        if not done:
-            return
-        self._useless = [future for future in self._useless if not future.done()]
-        keys = [item.key for future in done if future.exception() is None for item in future.result().offer.objects]
-        try:
-            self._context.store.delete(keys)
-        except TandemError as error:
-            _LOG.warning("what was read for nothing stays until its generation is cleared", error=str(error))
+        if done:
+            self._useless = [future for future in self._useless if not future.done()]
+            keys = [item.key for future in done if not future.exception() for item in future.result().offer.objects]
+            delete_unused(self._context.store, keys, of="ranges that workers have read")
 
 
 def _trouble(tp: TopicPartition) -> tuple[str, TopicPartition]:

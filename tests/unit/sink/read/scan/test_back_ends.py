@@ -247,8 +247,8 @@ class Spark(Remote):
             state = self.bench.chain()
             if state.opening is None or generation_being_built([state]) is None:
                 continue
-            names = [name.removeprefix(PREFIX) for name in list(self.bench.store.objects) if name.startswith(PREFIX)]
-            for task in remaining_ranges(self.bench.chain(), offered_ranges(names), pace, run="job").ranges:
+            offers = offered_ranges(name for name in list(self.bench.store.objects) if name.startswith(PREFIX))
+            for task in remaining_ranges(self.bench.chain(), offers.values(), pace, run="job").ranges:
                 try:
                     read = self.read(task)
                 except WorkerLostError:

@@ -695,9 +695,8 @@ def test_names_of_offers(parts: tuple[str, int, int, int, int, int]) -> None:
     name = layout.offer_name(
         topic_id=topic_id, partition=partition, floor=floor, leader=leader, low=low, high=high, nonce="0a"
     )
-    assert offered_ranges([name, "x", name + "x"]) == [
-        OfferedRange(key=PartitionKey(topic_id, partition), floor=floor, leader=leader, low=low, high=high)
-    ]
+    offered = OfferedRange(key=PartitionKey(topic_id, partition), floor=floor, leader=leader, low=low, high=high)
+    assert offered_ranges([name, "x", name + "x", f"a/b/{name}"]) == {name: offered, f"a/b/{name}": offered}
 
 
 def test_an_offer_comes_back(bench: Bench) -> None:
