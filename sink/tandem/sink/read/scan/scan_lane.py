@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.read.reader_context import ReaderContext
-from tandem.sink.read.scan.accept_ranges import restart_scan
+from tandem.sink.read.scan.accept_ranges import complete_empty_scan, restart_scan
 from tandem.sink.read.scan.plan import ScanPlan
 
 
@@ -79,7 +79,10 @@ class ScanLane:
     def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
         """Restart the scan if another replica leads, or did: replicas are cleaned apart, halves don't add up."""
         if restart_scan(self._context, tp, leader, epoch):
-            self._readers[tp].restart(tp)
+            if complete_empty_scan(self._context, tp):  # retention has deleted all that was to be read
+                self._readers[tp].remove(tp)
+            else:
+                self._readers[tp].restart(tp)
 
     def step(self, timeout_s: float) -> None:
         """Scan on for about `timeout_s`."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pytest
-from support.backups.chains import PAIR, key
-from support.pipeline.doubles import Event, ScriptedSource, fetched
+from support.backups.chains import PAIR, key, topic
+from support.pipeline.doubles import Event, ScriptedSource, StandInCluster, fetched
 from support.pipeline.pipelines import QUICK, T0, Bench, through
 from support.pipeline.range_tasks import FOLDER
 
@@ -90,6 +90,8 @@ class Local:
         position = source.positions.get(T0, 100)
         if self.happened or position >= 100:
             return self.plain(source)
+        if self.what == "silence":
+            return []
         self.happened = True
         match self.what:
             case "a failure":
@@ -143,6 +145,8 @@ class Remote:
     def begin(self) -> None:
         """Start the readers and the pipeline."""
         self.thread = threading.Thread(target=self.work, daemon=True)
+        if self.what == "silence":
+            self.stop.set()
         self.thread.start()
         self.bench.start()
 
@@ -313,3 +317,23 @@ def test_the_same_log_gives_the_same_scan(side: Side, request: pytest.FixtureReq
     live = {item.key for item, _ in state.live_parts()}
     assert live <= side.bench.store.objects.keys()
     assert not side.useless() & live
+
+
+@pytest.mark.parametrize("side", [(kind, "silence") for kind in BACK_ENDS], indirect=True, ids=" ".join)
+def test_a_scan_of_which_nothing_is_left_ends(side: Side) -> None:
+    """Retention deletes all that was to be read, and then another replica leads: nobody reads a range any more."""
+    bench = side.bench
+    bench.cluster = StandInCluster(topics={"t": replace(topic(), config={"cleanup.policy": "compact,delete"})})
+    side.begin()
+    bench.until(lambda state: key() in state.positions)
+    with bench.log.lock:
+        bench.log.start = 100
+        for source in bench.log.sources:
+            source.starts[T0] = (100, 0)
+        bench.log.append(100)
+    bench.until(lambda state: state.positions[key()].log_start == 100)
+    lead(bench, 2)
+    state = bench.until(through(101))
+    base = state.positions[key()].base
+    assert (base.start, base.end, base.leader) == (100, 100, 2)
+    assert bench.stored(state) == [100]
