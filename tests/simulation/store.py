@@ -103,7 +103,7 @@ class Store:
         """Read."""
         data: bytes | None = self._call(partial(self._bucket.objects.get, key))
         if data is None:
-            raise ObjectMissingError(key)
+            raise ObjectMissingError(key, code="TDM-X001")
         check_size(key, len(data), most)  # nothing is read in part here
         return data[start:end] if start or end is not None else data
 

@@ -51,6 +51,7 @@ def check_name(name: str, what: str) -> str:
     if not is_name(name):
         raise ConfigError(
             f"{what} {name!r} is not a valid name",
+            code="TDM-A029",
             remedy="use letters, digits, '.', '_' and '-', starting with a letter or digit, at most 128",
         )
     return name
@@ -64,7 +65,7 @@ def is_name(name: str) -> bool:
 def check_topic(topic: str) -> str:
     """Return `topic` if Kafka allows it as a topic name; DamagedError otherwise (it came from stored bytes)."""
     if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
-        raise DamagedError(f"{topic!r} is not a Kafka topic name")
+        raise DamagedError(f"{topic!r} is not a Kafka topic name", code="TDM-A030")
     return topic
 
 
@@ -184,7 +185,7 @@ def place_of(key: str) -> tuple[str, int]:
     """Return pair and generation of a key below a `data_prefix`; DamagedError for other keys."""
     match = _DATA.match(key)
     if match is None:
-        raise DamagedError(f"{key} lies in no generation")
+        raise DamagedError(f"{key} lies in no generation", code="TDM-A031")
     return match[1], int(match[2])
 
 
@@ -278,5 +279,5 @@ def journal_number(key: str) -> int:
     """Return the number in the name of a journal; DamagedError for another key."""
     match = _JOURNAL.search(key)
     if match is None:
-        raise DamagedError(f"{key} is not the name of a journal")
+        raise DamagedError(f"{key} is not the name of a journal", code="TDM-A032")
     return int(match[1])

@@ -206,7 +206,7 @@ def run(arguments: Sequence[str], *, package: str = "tandem.controller.cli") -> 
         sys.stdout.flush()
     except TandemError as error:
         failed = str(error.args[0]) if error.args else type(error).__name__
-        output.fail(failed, remedy=error.remedy)
+        output.fail(failed, code=error.code, remedy=error.remedy)
         code = error.exit_code
         _trace(debug=debug)
     except typer.Abort:
@@ -238,7 +238,7 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
 def _exit_code(code: object) -> int:
     if code is None or isinstance(code, int):
         return code or ExitCode.OK
-    output.fail(str(code))
+    output.fail(str(code), code="TDM-C051")
     return ExitCode.ERROR
 
 
@@ -272,13 +272,13 @@ def _usage(error: Any) -> int:  # noqa: ANN401 - typer hides click's exceptions
 def _unexpected(error: Exception, *, debug: bool) -> int:
     text = " ".join(str(error).split())
     hint = None if debug else "run `tandem --debug …` (or set TANDEM_DEBUG=1) for the traceback, and report it"
-    output.fail(f"unexpected {type(error).__name__}{': ' + text if text else ''}", remedy=hint)
+    output.fail(f"unexpected {type(error).__name__}{': ' + text if text else ''}", code="TDM-C052", remedy=hint)
     _trace(debug=debug)
     return ExitCode.ERROR
 
 
 def _lacking(what: ResourceShortage) -> int:
-    output.fail(what.message, remedy=what.remedy)
+    output.fail(what.message, code="TDM-C053", remedy=what.remedy)
     return ExitCode.ERROR
 
 

@@ -123,7 +123,7 @@ class GuardedCluster:
             self._left_out = answer.left_out
             self._tell_left_out()
         for group, error in answer.failed.items():
-            _LOG.warning("cannot read a consumer group's offsets", group=group, error=str(error))
+            _LOG.warning("cannot read a consumer group's offsets", group=group, error=error)
         unknown: dict[str, Sequence[GroupOffset] | None] = dict.fromkeys(answer.failed)
         return (
             {
@@ -171,6 +171,7 @@ def _tiered(name: str) -> ClusterDeniedError:
     """
     return ClusterDeniedError(
         f"topic {name} is in tiered storage ({_TIERED}), where what can't be fetched in time looks like nothing",
+        code="TDM-I027",
         remedy="leave it out with topics.exclude, or switch tiered storage off for it",
     )
 

@@ -143,7 +143,9 @@ def place_of(
     scheme, _, rest = root.partition("://")
     if scheme != "s3":
         raise ConfigError(
-            f"store.root {root}: policies are for S3", remedy="protect a folder by the rights of its files"
+            f"store.root {root}: policies are for S3",
+            code="TDM-C048",
+            remedy="protect a folder by the rights of its files",
         )
     for setting, texts in (
         ("store.root", (root,)),
@@ -156,6 +158,7 @@ def place_of(
             if _MEANS_MORE.search(text):
                 raise ConfigError(
                     f"{setting} {text}: a policy would take '*', '?' and '$' for other names too",
+                    code="TDM-C049",
                     remedy=f"choose a {setting} without them, or write the policy by hand",
                 )
     bucket, _, prefix = rest.partition("/")
@@ -187,6 +190,7 @@ def policy(place: BucketPlace, role: CredentialRole, *, instance: str | None = N
     if role is CredentialRole.WRITER and instance not in place.instances:
         raise ConfigError(
             f"role writer: {'which instance?' if instance is None else f'{instance} is no instance of the pair'}",
+            code="TDM-C050",
             remedy=f"give --instance {' or '.join(place.instances)}",
         )
     rights = _RIGHTS[role]

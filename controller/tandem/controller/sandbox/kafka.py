@@ -135,6 +135,7 @@ class KafkaServer(LocalServer):
         if ended != 0:
             raise ServerFailedError(
                 f"{self.title}: could not format {self.data}:\n{last_lines(self._log_since(begin))}",
+                code="TDM-D019",
                 remedy=f"the whole log is {self.log}",
             )
         (self.folder / _FORMATTED).write_text(f"{cluster_id}\n", encoding="ascii")

@@ -12,7 +12,7 @@ from tandem.backup_avro.selection.last_records import partition_copies
 from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.scan.range_tasks import OfferedRange, RangeSizes, RangeTask, is_of_scan, range_task
-from tandem.sink.read.tombstone_guarantee import tombstone_guarantee
+from tandem.sink.read.scan.range_time_limit import range_time_limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,9 @@ def remaining_ranges(
     other generations, hold of its partition. Raises RefusedError if the chain has no OPEN yet.
     """
     if state.opening is None:
-        raise RefusedError(f"generation {state.number} is not open yet", remedy="try again in a moment")
+        raise RefusedError(
+            f"generation {state.number} is not open yet", code="TDM-P005", remedy="try again in a moment"
+        )
     by_key: dict[PartitionKey, list[OfferedRange]] = {}
     for offer in offers:
         by_key.setdefault(offer.key, []).append(offer)
@@ -81,7 +83,7 @@ def remaining_ranges(
     columns: list[list[RangeTask]] = []
     untaken = 0
     for key, guarantee_s in guaranteed.items():
-        scan = ScanPlan(state.positions[key].base, **tombstone_guarantee(guarantee_s, pace.chunk_ceiling_s))
+        scan = ScanPlan(state.positions[key].base, **range_time_limit(guarantee_s, pace.chunk_ceiling_s))
         usable = [offer for offer in by_key.get(key, ()) if is_of_scan(scan.base, offer) and offer.high <= scan.low]
         untaken += len(usable)
         rest = range_task(state, key, state.topics[key.topic_id].name, scan, run=run)

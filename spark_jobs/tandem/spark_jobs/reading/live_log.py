@@ -76,6 +76,7 @@ class LiveLog:
             if waited > self._stall_s:
                 raise TimedOutError(
                     f"{self._name} could be read to offset {self.at} only, its end is {reach}",
+                    code="TDM-P054",
                     remedy="look for a broker that is down, then run it again",
                 )
 
@@ -118,5 +119,6 @@ class LiveLog:
         elif fault.kind in _FINAL or fault.kind is FaultKind.OUT_OF_RANGE:
             raise TopicChangedError(
                 f"{self._name} can't be read at offset {self.at}: {fault.detail}",
+                code="TDM-P055",
                 remedy="run it again; if it stays so, `tandem status` shows what became of the topic",
             )

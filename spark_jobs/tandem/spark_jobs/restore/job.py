@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tandem.backup_avro.errors import PermanentError, RefusedError, TandemError, TimedOutError
-from tandem.backup_avro.selection.newest_state import PartitionSelection
+from tandem.backup_avro.selection.restorable_state import PartitionSelection
 from tandem.sink.store.chain import pins, restore_targets
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader
@@ -344,6 +344,7 @@ class _RestoreRun:
             raise RefusedError(
                 f"{topic.source.name}-{found.partition}: the record at offset {found.offset} {found.why}; keys lie in "
                 "several partitions, and merged by timestamp an old value could become the last one of its key",
+                code="TDM-R024",
                 remedy=f"restore into a topic of {topic.source.partitions} partitions, as the backup has: every "
                 "partition keeps its order then",
             )
@@ -576,8 +577,8 @@ class _RestoreRun:
             wanted = "; ".join(f"{key}={before[name].get(key)} ({why})" for key, why in sorted(refused.items()))
             raise RefusedError(
                 f"all is there, but {name} can't get its config back: {wanted}",
-                remedy="set these as the cluster takes them, None: not at all; then give the command again, or "
-                "give it up with `tandem restore abandon`",
+                code="TDM-R025",
+                remedy="set these by hand (None: unset) and repeat the command, or use `tandem restore abandon`",
             )
         self._notes[name].append("appended to what was there; its config is as it was")
 
@@ -690,7 +691,6 @@ def _disorder_all(tasks: Iterable[SurveyTask]) -> Iterator[TimestampDisorder | _
 
 #: Most writers of a partition that a note names.
 _NAMED: Final = 5
-
 #: Spark slices per core for many small tasks.
 _SLICES: Final = 4
 

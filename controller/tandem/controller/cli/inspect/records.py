@@ -171,7 +171,9 @@ def records(
 def _one_topic(text: str) -> str:
     [name, *others] = names_in("--topic", [text])
     if others:
-        raise ConfigError(f"--topic {text!r} names several topics", remedy="ask for one after the other")
+        raise ConfigError(
+            f"--topic {text!r} names several topics", code="TDM-C009", remedy="ask for one after the other"
+        )
     return name
 
 
@@ -180,7 +182,7 @@ def key_bytes(text: str, form: KeyFormat) -> bytes:
     try:
         return form.decode(text)
     except ValueError as error:
-        raise ConfigError(f"--key {text!r} is not {form.value}", remedy="see --key-format") from error
+        raise ConfigError(f"--key {text!r} is not {form.value}", code="TDM-C010", remedy="see --key-format") from error
 
 
 def shown(data: bytes | None) -> Bytes | None:

@@ -17,7 +17,7 @@ _BARE: Final = re.compile(r"\s*(?=.*[1-9])[0-9]*\.?[0-9]+\s*")
 def refuse_bare(option: str, text: str, *, example: str) -> None:
     """Raise ConfigError for a number without a unit, for options that delete something: 7 may be meant as days."""
     if _BARE.fullmatch(text):
-        raise ConfigError(f"{option} {text} has no unit", remedy=f"write {example}")
+        raise ConfigError(f"{option} {text} has no unit", code="TDM-C021", remedy=f"write {example}")
 
 
 def span(option: str, text: str, *, unit: bool = False) -> timedelta:
@@ -29,4 +29,4 @@ def span(option: str, text: str, *, unit: bool = False) -> timedelta:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise ConfigError(f"{option} {text} {error}", remedy="for example 90s, 15m or 7d") from None
+        raise ConfigError(f"{option} {text} {error}", code="TDM-C022", remedy="for example 90s, 15m or 7d") from None

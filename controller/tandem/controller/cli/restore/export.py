@@ -77,7 +77,9 @@ def export(
     from tandem.spark_jobs.spark.session import is_local, session  # noqa: PLC0415 - likewise
 
     if form not in _FORMATS:
-        raise ConfigError(f"--format {form!r} is neither {' nor '.join(_FORMATS)}", remedy="give one of them")
+        raise ConfigError(
+            f"--format {form!r} is neither {' nor '.join(_FORMATS)}", code="TDM-R090", remedy="give one of them"
+        )
     names = backup_place.chosen("--topics", topics) or ()
     files = layout_options.reading(
         layout_options.LayoutArguments(

@@ -324,6 +324,7 @@ def _refuse_options_before(context: typer.Context, command: str) -> None:
         if source is not None and source.name == "COMMANDLINE":
             raise ConfigError(
                 f"{parameter.opts[0]} stands before `{command}`, which has options of its own",
+                code="TDM-R116",
                 remedy=f"write it behind: tandem restore {command} {parameter.opts[0]} ...",
             )
 

@@ -109,7 +109,7 @@ class SparkRanges(RangeBackEnd):
                 if clock.now() >= until:
                     return ()
         except StoreTransientError as error:
-            _LOG.warning("cannot look for offers, trying again", error=str(error))
+            _LOG.warning("cannot look for offers, trying again", error=error)
         self._looking = None
         waiting = sorted(self._waiting)
         if waiting and clock.now() - self._moved_at <= self._patience_s:
@@ -180,7 +180,7 @@ class SparkRanges(RangeBackEnd):
         except ObjectMissingError:
             return
         except DamagedError as error:
-            _RATED.warning("an offer can't be read and is thrown away", key=name, error=str(error))
+            _RATED.warning("an offer can't be read and is thrown away", key=name, error=error)
         self._context.store.delete([name])
 
     def _delete_useless(self, offer: RangeOffer) -> None:

@@ -50,7 +50,7 @@ def created_topics(store: ObjectStore, pair: str, cluster_id: str) -> dict[str, 
     except StoreDeniedError as error:
         _LOG.warning(
             "what restores created can't be read: it is backed up if it matches topics.patterns",
-            error=str(error),
+            error=error,
             remedy="print the instance's policy anew, with `tandem policy s3`",
         )
         return {}
@@ -74,4 +74,4 @@ def _read(store: ObjectStore, key: str) -> Iterator[RestoreTargets]:
     except ObjectMissingError:
         return
     except DamagedError as error:
-        _LOG.error("what a restore created can't be read; it is backed up if it matches", error=str(error))
+        _LOG.error("what a restore created can't be read; it is backed up if it matches", error=error)

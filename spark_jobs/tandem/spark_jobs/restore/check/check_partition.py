@@ -46,6 +46,7 @@ def refuse_if_made_anew(name: str, began: str, found: str | None) -> None:
         f"topic {name} was deleted while it was restored"
         if found is None
         else f"topic {name} was deleted and made anew while it was restored: its id was {began} and is {found} now",
+        code="TDM-R004",
         remedy="find out who deletes it (a topic operator, a script), and which producer makes it anew "
         "(auto.create.topics.enable); delete what there is of it, then restore it again, from the start",
     )
@@ -302,6 +303,7 @@ class _Reading:
             if time.monotonic() - moved > task.stall_seconds:
                 raise TimedOutError(
                     f"{task.target}-{task.partition} could be read to offset {self._at} only, its end is {task.end}",
+                    code="TDM-R005",
                     remedy="look for an open transaction on the target, or a broker that is down",
                 )
 
@@ -328,5 +330,6 @@ def _raise_if_final(fault: FetchFault) -> None:
     if fault.kind in _FINAL:
         raise TargetChangedError(
             f"{fault.topic}-{fault.partition} can't be read back: {fault.detail}",
+            code="TDM-R006",
             remedy="delete the target topic and restore again, with the right to read it",
         )

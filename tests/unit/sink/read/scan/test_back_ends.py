@@ -175,9 +175,9 @@ class Remote:
         offer = read.offer
         match self.what:
             case "a failure":
-                raise TransientError("no answer")
+                raise TransientError("no answer", code="TDM-X001")
             case "a death":
-                raise WorkerLostError("a process has ended")
+                raise WorkerLostError("a process has ended", code="TDM-X001")
             case "twice":
                 return self.reads[0]
             case "late":

@@ -58,7 +58,7 @@ def test_what_can_not_be_read_says_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert "what a restore created can't be read" in logs[0]["event"]
 
     def denied(*_: object, **__: object) -> Any:
-        raise StoreDeniedError("no")
+        raise StoreDeniedError("no", code="TDM-X001")
 
     monkeypatch.setattr(store, "list", denied)
     with capture_logs() as logs:
