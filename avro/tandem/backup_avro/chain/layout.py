@@ -14,7 +14,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _CLAIM = re.compile(r"(\d{8})\.json", re.ASCII)
 _OFFER = re.compile(r"([A-Za-z0-9_-]+)\+(\d+)\+(\d+)\+(\d+)\+(\d{20})\+(\d{20})\+[0-9a-f]+\.json", re.ASCII)
-_SIGNED = re.compile(r"[^/]+/(?:(?:generations|releases|pauses|checkpoints)/|[^/]+/generation=\d+/offers/).+", re.ASCII)
+_SIGNED = re.compile(
+    r"[^/]+/(?:(?:generations|releases|pauses|checkpoints|restores/targets)/|[^/]+/generation=\d+/offers/).+", re.ASCII
+)
 _SWEPT = "swept-"
 _DATA = re.compile(r"([^/]+)/[^/]+/generation=(\d{8})/.", re.ASCII)
 _PARTITION = re.compile(r"[^/]+/[^/]+/generation=\d{8}/topics/([^/]+)/partition=(\d+)/.+", re.ASCII)

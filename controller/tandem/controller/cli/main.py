@@ -17,6 +17,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
@@ -24,6 +25,7 @@ import typer.core
 import typer.main
 
 from tandem.backup_avro.errors import ExitCode, TandemError
+from tandem.controller.cli.options.help_sections import SectionedGroup
 from tandem.controller.cli.options.invocation import ConfigOption, Invocation, SetOption
 from tandem.controller.cli.output import output
 from tandem.controller.process.timed_call import left_behind
@@ -72,6 +74,15 @@ FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "restore": ("restore", "export", "drill"),
     "run": ("run", "config", "sandbox", "demo"),
 }
+# Title in `tandem --help` -> folders whose commands stand below it.
+SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Run and try": ("run",),
+    "Look": ("inspect",),
+    "Hand over": ("handover",),
+    "Restore": ("restore",),
+    "Maintain": ("maintain",),
+    "Keys and rights": ("keys",),
+}
 # Alternative names of commands that people know from other products.
 ALIASES: Final[Mapping[str, str]] = {"switchover": "failover"}
 _INTERRUPTED: Final = 130
@@ -117,8 +128,24 @@ def _make_plain(command: Any) -> None:  # noqa: ANN401 - typer hides click's typ
         _make_plain(inner)
 
 
+class _Commands(SectionedGroup):
+    """The group of all commands, by folder."""
+
+    command_sections = MappingProxyType(
+        {
+            title: tuple(
+                name
+                for name in COMMANDS
+                if ALIASES.get(name, name) in (one for folder in folders for one in FOLDERS[folder])
+            )
+            for title, folders in SECTIONS.items()
+        }
+    )
+
+
 app = typer.Typer(
     name="tandem",
+    cls=_Commands,
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -39,7 +39,10 @@ _NAMES_FILES: Final = re.compile(r"(^|[._])(files?|location|bundle)$")
 _NAMES_KEYS: Final = re.compile(r"(^|_)(key_envs?|kms_key_id|kms_key_arns?)$")
 _TRUSTED: Final = ("signing", "trusted")
 _REMEDY: Final = "docs/configuration.md and `tandem config schema` describe every key"
-_NO_FILE: Final = f"no configuration file was given: name one with -c/--config or TANDEM_CONFIG; {_REMEDY}"
+_NO_FILE: Final = (
+    "no configuration file was given, and this folder has no tandem.yaml: name one with -c/--config or TANDEM_CONFIG; "
+    f"{_REMEDY}"
+)
 _NO_PLACE: Final = (
     f"say where the backup is with --root and --pair, or by a file: -c/--config or TANDEM_CONFIG; {_REMEDY}"
 )

@@ -62,6 +62,12 @@ _WANTED_WITHIN_S = 10.0
 """A task that is still wanted is started again within so long after its rest."""
 
 
+_SHORT = frozenset({"TakeOver", "ClaimNext", "Seal"})
+"""Tasks that append a few entries. A put is tried until its outcome is known: a key that never answers holds them."""
+_STALLED_S = 120.0
+"""Seconds after which `failing` names a short task that is still under way."""
+
+
 class InUseError(TandemError):
     """A generation has pins: it is not cleared until its readers have released them."""
 
@@ -69,6 +75,7 @@ class InUseError(TandemError):
 @dataclass(slots=True, kw_only=True)
 class _Running:
     future: Future[None]
+    since_mono: float
     done_mono: float | None = None
 
 
@@ -88,7 +95,7 @@ class TaskBoard:
         """Start a task unless it is under way or rests after a failure."""
         if slot in self._running or time.monotonic() < self._rest_until.get(slot, 0.0):
             return
-        self._running[slot] = _Running(future=self._pool.submit(work))
+        self._running[slot] = _Running(future=self._pool.submit(work), since_mono=time.monotonic())
 
     def under_way(self, read_began_mono: float) -> frozenset[_SLOT]:
         """Return the tasks that run, or that ended after the read of the chains that began at `read_began_mono`."""
@@ -106,8 +113,20 @@ class TaskBoard:
         return frozenset(slot for slot, until in self._rest_until.items() if now < until and slot not in self._running)
 
     def failing(self) -> tuple[str, ...]:
-        """Return the tasks that fail repeatedly and are still wanted, each with its last error; for any thread."""
+        """Return the tasks that fail repeatedly and are still wanted, each with its last error; for any thread.
+
+        Short tasks that do not end come first.
+        """
         now = time.monotonic()
+        stalled = [
+            f"{action} of generation {number} does not come to an end: the store does not answer for an object that "
+            "the log names, or takes very long"
+            for (action, number), running in sorted(self._running.copy().items(), key=lambda item: item[0])
+            if action in _SHORT and not running.future.done() and now - running.since_mono >= _STALLED_S
+        ]
+        return (*stalled, *self._failed(now))
+
+    def _failed(self, now: float) -> tuple[str, ...]:
         return tuple(
             f"{action} of generation {number} fails: {error}"
             for (action, number), error in sorted(dict(self._trouble).items())

@@ -95,7 +95,9 @@ _RIGHTS: Final[Mapping[CredentialRole, _Rights]] = {
     CredentialRole.RESTORE_GROUPS: _Rights(get=(*_READ, _RESTORES), put=(_RESTORES,), delete=(_RESTORES,)),
     CredentialRole.DRILL: _Rights(get=_READ, put=(_READERS, _RESULTS), delete=(_READERS, _RESULTS)),
     CredentialRole.OPERATOR: _Rights(
-        get=_TOLD, put=(_CHECKPOINTS, _PAUSES, _RELEASES), delete=(_CHECKPOINTS, _KEEPERS)
+        get=_TOLD,
+        put=(_CHECKPOINTS, _PAUSES, _RELEASES, _RESTORE_TARGETS),
+        delete=(_CHECKPOINTS, _KEEPERS, _RESTORE_TARGETS),
     ),
     CredentialRole.VIEWER: _Rights(get=_TOLD),
 }

@@ -258,18 +258,13 @@ class _RestoreRun:
         merged = self._survey()
         self._told.phase("creating topics")
         if self._options.leaves_record and self._plan.recorded and not self._plan.append:
-            restore_targets.announce_targets(
-                self._address.open(),
-                self._plan.pair,
-                self._plan.hash,
-                self._target.admin.cluster_id(),
-                # A topic that is restored under its own name stays in the pair's guarded topics, as before.
-                [
-                    topic.target
-                    for topic in self._plan.topics
-                    if topic.target not in {topic.source.name, *self._prepared.targets}
-                ],
-            )
+            # A topic that is restored under its own name stays in the pair's guarded topics, as before.
+            there, plan = self._prepared.targets, self._plan
+            names = [one.target for one in plan.topics if one.target not in {one.source.name, *there}]
+            at = self._target.admin.cluster_id()
+            unknown = restore_targets.announce_targets(self._address.open(), plan.pair, plan.hash, at, names)
+            for name, why in unknown.items():
+                self._notes[name].append(why)
         return self._identified(self._charge.begin(merged, lambda name, text: self._notes[name].append(text)))
 
     def _identified(self, targets: dict[str, TargetTopic]) -> dict[str, TargetTopic]:

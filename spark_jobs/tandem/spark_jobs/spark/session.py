@@ -24,6 +24,8 @@ import structlog
 
 from tandem.backup_avro.errors import ConfigError, PermanentError, TandemError, code_in_note
 from tandem.sink.process import sourced_secret
+from tandem.spark_jobs.spark.class_archive import ClassArchive
+from tandem.spark_jobs.spark.spark_classes import find_spark_archive, make_in_background, started_with
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,7 +157,8 @@ def build_session(
         try:
             first = SparkConf(loadDefaults=False).setMaster(master).setAppName(name).setAll(list(chosen.items()))
             # These properties are among the JVM's arguments. Once it runs, SparkConf has the user's own properties too.
-            with _inherited(is_local(master) and SparkContext._gateway is None):  # noqa: SLF001 (there is no JVM yet)
+            new = SparkContext._gateway is None  # noqa: SLF001 (there is no JVM yet)
+            with _inherited(is_local(master) and new), started_with(_archive(chosen) if new else None):
                 SparkContext._ensure_initialized(conf=first)  # noqa: SLF001 (what a builder does, in two steps)
             chosen |= private_settings(master, dict(SparkConf().getAll()) | chosen)
             builder = SparkSession.builder.master(master).appName(name)
@@ -182,6 +185,11 @@ def _inherited(mine: bool) -> AbstractContextManager[None]:
     if not mine or "PYSPARK_GATEWAY_PORT" in os.environ:
         return nullcontext()
     return sourced_secret.handed_over(os.environ)
+
+
+def _archive(properties: Mapping[str, str]) -> ClassArchive | None:
+    """Return the class archive for a JVM that this process starts; None if `spark-submit` has started it."""
+    return None if "PYSPARK_GATEWAY_PORT" in os.environ else find_spark_archive(os.environ, properties)
 
 
 def warn_if_open(conf: Iterable[tuple[str, str]]) -> None:
@@ -221,6 +229,7 @@ def session(
             _beside(spark.stop).join(_STOP_S)  # the JVM ends with this process at the latest
         elif before is None:
             spark.stop()
+            make_in_background(_archive(extra or {}))
 
 
 def _on_interrupt(spark: SparkSession, signum: int, frame: FrameType | None) -> NoReturn:

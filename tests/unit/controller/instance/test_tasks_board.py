@@ -70,6 +70,28 @@ def test_a_slot_runs_one_task(context: TaskBoard) -> None:
     assert len(count) == 1
 
 
+@pytest.mark.parametrize(
+    ("action", "told"), [("TakeOver", True), ("ClaimNext", True), ("Seal", True), ("Clear", False)]
+)
+def test_a_short_task_that_does_not_end_is_told(
+    action: str, told: bool, context: TaskBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A put is tried until its outcome is known, whatever the store answers; a deletion may take hours."""
+    hold = threading.Event()
+
+    def work() -> None:
+        hold.wait(5)
+
+    context.submit((action, 1), work)
+    assert context.failing() == ()
+    monkeypatch.setattr(tasks_module, "_STALLED_S", 0.05)
+    time.sleep(0.1)
+    said = f"{action} of generation 1 does not come to an end: the store does not answer for an object"
+    assert [text[: len(said)] for text in context.failing()] == ([said] if told else [])
+    hold.set()
+    until(lambda: not context.failing())
+
+
 def test_a_failure_rests(context: TaskBoard) -> None:
     """It stays marked, and is not begun again at once."""
     context.submit(SLOT, fail(TransientError("no", code="TDM-X001")))

@@ -21,7 +21,9 @@ RootOption = Annotated[str | None, typer.Option("--root", help="Store, instead o
 PairOption = Annotated[str | None, typer.Option("--pair", help="Pair, instead of the configuration's.")]
 AtOption = Annotated[
     str | None,
-    typer.Option("--at", metavar="TIME", help="As of then, e.g. 2026-05-04T10:00:00Z; else the newest state."),
+    typer.Option(
+        "--at", metavar="TIME", help="As of then, e.g. 2026-05-04T10:00:00Z or '2h ago'; else the newest state."
+    ),
 ]
 TopicsOption = Annotated[
     list[str] | None, typer.Option("--topics", metavar="A,B", help="Only these; else all of the generation.")

@@ -13,6 +13,7 @@ from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.documents.connector_layout import PAIR
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.options import backup_place, layout_options
+from tandem.controller.cli.options.durations import moment_text
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
@@ -101,7 +102,7 @@ def export(
         "pair": name if files is None else None,
         "topics": ",".join(names) or None,
         "generation": generation,
-        "at": at,
+        "at": None if at is None else moment_text("--at", at),
         "checkpoint": checkpoint,
         "includeSource": "true" if include_source else None,
     }

@@ -13,6 +13,7 @@ from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.options.backup_place import chosen, renames
+from tandem.controller.cli.options.durations import moment_text
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.topic_config import settings_in
 from tandem.controller.cli.output import output
@@ -141,7 +142,7 @@ def options_of(given: RestoreArguments) -> RestoreOptions:
             code="TDM-R101",
             remedy="these are for new topics; add to topics that are there",
         )
-    moment = None if given.at is None else parse_moment("--at", given.at)
+    moment = None if given.at is None else parse_moment("--at", moment_text("--at", given.at))
     StateRequest(generation=given.generation, at=moment, commit=given.commit, checkpoint=given.checkpoint).check("--")
     renamed = renames("--map", given.rename)
     return RestoreOptions(
