@@ -17,7 +17,7 @@ from support.pipeline.worker_setting import setting
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.errors import TransientError
-from tandem.sink.read.scan.range_reader import RangeTask
+from tandem.sink.read.scan.range_tasks import RangeTask
 from tandem.sink.read.scan.worker_processes import WorkerLostError, WorkerPool
 
 
