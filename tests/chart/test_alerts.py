@@ -25,7 +25,7 @@ from support.pipeline.doubles import MemoryStore
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.decision.observation import Role
-from tandem.controller.metrics.instance_metrics import LastRuns, Picture, backup_picture
+from tandem.controller.metrics.instance_metrics import InstanceMetrics, LastRuns, collect_backup_metrics
 from tandem.controller.metrics.page import MetricDetail, MetricsPage
 from tandem.sink.store.chain import outcomes
 
@@ -140,7 +140,9 @@ class Watched:
             detail=MetricDetail(),
             now=lambda: self.store.clock_ms / 1000,
         )
-        self.page.look = lambda: Picture(role=Role.ACTIVE, backup=backup_picture(sight(self.store), "a"))
+        self.page.look = lambda: InstanceMetrics(
+            role=Role.ACTIVE, backup=collect_backup_metrics(sight(self.store), "a")
+        )
         self.page.results = lambda: LastRuns(known=True, last=self.reader.refresh())
         backup = Backup.claim(self.store, topics=[TopicSpec("orders")])
         backup.commit(records("orders", 0, range(10)))
@@ -189,7 +191,7 @@ def test_a_damaged_chain(watched: Watched, quick: Path) -> None:
 def test_an_instance_waits_at_its_start(watched: Watched, quick: Path) -> None:
     """Its page is there from the first moment on, and says that it starts. With nobody else, nobody is Active."""
     ready = watched.page.look
-    watched.page.look = Picture
+    watched.page.look = InstanceMetrics
     watched.page.results = LastRuns
     watched.seconds(6)
     watched.page.look = lambda: replace(ready(), ready=True)

@@ -117,7 +117,7 @@ def _laid_out(found: envelope.Envelope) -> Iterator[object]:
     for size in (0, found.size, found.size + 16, found.size + found.chunk_size + 33, (1 << 63) - 1):
         for start, end in ((0, 0), (0, 1), (found.chunk_size, found.chunk_size + 1), (5, 1 << 62), (-1, 3)):
             try:
-                stretch = found.stretch(size, start, end)
+                stretch = found.chunk_range(size, start, end)
             except DamagedError:
                 continue
             if not found.size <= stretch.start <= stretch.end <= size:

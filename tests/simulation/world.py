@@ -869,7 +869,7 @@ class World:
         guarded = as_guarded(CLUSTER_ID, GuardedTopics(topics=tuple(self.cluster.topics.values())), states)
         held = self.judge.held()
         releases = self.judge.old_releases()
-        kept = coverage.retained(states, now=self.bucket.now_ms(), count=self.plan.retain, age_ms=0)
+        kept = coverage.retained_generations(states, now=self.bucket.now_ms(), count=self.plan.retain, age_ms=0)
         # Claims that were given up leave gaps, so a low number may have been needed until the last handover.
         sealed = max((state.sealed_at or 0 for state in states), default=0)
         just_sealed = self.bucket.now_ms() - sealed < _CLEARED_WITHIN_MS

@@ -17,7 +17,7 @@ from tandem.backup_avro.chain.entries import Entry, EntryKind, Horizon, Mark, Po
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import Cover, cover
 from tandem.backup_avro.selection.restorable_state import PartitionSelection
-from tandem.backup_avro.selection.state_as_of import AsOf
+from tandem.backup_avro.selection.state_as_of import GenerationAsOf
 from tandem.spark_jobs.retention.sweep_plan import SweepRules, plan_sweep
 from tandem.spark_jobs.state.find_state import moment
 from tandem.spark_jobs.state.wanted_state import StateRequest
@@ -334,7 +334,7 @@ class History:
 
     # --- what is read of it
 
-    def pictures(self, at: int, *, merge: bool = True) -> list[AsOf]:
+    def pictures(self, at: int, *, merge: bool = True) -> list[GenerationAsOf]:
         """What a restore as of a time rests on, by what is in the chains now. Raises RefusedError."""
         states = [copy.state for copy in self.copies]
         return list(moment(Chains(self), states, StateRequest(at=at), merge=merge).past)  # type: ignore[arg-type]  # stands in

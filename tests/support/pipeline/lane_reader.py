@@ -16,7 +16,7 @@ from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalScanLane
 from tandem.sink.read.scan.plan import ScanPlan
-from tandem.sink.read.tail import TailLane
+from tandem.sink.read.tail import TailReader
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 from tandem.sink.write.object_buffer import ObjectBuffer
 
@@ -62,7 +62,7 @@ class Reader:
             retention_s=600.0,
         )
         if tail:
-            self.lane: TailLane | LocalScanLane = TailLane(self.context, self.source, patience_s=60.0)
+            self.lane: TailReader | LocalScanLane = TailReader(self.context, self.source, patience_s=60.0)
             self.lane.add(T0, self.progress)
         else:
             self.lane = LocalScanLane(self.context, self.source, parallel=1, rate=None)

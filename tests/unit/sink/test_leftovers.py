@@ -21,7 +21,7 @@ from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalScanLane
 from tandem.sink.read.scan.plan import ScanPlan
-from tandem.sink.read.tail import TailLane
+from tandem.sink.read.tail import TailReader
 from tandem.sink.transcode.compiled import CompiledTranscoder
 from tandem.sink.transcode.transcoder_result import Transcoded
 from tandem.sink.write.object_buffer import ObjectBuffer
@@ -89,9 +89,9 @@ class Wide:
                 )
         return events + self.also
 
-    def tail(self) -> TailLane:
+    def tail(self) -> TailReader:
         """A tail lane on all of them."""
-        lane = TailLane(self.context, self.source, patience_s=0.0)
+        lane = TailReader(self.context, self.source, patience_s=0.0)
         for tp in parts(self.count):
             lane.add(tp, self.context.progress_of[tp])
         return lane

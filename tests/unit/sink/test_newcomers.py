@@ -322,7 +322,7 @@ def test_a_restart_beside_a_partition_without_a_leader(bench: Bench) -> None:
 def test_no_marks_while_a_partition_is_not_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark says where all logs ended."""
     taken = []
-    monkeypatch.setattr("tandem.sink.write.commit_draft.Marks.take", lambda *_: taken.append(1))
+    monkeypatch.setattr("tandem.sink.write.commit_draft.MarkRecorder.record_mark", lambda *_: taken.append(1))
     bench.log.append(*range(5))
     bench.start()
     bench.until(through(5))
@@ -385,7 +385,7 @@ def test_hurries_without_end_are_no_busy_loop() -> None:
     surveyor.start()
     until = time.monotonic() + 1.0
     while time.monotonic() < until:
-        surveyor.hurry()
+        surveyor.survey_soon()
         time.sleep(0.002)
     surveyor.stop()
     assert len(surveys) >= 2

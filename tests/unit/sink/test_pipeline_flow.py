@@ -87,7 +87,7 @@ def test_partitions_are_not_walked_at_each_response(bench: Bench, monkeypatch: p
     bench.until(through(2))
     walks: list[str] = []
     drafter = pipeline._drafter
-    for name in ("news", "proof_due", "confirm_interval_s", "unsure"):
+    for name in ("has_changes", "proof_due", "confirm_interval_s", "unsure"):
         plain = getattr(drafter, name)
         monkeypatch.setattr(drafter, name, lambda plain=plain, name=name: walks.append(name) or plain())
     began = time.monotonic()
@@ -101,8 +101,8 @@ def test_what_held_a_drained_one_up_is_not_told_any_more(bench: Bench) -> None:
     bench.log.append(0, 1)
     pipeline = bench.start()
     bench.until(through(2))
-    pipeline._context.say((_HELD, T0), "an open transaction holds back t-0")
-    pipeline._pressure.look(full=True, now=clock.now() - 100.0)
+    pipeline._context.report_trouble((_HELD, T0), "an open transaction holds back t-0")
+    pipeline._pressure.record_full(full=True, now=clock.now() - 100.0)
     assert "an open transaction holds back t-0" in pipeline.report().trouble
     assert pipeline.report().held == (T0,)
     pipeline.drain()

@@ -54,11 +54,11 @@ class Part:
     """One partition's records in a data object: bytes [start, end) are whole Avro blocks of this partition alone.
 
     `scan` is the number of the scan attempt that read them (see `Base`), None if the tail did. `sha256` is the hash of
-    the stored bytes of the part (see `StoredObject.stretch`): a journal's parts have one, so that one can be read and
-    checked without the others. No record is larger than `largest` bytes, as a batch has it uncompressed; `uncompressed`
-    is the size in bytes of all records, as the blocks have them before they are compressed. None: not known. Of an
-    encrypted object `start` and `end` count plain bytes; the hash is always of encrypted bytes, as a hash of plain
-    bytes would confirm a guess.
+    the stored bytes of the part (see `StoredObject.chunk_range`): a journal's parts have one, so that one can be read
+    and checked without the others. No record is larger than `largest` bytes, as a batch has it uncompressed;
+    `uncompressed` is the size in bytes of all records, as the blocks have them before they are compressed. None: not
+    known. Of an encrypted object `start` and `end` count plain bytes; the hash is always of encrypted
+    bytes, as a hash of plain bytes would confirm a guess.
     """
 
     key: PartitionKey
@@ -125,14 +125,14 @@ class StoredObject:
         """Whether each part can be read and checked without the others, as the parts of journals can."""
         return self.journal and all(part.sha256 is not None for part in self.parts)
 
-    def stretch(self, start: int, end: int) -> ChunkRange:
+    def chunk_range(self, start: int, end: int) -> ChunkRange:
         """Return the stored bytes that hold bytes [start, end) of the Avro file: whole chunks if it is encrypted.
 
         Raises DamagedError if there are no such bytes.
         """
         if self.envelope is None:
             return ChunkRange(first=0, start=start, end=end, plain=start)
-        return self.envelope.stretch(self.bytes, start, end)
+        return self.envelope.chunk_range(self.bytes, start, end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -229,7 +229,7 @@ class Generation:
         """
         return max(self.through.get(key, 0), self.told_from(key))
 
-    def tells(self, key: PartitionKey, offset: int) -> bool:
+    def keeps_state_at(self, key: PartitionKey, offset: int) -> bool:
         """Whether the records left below `offset` still are the state as of it: it does not lie below the horizon."""
         return offset >= self.horizons.get(key, 0)
 

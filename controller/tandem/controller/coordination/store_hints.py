@@ -19,7 +19,7 @@ SENDER: Final = "cli"
 _SEND_S: Final = 5.0
 
 
-def tell(config: Config, make: Callable[[ClusterAdmin], CoordinationMessage]) -> TandemError | None:
+def send_hint(config: Config, make: Callable[[ClusterAdmin], CoordinationMessage]) -> TandemError | None:
     """Send the message that `make` returns once a client is open; return the error if it could not be sent."""
     if not config.kafka.root:
         return ConfigError("kafka.bootstrap.servers is not configured")

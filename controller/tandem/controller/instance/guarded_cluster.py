@@ -53,7 +53,7 @@ class GuardedCluster:
         matching = [info for info in described if self._config.guards(info.name)]
         found = self._without_restored(matching)
         undescribed = {name: error for name, error in undescribed.items() if self._config.guards(name)}
-        self._tell_missing(frozenset(topics.include) - {info.name for info in found} - undescribed.keys())
+        self._log_missing(frozenset(topics.include) - {info.name for info in found} - undescribed.keys())
         configs = self._admin.config([info.name for info in found], denied=unconfigured) if found else {}
         denied = undescribed | unconfigured
         if denied and not configs:
@@ -61,7 +61,7 @@ class GuardedCluster:
         tiered = {name: _tiered(name) for name, config in configs.items() if config.get(_TIERED) == "true"}
         self._tiered = frozenset(tiered)
         denied |= tiered
-        self._tell_denied(denied)
+        self._log_denied(denied)
         infos = {info.name: info for info in found}
         return GuardedTopics(
             topics=tuple(_topic(info, configs[info.name]) for info in found if info.name not in denied),
@@ -87,14 +87,14 @@ class GuardedCluster:
                     )
         return [info for info in found if not self._judged.get((info.name, info.topic_id), False)]
 
-    def _tell_missing(self, missing: frozenset[str]) -> None:
+    def _log_missing(self, missing: frozenset[str]) -> None:
         for name in sorted(missing - self._missing):
             _LOG.warning("a topic of topics.include does not exist; waiting for it", topic=name)
         for name in sorted(self._missing - missing):
             _LOG.info("a missing topic is there now", topic=name)
         self._missing = missing
 
-    def _tell_denied(self, denied: Mapping[str, ClusterDeniedError]) -> None:
+    def _log_denied(self, denied: Mapping[str, ClusterDeniedError]) -> None:
         for name, error in sorted(denied.items()):
             if name not in self._denied:
                 _LOG.warning(
@@ -121,7 +121,7 @@ class GuardedCluster:
         answer = self._admin.group_offsets(ids, guards=self._config.groups.guards)
         if answer.left_out != self._left_out:
             self._left_out = answer.left_out
-            self._tell_left_out()
+            self._log_left_out()
         for group, error in answer.failed.items():
             _LOG.warning("cannot read a consumer group's offsets", group=group, error=str(error))
         unknown: dict[str, Sequence[GroupOffset] | None] = dict.fromkeys(answer.failed)
@@ -142,7 +142,7 @@ class GuardedCluster:
             | dict.fromkeys(answer.left_out, ())
         )
 
-    def _tell_left_out(self) -> None:
+    def _log_left_out(self) -> None:
         if not self._left_out:
             _LOG.info("there is room for the offsets of all consumer groups again")
             return

@@ -136,9 +136,9 @@ class PipelineRuns:
         """Return the reports of all pipelines, ascending by generation."""
         return [run.pipeline.report() for _, run in sorted(self._runs.items())]
 
-    def lost(self) -> dict[int, tuple[ObjectLoss, ...]]:
+    def lost_objects(self) -> dict[int, tuple[ObjectLoss, ...]]:
         """Return the objects that merging found to be lost, by generation; only generations that lost one."""
-        return {number: lost for number, run in list(self._runs.items()) if (lost := run.pipeline.lost)}
+        return {number: lost for number, run in list(self._runs.items()) if (lost := run.pipeline.lost_objects)}
 
     def readings(self) -> dict[int, list[PartitionReading]]:
         """Return the reading progress of each generation that is read, by number, ascending; for any thread."""

@@ -102,7 +102,7 @@ class StoreWatch:
         self._stopped.set()
         self._wake.set()
 
-    def hurry(self) -> None:
+    def read_soon(self) -> None:
         """Have the chains read again at once."""
         self._wake.set()
 

@@ -171,5 +171,5 @@ def pair_view(known: InstanceView) -> PairView | None:
         brokers = Brokers(
             guarded=guarded, missing=tuple(sorted(missing - guarded.denied)), restored=known.topics.restored
         )
-    heard = known.peers.last_heard() | {me: known.peers.as_if_said(me, heartbeat_of(known), known.at)}
+    heard = known.peers.last_heard() | {me: known.peers.own_state_as_heard(me, heartbeat_of(known), known.at)}
     return replace(stored, heard=heard, requests=known.peers.requests(), brokers=brokers)

@@ -72,7 +72,7 @@ def read_chains(reader: ChainReader) -> StoreView:
     return StoreView(began_mono=began, generations=found, numbers=tuple(reader.numbers), damaged=damaged)
 
 
-def look(
+def view_pair(
     config: Config,
     store: ObjectStore,
     *,
@@ -136,12 +136,14 @@ def _ask_brokers(config: Config, store: ObjectStore) -> _Answer:
     props: dict[str, Value] = dict(config.kafka.reveal())
     try:
         with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
-            return _ask(config, store, props, admin, admin.cluster_id())
+            return _collect_answers(config, store, props, admin, admin.cluster_id())
     except TandemError as error:
         return _Answer(gaps=(_gap(_EVERYTHING, error),))
 
 
-def _ask(config: Config, store: ObjectStore, props: dict[str, Value], admin: ClusterAdmin, cluster_id: str) -> _Answer:
+def _collect_answers(
+    config: Config, store: ObjectStore, props: dict[str, Value], admin: ClusterAdmin, cluster_id: str
+) -> _Answer:
     gaps: list[Gap] = []
     brokers = None
     try:
@@ -214,7 +216,7 @@ def listen(config: Config, props: dict[str, Value], partitions: int) -> PeerStat
         topic_reading.rewind(None, timeout_s=ANSWER_S)
         for topic_record in topic_reading.read_to_end(timeout_s=_MESSAGES_S):
             if topic_record.message is not None:
-                peers.note(topic_record.message, appended_at=topic_record.appended_at)
+                peers.note_message(topic_record.message, appended_at=topic_record.appended_at)
     return peers
 
 

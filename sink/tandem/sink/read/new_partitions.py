@@ -40,7 +40,7 @@ class NewPartition:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Look:
+class _LogLookup:
     """One look-up and its result."""
 
     topics: Mapping[TopicPartition, Topic]
@@ -73,7 +73,7 @@ class NewPartitions:
         self._asking = False
         self._again = 0.0
         self._failures = 0
-        self._done: deque[_Look] = deque()
+        self._done: deque[_LogLookup] = deque()
 
     @property
     def waiting(self) -> bool:
@@ -111,19 +111,19 @@ class NewPartitions:
         """
         came: dict[TopicPartition, NewPartition] = {}
         while self._done:
-            came |= self._take(self._done.popleft(), now)
+            came |= self._accept_lookup(self._done.popleft(), now)
         ask = {} if self._asking else self._due(now)
         if ask:
             self._asking = True
-            look = _Look(topics=ask, asked=now)
-            threading.Thread(target=self._look, args=(look,), name="newcomers", daemon=True).start()
+            look = _LogLookup(topics=ask, asked=now)
+            threading.Thread(target=self._run_lookup, args=(look,), name="newcomers", daemon=True).start()
         return came
 
     def _due(self, now: float) -> dict[TopicPartition, Topic]:
         rested = now >= self._again
         return {tp: topic for tp, topic in self._wanted.items() if rested or tp not in self._missing}
 
-    def _look(self, look: _Look) -> None:
+    def _run_lookup(self, look: _LogLookup) -> None:
         try:
             source = self._open_source()
             try:
@@ -136,7 +136,7 @@ class NewPartitions:
             look.error = error
         self._done.append(look)
 
-    def _know_again(self, look: _Look, source: FetchSource) -> None:
+    def _know_again(self, look: _LogLookup, source: FetchSource) -> None:
         """Look up the hash of one record of each log for which the chain has none."""
         places = {}
         for tp, bounds in look.found.items():
@@ -152,7 +152,7 @@ class NewPartitions:
         look.missing = {**look.missing, **dict.fromkeys(silent, "no leader tells what its log holds")}
         look.found = {tp: bounds for tp, bounds in look.found.items() if tp not in silent}
 
-    def _take(self, look: _Look, now: float) -> dict[TopicPartition, NewPartition]:
+    def _accept_lookup(self, look: _LogLookup, now: float) -> dict[TopicPartition, NewPartition]:
         self._asking = False
         missing = look.missing
         if isinstance(look.error, TransientError) or (

@@ -62,11 +62,11 @@ class ClusterSurveyor:
         self._stopped.set()
         self._wake.set()
 
-    def hurry(self) -> None:
+    def survey_soon(self) -> None:
         """Survey again soon, because the last survey is outdated."""
         self._wake.set()
 
-    def take(self) -> ClusterSurvey | None:
+    def take_survey(self) -> ClusterSurvey | None:
         """Return the newest survey, None if it was returned before."""
         with self._lock:
             latest, self._latest = self._latest, None

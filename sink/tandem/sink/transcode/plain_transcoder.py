@@ -137,10 +137,10 @@ class ReferenceTranscoder:
         if last_delta < 0 or last_offset > LONG_MAX or not 0 <= count <= last_delta + 1:
             raise DamagedError(f"it claims {count} records and {last_delta} as its last offset's distance")
         if transactions is not None:
-            transactions.reach(last_offset)
+            transactions.open_up_to(last_offset)
         if attributes & layout.CONTROL:
             if transactions is not None and count and is_abort_marker(covered):
-                transactions.end(producer_id)
+                transactions.end_transaction(producer_id)
             return last_offset, _NOTHING
         skipped = (
             transactions is not None and attributes & layout.TRANSACTIONAL and transactions.is_aborted(producer_id)

@@ -206,7 +206,7 @@ class Committer:
         taints = tuple(taint for taint in (*missing, *draft.taints) if taint.key.topic_id not in lost)
         if taints:
             self._writer.append(_entry(EntryKind.TAINTED, taints=taints))
-            self._tell(taints, draft.names)
+            self._log_taints(taints, draft.names)
         objects = tuple(_without(item, lost) for item in stored)
         # The news of a topic that is left out stay out too: they hold a guarantee under which no record was read yet.
         topics = tuple(topic for topic in draft.topics if topic.removed or topic.topic_id not in lost)
@@ -250,12 +250,14 @@ class Committer:
     def _look_up(self, item: StoredObject) -> str | StoreTransientError | None:
         patience_s = self._patience_s({part.key.topic_id for part in item.parts})
         try:
-            info = self._insist(item.key, _FOR_LOOKING_UP, lambda: self._store.head(item.key), patience_s=patience_s)
+            info = self._retry_until_done(
+                item.key, _FOR_LOOKING_UP, lambda: self._store.head(item.key), patience_s=patience_s
+            )
         except StoreTransientError as error:
             return error
         return what_is_wrong(item, None if info is None else info.size)
 
-    def _tell(self, taints: tuple[Taint, ...], names: dict[str, str]) -> None:
+    def _log_taints(self, taints: tuple[Taint, ...], names: dict[str, str]) -> None:
         first = taints[0]
         _LOG.warning(
             "tainted: deleted keys may come back in what is stored from now on, or records are missing",
@@ -304,11 +306,13 @@ class Committer:
         Its bytes are released as soon as the store has them.
         """
         key = assembly.key
-        built = assembly.build(self._insist(key, _FOR_A_KEY, lambda: new_seal(self._store, key)))
+        built = assembly.build(self._retry_until_done(key, _FOR_A_KEY, lambda: new_seal(self._store, key)))
         began = time.monotonic()
         try:
             patience_s = self._patience_s({of.topic_id for of, _ in assembly.groups})
-            self._insist(key, _FOR_STORING, lambda: put_new(self._store, key, built.data), patience_s=patience_s)
+            self._retry_until_done(
+                key, _FOR_STORING, lambda: put_new(self._store, key, built.data), patience_s=patience_s
+            )
         except StoppedError:
             raise
         except (PermanentError, StoreTransientError) as error:
@@ -316,7 +320,7 @@ class Committer:
         self._meters.uploaded(time.monotonic() - began)
         return built.item
 
-    def _insist(self, key: str, wait: _Wait, step: Callable[[], _T], *, patience_s: float = math.inf) -> _T:
+    def _retry_until_done(self, key: str, wait: _Wait, step: Callable[[], _T], *, patience_s: float = math.inf) -> _T:
         """Repeat `step` for an object until it works: giving up would lose its records.
 
         Raises the error of `step` if it goes on for `patience_s` while the store takes other objects.

@@ -18,7 +18,7 @@ from tandem.sink.kafka.cluster.guarded_topics import (
     own_config,
     tombstone_guarantee_s,
 )
-from tandem.sink.read.marks import Marks
+from tandem.sink.read.marks import MarkRecorder
 from tandem.sink.read.partition_progress import CONFIRM_CEILING_S, PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.survey import ClusterSurvey
@@ -50,7 +50,7 @@ class CommitDrafter:
         self._copies = copies
         self._state = state
         self._max_objects = max_objects
-        self._marks = Marks(flush_interval_s=flush_interval_s)
+        self._marks = MarkRecorder(flush_interval_s=flush_interval_s)
         self._topics = dict(state.topics)
         self._longer: dict[str, tuple[float | None, float]] = {}
         self._asked: dict[str, float] = {}
@@ -67,7 +67,7 @@ class CommitDrafter:
         described = {topic.topic_id for topic in survey.found.topics}
         self._asked = {of: survey.asked if of in described else self._asked.get(of, -math.inf) for of in present}
         gone = [topic for name, topic in self._topics.items() if name not in present and not topic.removed]
-        told = (self._told(topic, now) for topic in present.values())
+        told = (self._topic_to_record(topic, now) for topic in present.values())
         for topic in [*told, *(replace(topic, removed=True) for topic in gone)]:
             if self._topics.get(topic.topic_id) != topic:
                 self._topics[topic.topic_id] = self._news[topic.topic_id] = topic
@@ -84,11 +84,11 @@ class CommitDrafter:
         for progress in self._context.progress_of.values():
             if progress.key.topic_id in present:
                 config = present[progress.key.topic_id].config
-                progress.guarantee(tombstone_guarantee_s(config), now=now)
+                progress.set_guarantee(tombstone_guarantee_s(config), now=now)
                 progress.expires = expires(config)
         return gone
 
-    def _told(self, topic: Topic, now: float) -> Topic:
+    def _topic_to_record(self, topic: Topic, now: float) -> Topic:
         """Return a topic as the chain is to record it: a longer tombstone guarantee only once no gap began before it.
 
         A process that continues the chain judges by the recorded guarantee what was missed since, and which part of a
@@ -120,7 +120,7 @@ class CommitDrafter:
                 return topic.config
         return None
 
-    def untold(self, topic_id: str) -> None:
+    def reset_topic(self, topic_id: str) -> None:
         """Reset a topic whose news a commit has left out to the chain's state, so that they are committed again."""
         self._topics.pop(topic_id, None)
         known = self._state.topics.get(topic_id)
@@ -178,9 +178,9 @@ class CommitDrafter:
         """Take a mark, about once a second. Before COMPLETE none is taken: no restore can stop there."""
         now = self._context.now()
         if self._marks.due(now) and self._state.complete:
-            self._marks.take(now, self._context.progress_of.values())
+            self._marks.record_mark(now, self._context.progress_of.values())
 
-    def news(self) -> bool:
+    def has_changes(self) -> bool:
         """Return whether there is anything to commit besides being at head."""
         return bool(
             self._context.buffer.bytes
@@ -228,7 +228,8 @@ class CommitDrafter:
         draft = CommitDraft(
             stored=tuple(item for items in adopted.values() for item in items),
             objects=tuple(self._context.buffer.cut(_Names(self._state, names), max_objects=self._max_objects)),
-            positions=(self._unread() if unnamed else {}) | {progress.key: progress.record() for progress in named},
+            positions=(self._unread() if unnamed else {})
+            | {progress.key: progress.record_commit() for progress in named},
             head_at=min((progress.head_at for progress in unnamed), default=None),
             skew=self._context.skew() if named or unnamed else None,
             topics=tuple(self._news.values()),

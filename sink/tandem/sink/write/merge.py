@@ -129,7 +129,7 @@ class Merger:
         self._wake.set()
 
     @property
-    def lost(self) -> tuple[ObjectLoss, ...]:
+    def lost_objects(self) -> tuple[ObjectLoss, ...]:
         """Objects found missing or with other bytes twice. They stay as they are, and the rest is merged."""
         return tuple(self._lost.values())
 
@@ -155,7 +155,7 @@ class Merger:
 
     def step(self) -> bool:
         """Merge once; return whether there may be more."""
-        job = self._ask(self._look, mine=Exception)
+        job = self._call_committer(self._next_job, mine=Exception)
         assert isinstance(job, _Job)
         self._try_sweep(job.replaced)
         if job.merge is None:
@@ -173,7 +173,7 @@ class Merger:
             reason="merged",
         )
         try:
-            self._ask(lambda writer: writer.append(entry), mine=ChainError)
+            self._call_committer(lambda writer: writer.append(entry), mine=ChainError)
         except ChainError as error:
             # A janitor was faster. The entry was not sent, so no chain names these objects.
             _LOG.info("what was to be merged has changed meanwhile", error=str(error))
@@ -194,10 +194,10 @@ class Merger:
         if key not in self._doubted:
             self._doubted.add(key)
             raise error
-        self._lost[key] = ObjectLoss(error.item, error.about(key))
+        self._lost[key] = ObjectLoss(error.item, error.text_about(key))
         _LOG.error("an object of this generation is lost", generation=self._claim.generation, error=str(error))
 
-    def _look(self, writer: ChainWriter) -> _Job:
+    def _next_job(self, writer: ChainWriter) -> _Job:
         state = writer.state
         assert state.opening is not None
         return _Job(
@@ -220,7 +220,7 @@ class Merger:
             )
         return plan_merge(state, self._rules, refused=lambda item: item.key in self._lost or plain(item))
 
-    def _ask(self, what: Callable[[ChainWriter], object], *, mine: type[Exception]) -> object:
+    def _call_committer(self, what: Callable[[ChainWriter], object], *, mine: type[Exception]) -> object:
         """Have the committer call `what` and return its result. Raises `mine`; other errors end the committer."""
         timed_call = _CommitterCall(done=threading.Event())
 

@@ -256,7 +256,7 @@ class ObjectReader:
             except MissingObjectError:
                 raise
             except DamagedError as error:
-                raise ChangedObjectError(f"{item.key}: {error.about(item.key)}", remedy=error.remedy) from error
+                raise ChangedObjectError(f"{item.key}: {error.text_about(item.key)}", remedy=error.remedy) from error
             if hashlib.sha256(data).digest() != run.digest:
                 raise ChangedObjectError(
                     f"{item.key}: bytes {run.start + shift} to {run.end + shift} are others than when it was checked",

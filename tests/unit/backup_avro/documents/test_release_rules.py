@@ -22,7 +22,7 @@ from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatErro
 from tandem.backup_avro.selection.coverage import clearing
 from tandem.controller.decision.decide import Clear, Reason, TakeOver, decide
 from tandem.controller.decision.observation import Role
-from tandem.controller.history.releasable import Parting, parting
+from tandem.controller.history.releasable import ReleaseDocument, release_document
 from tandem.controller.status.overview import GenerationState, overview
 from tandem.controller.status.pair_view import PairView
 from tandem.sink.store.chain import pins
@@ -201,9 +201,9 @@ def let_go(
     topic_id: str | None = None,
     partitions: Sequence[int] = (),
     upto: int | None = None,
-) -> Parting:
+) -> ReleaseDocument:
     """Ask for it."""
-    return parting(seen, name, topic_id=topic_id, partitions=partitions, generation=upto)
+    return release_document(seen, name, topic_id=topic_id, partitions=partitions, generation=upto)
 
 
 def test_what_would_be_lost_is_said(store: MemoryStore) -> None:

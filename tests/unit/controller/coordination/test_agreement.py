@@ -87,7 +87,7 @@ def test_only_what_the_peer_says_now_counts() -> None:
     peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1")
 
     def terms() -> PairTerms | None:
-        heartbeat = peers.said_now("b")
+        heartbeat = peers.current_heartbeat("b")
         return None if heartbeat is None else heartbeat.terms
 
     def said(
@@ -96,7 +96,7 @@ def test_only_what_the_peer_says_now_counts() -> None:
         return take(message(event, instance="b", incarnation="b-1", details=details), live=live)
 
     def take(one: CoordinationMessage, *, live: bool) -> CoordinationMessage:
-        peers.note(one, heard_mono=1.0 if live else None)
+        peers.note_message(one, heard_mono=1.0 if live else None)
         return one
 
     assert terms() is None

@@ -69,7 +69,7 @@ def test_only_what_the_peers_living_process_says_counts() -> None:
     told = details(lost(1, 2))
 
     def losses() -> frozenset[int]:
-        said = peers.said_now("b")
+        said = peers.current_heartbeat("b")
         return frozenset() if said is None else said.objects_lost_of
 
     def heard(
@@ -78,14 +78,14 @@ def test_only_what_the_peers_living_process_says_counts() -> None:
         said: CoordinationMessage = message(
             event, instance=name, details=told if event is CoordinationEvent.PROGRESS else {}
         )
-        peers.note(said, heard_mono=1.0 if live else None)
+        peers.note_message(said, heard_mono=1.0 if live else None)
         return losses()
 
     assert losses() == frozenset()
     assert heard(live=False) == frozenset()
     assert heard(name="a") == frozenset()
     assert heard() == {2}
-    peers.note(message(instance="b"), heard_mono=2.0)
+    peers.note_message(message(instance="b"), heard_mono=2.0)
     assert losses() == frozenset(), "it does not miss them any more"
     heard()
     assert heard(CoordinationEvent.LEAVING) == frozenset()

@@ -17,7 +17,7 @@ from support.pipeline.waiting import until
 from tandem.backup_avro.chain.entries import Base, GroupOffset, Part
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.record.container import Codec
-from tandem.backup_avro.selection.completion import spoilt
+from tandem.backup_avro.selection.completion import is_spoilt
 from tandem.backup_avro.selection.coverage import clearing
 from tandem.backup_avro.selection.restorable_state import Slice, select
 from tandem.controller.decision.decide import Reason, StartPipeline, decide
@@ -141,7 +141,7 @@ def test_a_task_may_fail_for_ever() -> None:
     context = TaskBoard(workers=1)
     slot = ("Clear", 1)
     for _ in range(1100):
-        context._look(slot, StoreTransientError("held by a pin"))
+        context._note_result(slot, StoreTransientError("held by a pin"))
     assert slot in context.under_way(time.monotonic())
     context.close()
 
@@ -169,7 +169,7 @@ def test_an_object_that_is_lost_before_complete_costs_its_generation_and_no_more
     tasks.complete(backup.writer)
     after = ChainReader(store, PAIR).load(1)
     assert not after.complete
-    assert spoilt(after)
+    assert is_spoilt(after)
     assert name in next(iter(after.taints.values())).reason
 
 
@@ -215,7 +215,7 @@ def test_no_surprise_ends_the_survey() -> None:
     it.start()
     until(lambda: it.trouble is not None)
     cluster.error = None
-    until(lambda: it.take() is not None)
+    until(lambda: it.take_survey() is not None)
     it.stop()
 
 

@@ -145,7 +145,7 @@ def test_requests_carry_their_time() -> None:
         target="a",
         generation=2,
     )
-    peers.note(message)
+    peers.note_message(message)
     assert [(one.at, one.by_person) for one in peers.activations()] == [(4711, True)]
 
 

@@ -136,7 +136,7 @@ def test_requests_of_persons_and_instances_are_told_apart() -> None:
             target="a",
             generation=3,
         )
-        peers.note(message, heard_mono=1.0)
+        peers.note_message(message, heard_mono=1.0)
     assert {one.request_id: one.by_person for one in peers.activations()} == {"a": False, "b": False, "cli": True}
 
 
@@ -300,7 +300,7 @@ def test_who_is_heard_is_told_by_incarnation() -> None:
             request_id="r",
             at=1,
         )
-        peers.note(message, heard_mono=now if live else None)
+        peers.note_message(message, heard_mono=now if live else None)
 
     say("a-0", CoordinationEvent.PROGRESS, 1.0, live=False)
     say("a-2", CoordinationEvent.PROGRESS, 5.0)

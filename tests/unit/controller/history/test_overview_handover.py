@@ -13,7 +13,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.errors import ConfigError, RefusedError
-from tandem.controller.history.handover_progress import HandoverPlan, HandoverStanding, Stage, plan, standing
+from tandem.controller.history.handover_progress import HandoverPlan, HandoverStanding, Stage, handover_standing, plan
 from tandem.controller.status.overview import overview
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain import pins
@@ -180,7 +180,7 @@ def where(
     reader.refresh()
     guarded = sight(store, topics=[ORDERS]).brokers
     assert guarded is not None
-    return standing(request, requested_at, {g.number: g for g in reader.history()}, guarded.guarded, held=held)
+    return handover_standing(request, requested_at, {g.number: g for g in reader.history()}, guarded.guarded, held=held)
 
 
 def test_a_handover_from_the_request_to_the_end(store: ObjectStore) -> None:

@@ -468,7 +468,7 @@ def test_the_record_at_an_offset() -> None:
     first, second = batch([record(4), record(5), record(6)], leader_epoch=3), batch([record(7)], leader_epoch=3)
     asked = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
     assert asked.left == [T0]
-    assert asked.take(T0, part(first + second)) is None
+    assert asked.process_response(T0, part(first + second)) is None
     assert asked.left == []
     for transcoder in (ReferenceTranscoder(), best_transcoder()):
         read = transcoder.transcode(
@@ -488,19 +488,19 @@ def test_the_record_at_an_offset() -> None:
 def test_nothing_is_known_of_what_is_not_there(data: bytes, offset: int) -> None:
     """It proves nothing."""
     asked = RecordLookup({T0: LogPlace(TEXT_ID, offset)})
-    assert asked.take(T0, part(data)) is None
+    assert asked.process_response(T0, part(data)) is None
     assert asked.found == {T0: None}
 
 
 def test_an_offset_that_is_not_in_the_log() -> None:
     """It was deleted, or is not there yet; other errors are asked again."""
     asked = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
-    assert asked.take(T0, part(b"", error=ErrorCode.FENCED_LEADER_EPOCH)) == "FENCED_LEADER_EPOCH"
+    assert asked.process_response(T0, part(b"", error=ErrorCode.FENCED_LEADER_EPOCH)) == "FENCED_LEADER_EPOCH"
     assert asked.left == [T0]
-    asked.take(T0, part(b"", error=ErrorCode.OFFSET_OUT_OF_RANGE))
+    asked.process_response(T0, part(b"", error=ErrorCode.OFFSET_OUT_OF_RANGE))
     assert asked.found == {T0: None}
     behind = RecordLookup({T0: LogPlace(TEXT_ID, 5)})
-    behind.take(T0, part(b"", high=5))
+    behind.process_response(T0, part(b"", high=5))
     assert behind.found == {T0: None}
 
 
@@ -513,7 +513,7 @@ def test_ever_more_is_asked_for() -> None:
         (topic,) = request.topics
         (one,) = topic.partitions
         assert (one.partition_max_bytes, one.fetch_offset, one.current_leader_epoch) == (size, 5, 3)
-        asked.take(T0, part(b""))
+        asked.process_response(T0, part(b""))
     assert asked.found == {T0: None}, "nothing is there"
 
 

@@ -228,9 +228,9 @@ def test_one_lost_object_keeps_no_other_from_being_merged(journal: bool, missing
     it = merger(backup)
     with pytest.raises(ObjectLostError, match=what):
         it.step()
-    assert it.lost == (), "a proxy may have spoilt it on the way"
+    assert it.lost_objects == (), "a proxy may have spoilt it on the way"
     to_the_end(it)
-    ((item, found),) = it.lost
+    ((item, found),) = it.lost_objects
     assert item == lost
     assert re.fullmatch(what, found)
     state = backup.writer.state
@@ -278,14 +278,14 @@ def test_a_janitor_was_faster() -> None:
         taken.append(list(writer.state.objects)[-1])
         writer.append(Entry(kind=EntryKind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0, replaced=tuple(taken)))
 
-    real = it._look  # type: ignore[attr-defined]
+    real = it._next_job  # type: ignore[attr-defined]
 
     def look(writer: ChainWriter) -> Any:
         if not taken:
             committer.meanwhile.append(expire)
         return real(writer)
 
-    it._look = look  # type: ignore[method-assign]
+    it._next_job = look  # type: ignore[method-assign]
     to_the_end(it)
     state = backup.writer.state
     assert taken[0] not in state.objects

@@ -22,7 +22,7 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.pins import Pin
 from tandem.spark_jobs.retention.janitor import Janitor
-from tandem.spark_jobs.retention.retention_plan import judge, make_plan
+from tandem.spark_jobs.retention.retention_plan import make_plan, narrow_step
 from tandem.spark_jobs.retention.retention_steps import (
     KeptItem,
     RetentionAction,
@@ -693,7 +693,7 @@ def test_a_step_for_itself_is_judged_as_in_a_whole_plan(
         again = make_plan(now, rules).steps
         for step in steps_then:
             expected = steps_still_due(step, again)
-            assert judge(step, now, rules) == expected, (what, step)
+            assert narrow_step(step, now, rules) == expected, (what, step)
             asked.add(step.action)
             left.add(expected == step)
     assert left == {True, False}
@@ -723,7 +723,7 @@ def test_a_pin_that_is_renewed_while_pins_are_listed_has_not_ended() -> None:
     janitor = Janitor(spark, address, "orders", RetentionRules())
     before = address.store.clock_ms
     pins.put_pin(address.store, "orders", generation=1, owner="restore", until=before + HOUR)
-    seen = janitor._look(StoreObservation(pair="orders", at=0, states=()))
+    seen = janitor._refresh(StoreObservation(pair="orders", at=0, states=()))
     assert len(seen.pins) == 1
     assert before < seen.at < before + 1_000
     assert address.store.clock_ms > before + 1_000

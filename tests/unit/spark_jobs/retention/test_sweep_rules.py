@@ -182,8 +182,8 @@ def test_a_janitor_sweeps_and_fences_what_is_sealed() -> None:
     assert chain.state.fence == chain.state.seq
     by_janitor(chain, horizon=Horizon(seq=4, offsets={K: 20}))
     assert (chain.state.horizon_seq, chain.state.horizons) == (5, {K: 30})
-    assert not chain.state.tells(K, 29)
-    assert chain.state.tells(K, 30)
+    assert not chain.state.keeps_state_at(K, 29)
+    assert chain.state.keeps_state_at(K, 30)
     copy = chain.state.frozen_copy()
     assert copy.horizons == {K: 30}
     assert copy.horizons is not chain.state.horizons
@@ -552,7 +552,7 @@ def test_a_million_tombstones_have_room() -> None:
             found.add(one, piece=3, block=number >> 7, place=number & 127, size=100)
         for name in ("object 1", "object 2", "object 2", "object 1"):
             for one in keys:
-                found.met(one, name)
+                found.note_older_record(one, name)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -560,7 +560,7 @@ def test_a_million_tombstones_have_room() -> None:
     last = list(found)[-1]
     assert (last.piece, last.block, last.place, last.size) == (3, 19_999 >> 7, 19_999 & 127, 100)
     assert {one.older for one in found} == {frozenset({"object 1", "object 2"})}
-    found.met(b"another", "object 1")
+    found.note_older_record(b"another", "object 1")
     assert len(found) == len(keys)
 
 

@@ -123,10 +123,10 @@ def take_turn(settings: Config, whom: Callable[[PairView], str | None], options:
 
 def _look(settings: Config, store: ObjectStore) -> PairView:
     """Return the view of the pair. Raises TransientError if the brokers don't answer: they carry the request."""
-    from tandem.controller.status.outside_view import look  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from tandem.controller.status.outside_view import view_pair  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     with patience("reading the chains and asking the brokers"):
-        seen = look(settings, store)
+        seen = view_pair(settings, store)
     if seen.heard is None or seen.brokers is None:
         raise TransientError(
             f"nothing was asked: {'; '.join(gap.message for gap in seen.gaps)}",
@@ -245,10 +245,10 @@ def _follow(following: HandoverWatch, asked: HandoverPlan, stands: HandoverStand
             told, told_at, stage = text, now, stands.stage
         if stands.stage in {Stage.DONE, Stage.GIVEN_UP} or now - began >= wait_s:
             return stands
-        following.hear(min(_LOOK_S, max(0.0, began + wait_s - now)))
+        following.read_heartbeats(min(_LOOK_S, max(0.0, began + wait_s - now)))
         # One more look at the very end of `wait_s`, so that a handover that ended by then counts as done.
         try:
-            stands = following.look()
+            stands = following.read_standing()
             troubled = False
         except TransientError as error:
             if not troubled:

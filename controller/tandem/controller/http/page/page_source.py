@@ -45,7 +45,7 @@ _OLD_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Beside:
+class _StoreDetails:
     """The data of the store beside chains that the page shows."""
 
     pins: tuple[Pin, ...]
@@ -156,10 +156,10 @@ class PageSource:
             ),
         )
 
-    def _ask_store(self) -> _Beside:
+    def _ask_store(self) -> _StoreDetails:
         assert self._store is not None
         pair = self._config.pair
-        return _Beside(
+        return _StoreDetails(
             pins=tuple(pins.list_pins(self._store, pair, known=self._known_pins)),
             ran=outcomes.latest_of_each(self._store, pair),
         )

@@ -69,7 +69,7 @@ def request_token(
     body = {"grant_type": "client_credentials"} | ({"scope": settings.scope} if settings.scope else {})
     with _pool(settings) as pool:
         try:
-            limits.put_on(pool.connection_from_url(settings.endpoint))
+            limits.apply_to(pool.connection_from_url(settings.endpoint))
             answer = pool.request(
                 "POST",
                 settings.endpoint,

@@ -57,7 +57,7 @@ _T = TypeVar("_T")
 _Item = TypeVar("_Item")
 
 
-class _Quiet:
+class _DebugLog:
     """Logs librdkafka's lines at debug level: it writes several a second while a broker is down."""
 
     def log(self, level: int, message: str, *args: object) -> None:
@@ -66,13 +66,13 @@ class _Quiet:
         _log.debug(message, *args)
 
 
-class _Heard:
+class _LastClientError:
     """The last error that the client reported. A class of its own, to avoid a reference cycle with `ClusterAdmin`."""
 
     def __init__(self) -> None:
         self.last: KafkaError | None = None
 
-    def take(self, error: KafkaError) -> None:
+    def keep_error(self, error: KafkaError) -> None:
         """Keep an error. "All brokers are down" does not replace one with the reason, such as a wrong password."""
         if self.last is None or error.code() != ErrorCode.CLIENT_ALL_BROKERS_DOWN:
             self.last = error
@@ -129,9 +129,9 @@ class ClusterAdmin:
     def __init__(self, props: Mapping[str, client_config.Value], *, timeout_s: float = 30.0) -> None:
         self._servers = client_config.servers_of(props)
         self._timeout_s = timeout_s
-        self._heard = _Heard()
+        self._heard = _LastClientError()
         self._introduced = False
-        config = client_config.for_confluent(props, error_cb=self._heard.take, logger=_Quiet())
+        config = client_config.for_confluent(props, error_cb=self._heard.keep_error, logger=_DebugLog())
         self._tokens = config.get("oauth_cb")
         try:
             self._admin: Any = AdminClient(config)  # type: ignore[arg-type]  # it takes callables too
@@ -544,7 +544,7 @@ class ClusterAdmin:
                 if time.monotonic() + _FIRST_TRY_S / 2 >= deadline:
                     raise
             except ClusterAuthenticationError:
-                if time.monotonic() + _FIRST_TRY_S / 2 >= deadline or not self._let_in():
+                if time.monotonic() + _FIRST_TRY_S / 2 >= deadline or not self._login_accepted():
                     raise
                 patience_s *= 2
                 continue
@@ -552,7 +552,7 @@ class ClusterAdmin:
                 self._admin.list_topics(timeout=min(_FIRST_TRY_S, self._seconds(deadline)))
             patience_s *= 2
 
-    def _let_in(self) -> bool:
+    def _login_accepted(self) -> bool:
         """Return whether any broker accepts the login now. Also refreshes which broker gets the next request."""
         try:
             self._admin.list_topics(timeout=_FIRST_TRY_S / 2)

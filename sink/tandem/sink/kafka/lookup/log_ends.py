@@ -262,7 +262,7 @@ class LogLookups:
             for request in asked.requests(leaders, self.views):
                 response = await self._manager.send(request, node_id=node)
                 for tp, data in requests.fetch_parts(response, names):
-                    problem = asked.take(tp, data)
+                    problem = asked.process_response(tp, data)
                     if problem is not None:
                         self._no_answer(tp, problem, why)
         except kafka_errors.KafkaError as error:

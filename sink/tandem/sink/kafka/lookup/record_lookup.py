@@ -68,7 +68,7 @@ class RecordLookup:
                 plan = FetchPlan(session_id=0, epoch=-1, send=some, forget=(), by_id=by_id)
                 yield requests.fetch_request(plan, max_wait_ms=0, max_bytes=_RESPONSE_BYTES, read_committed=False)
 
-    def take(self, tp: TopicPartition, data: Any) -> str | None:  # noqa: ANN401 - kafka-python has no types
+    def process_response(self, tp: TopicPartition, data: Any) -> str | None:  # noqa: ANN401 - kafka-python has no types
         """Process a partition's part of a response; return the problem if the partition has to be requested again."""
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self.found[tp] = None

@@ -213,7 +213,7 @@ class WorkerScanLane:
                 self._failed(tp)
                 return
             except TandemError as error:
-                self._context.say(
+                self._context.report_trouble(
                     _trouble(tp), f"{tp.topic}-{tp.partition}: a range could not be read, trying again: {error}"
                 )
                 if isinstance(error, UnreadableError) and error.at is not None:

@@ -171,14 +171,14 @@ def _bounded(pin: Pin, item: ObjectInfo) -> Pin:
 
 def _parse(data: bytes, pin_id: str, where: str) -> Pin:
     fields = Fields.of_stored(data, where, PIN)
-    said = fields.take("id", str, None)  # the first pins had no id
+    said = fields.take_field("id", str, None)  # the first pins had no id
     pin = Pin(
         id=pin_id,
         generation=fields.count("generation"),
-        owner=fields.take("owner", str),
+        owner=fields.take_field("owner", str),
         until=fields.moment("until"),
     )
-    fields.end()
+    fields.refuse_other_fields()
     if said not in {pin_id, None}:
         raise DamagedError(f"{where} holds pin {said}")
     return pin
@@ -192,7 +192,7 @@ def hold_pins(
 
     A renewal that fails is retried; a reader whose pin has expired may find objects missing, never wrong ones.
     """
-    kept = [_Kept(store, pair, generation=number, owner=owner, lifetime_ms=lifetime_ms) for number in generations]
+    kept = [_RenewedPin(store, pair, generation=number, owner=owner, lifetime_ms=lifetime_ms) for number in generations]
     stop = threading.Event()
 
     def keep() -> None:
@@ -211,7 +211,7 @@ def hold_pins(
             pin.release()
 
 
-class _Kept:
+class _RenewedPin:
     """A pin with its earlier ones that are still to be removed. Renews and releases it; logs failures, never raises."""
 
     def __init__(self, store: ObjectStore, pair: str, *, generation: int, owner: str, lifetime_ms: int) -> None:

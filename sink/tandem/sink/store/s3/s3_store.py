@@ -123,7 +123,9 @@ class S3Store:
         action = f"get {name!r}"
         if start == end:
             if self.head(key) is None:
-                raise ObjectMissingError(f"{self._caller.what(action)}: no such object", remedy="was it deleted?")
+                raise ObjectMissingError(
+                    f"{self._caller.describe_action(action)}: no such object", remedy="was it deleted?"
+                )
             return b""
         wanted: dict[str, Any] = {}
         if start or end is not None:
@@ -143,7 +145,7 @@ class S3Store:
             return self._caller.call(action, get, {416: lambda: b""})  # 416: nothing at or past `start`
         except ChecksumError as error:
             raise DamagedError(
-                f"{self._caller.what(action)}: the bytes fail the store's checksum on every attempt",
+                f"{self._caller.describe_action(action)}: the bytes fail the store's checksum on every attempt",
                 remedy="the object is damaged in the store or by something on the way; run verify",
             ) from error
 
@@ -339,7 +341,7 @@ class S3Store:
                     self._caller.masked(code),
                     200,
                     self._caller.masked(message),
-                    what=self._caller.what(f"delete {name!r} (and {len(failed) - 1} more)"),
+                    what=self._caller.describe_action(f"delete {name!r} (and {len(failed) - 1} more)"),
                 )
 
         if not self._delete_singly:
@@ -367,7 +369,7 @@ class S3Store:
             extra=self._encryption,
             exists=lambda: self.head(key) is not None,
         )
-        return upload.put(view)
+        return upload.upload(view)
 
     def _probe_multipart(self, key: str) -> bool:
         """Return whether multipart uploads create new objects and never replace existing ones, in a race too."""

@@ -371,14 +371,14 @@ def _check_wanted(plans: Iterable[TopicPlan], wanted: frozenset[str] | None, sel
     found = {plan.source.name for plan in plans}
     if wanted is not None and wanted - found:
         raise ConfigError(
-            f"{selection.what} holds no complete partition of {', '.join(sorted(wanted - found))}",
+            f"{selection.source_text} holds no complete partition of {', '.join(sorted(wanted - found))}",
             remedy="`tandem status` shows what is backed up; --generation names another one"
             if selection.generation
             else "`tandem verify --layout connector` shows what there is",
         )
     if not found:
         raise RefusedError(
-            f"{selection.what} holds nothing that could be restored",
+            f"{selection.source_text} holds nothing that could be restored",
             remedy="`tandem status` shows which partitions are complete, and in which generation"
             if selection.generation
             else "`tandem verify --layout connector` shows what there is",

@@ -84,36 +84,36 @@ def decode(data: bytes, where: str, *, pair: str) -> RestoreOptions:
 
 def _decode(data: bytes, where: str) -> tuple[RestoreOptions, str]:
     fields = Fields.of_bytes(data, where)
-    if fields.take("kind", str) != _KIND:
+    if fields.take_field("kind", str) != _KIND:
         raise ValueError("it is of another kind")
-    if fields.take("sha256", str) != _digest(json.loads(data)):
+    if fields.take_field("sha256", str) != _digest(json.loads(data)):
         raise ValueError("it was changed after --plan had written it")
-    naming = fields.take("naming", dict)
-    state = fields.take("state", dict)
-    shape = fields.take("shape", dict)
-    topics = fields.take("topics", list, None)
-    basis: dict[str, Any] = fields.take("basis", dict)
+    naming = fields.take_field("naming", dict)
+    state = fields.take_field("state", dict)
+    shape = fields.take_field("shape", dict)
+    topics = fields.take_field("topics", list, None)
+    basis: dict[str, Any] = fields.take_field("basis", dict)
     options = RestoreOptions(
         exactly=ExactPlan(
-            hash=fields.take("hash", str),
-            generation=fields.take("generation", int),
+            hash=fields.take_field("hash", str),
+            generation=fields.take_field("generation", int),
             basis={int(number): int(seq) for number, seq in basis.items()},
         ),
         naming=TopicNaming(**{**naming, "patterns": tuple((str(a), str(b)) for a, b in naming["patterns"])}),
         topics=None if topics is None else tuple(map(str, topics)),
         **state,
-        until={(str(topic), int(number)): int(offset) for topic, number, offset in fields.take("until", list)},
+        until={(str(topic), int(number)): int(offset) for topic, number, offset in fields.take_field("until", list)},
         shape=_load_shape(shape),
-        partitions=fields.take("partitions", int, None),
-        topic_config={str(key): str(value) for key, value in fields.take("topic_config", dict, {}).items()},
-        bytes_per_second=fields.take("bytes_per_second", int, None),
-        keep_load_config=fields.take("keep_load_config", bool),
-        append=fields.take("append", bool, False),
-        merge=fields.take("merge", bool, True),
-        replication_factor=fields.take("replication_factor", int, None),
+        partitions=fields.take_field("partitions", int, None),
+        topic_config={str(key): str(value) for key, value in fields.take_field("topic_config", dict, {}).items()},
+        bytes_per_second=fields.take_field("bytes_per_second", int, None),
+        keep_load_config=fields.take_field("keep_load_config", bool),
+        append=fields.take_field("append", bool, False),
+        merge=fields.take_field("merge", bool, True),
+        replication_factor=fields.take_field("replication_factor", int, None),
     )
-    of_pair: str = fields.take("pair", str)
-    fields.end()
+    of_pair: str = fields.take_field("pair", str)
+    fields.refuse_other_fields()
     return options, of_pair
 
 

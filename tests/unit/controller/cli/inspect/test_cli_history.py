@@ -170,7 +170,7 @@ def test_a_checkpoint_is_named_and_a_whole_clearing_keeps_nothing() -> None:
     chain.seal().clearing().cleared()
     chronicler = HistoryRecorder(chain.state.claim, routine=False)
     for entry in chain.entries:
-        chronicler.take(entry)
+        chronicler.record_entry(entry)
     told = {one.event: one.reason for one in chronicler.happenings}
     assert told["CHECKPOINT"] == "checkpoint nightly"
     assert (told["CLEARING"], told["CLEARED"]) == ("2 partitions go", "2 partitions went")

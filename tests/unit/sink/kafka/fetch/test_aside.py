@@ -242,7 +242,7 @@ def test_a_partition_that_can_not_be_read_is_counted_and_named_first(bench: Benc
     deadline = time.monotonic() + 5
     while not pipeline.report().unread and time.monotonic() < deadline:
         time.sleep(0.01)
-    pipeline._context.say("later", "something else")
+    pipeline._context.report_trouble("later", "something else")
     report = pipeline.report()
     assert report.unread == 1
     assert report.trouble[0].startswith("topic t, partition 0, record batch at offset 2: ")
@@ -259,8 +259,8 @@ def test_what_can_not_be_read_is_named_up_to_five(bench: Bench) -> None:
     """A heartbeat has room for a few troubles, and one more number says how many there are."""
     pipeline = bench.start()
     for number in range(7):
-        pipeline._context.say_damaged(TopicPartition("x", number), DamagedError(f"x-{number}: bad"), tail=True)
-        pipeline._context.say_damaged(TopicPartition("x", number), DamagedError(f"x-{number}: bad"), tail=True)
+        pipeline._context.report_damaged(TopicPartition("x", number), DamagedError(f"x-{number}: bad"), tail=True)
+        pipeline._context.report_damaged(TopicPartition("x", number), DamagedError(f"x-{number}: bad"), tail=True)
     report = pipeline.report()
     assert report.trouble[0] == "x-0: bad; x-1: bad; x-2: bad; x-3: bad; x-4: bad; and 2 more partitions"
     assert report.unread == 7
@@ -271,13 +271,13 @@ def test_a_topic_rests_longer_each_time() -> None:
     aside = TopicsAside()
     for times, rest_s in enumerate((60.0, 120.0, 240.0)):
         aside.set_aside("id", name="t", why="no", now=1000.0 * times)
-        assert aside.rests("id", 1000.0 * times + rest_s - 1)
-        assert not aside.rests("id", 1000.0 * times + rest_s)
+        assert aside.is_set_aside("id", 1000.0 * times + rest_s - 1)
+        assert not aside.is_set_aside("id", 1000.0 * times + rest_s)
     for _ in range(20):
         aside.set_aside("id", name="t", why="no", now=0.0)
-    assert aside.rests("id", 3599.0)
-    assert not aside.rests("id", 3600.0)
-    aside.keep({"id", "other"})
+    assert aside.is_set_aside("id", 3599.0)
+    assert not aside.is_set_aside("id", 3600.0)
+    aside.forget_unguarded({"id", "other"})
     aside.committed({"other"})
     assert "id" in aside
     aside.committed({"id"})
@@ -285,6 +285,6 @@ def test_a_topic_rests_longer_each_time() -> None:
     for number in range(7):
         aside.set_aside(f"{number}", name=f"t{number}", why=f"why {number}", now=0.0)
     assert str(aside.trouble).endswith(": t0: why 0; t1: why 1; t2: why 2; t3: why 3; t4: why 4; and 2 more")
-    aside.keep({"3"})
+    aside.forget_unguarded({"3"})
     assert len(aside) == 1
-    assert not aside.rests("4", 0.0)
+    assert not aside.is_set_aside("4", 0.0)

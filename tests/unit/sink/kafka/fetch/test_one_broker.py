@@ -241,7 +241,7 @@ def test_a_position_inside_of_the_log_that_a_broker_calls_out_of_range(
     place = TopicPartition("t", 0)
     fetcher.assign(place, 5, last_epoch)
     part = fetcher._assignment.parts[place]
-    fetcher._assignment.rest(part)
+    fetcher._assignment.leave_out_until_seek(part)
 
     async def offsets(_: object, at: int, __: object) -> dict[TopicPartition, tuple[int, int]]:
         return {place: (0 if at == requests.EARLIEST else 9, -1)}
@@ -253,7 +253,7 @@ def test_a_position_inside_of_the_log_that_a_broker_calls_out_of_range(
 
     fetcher._lookups.offsets = offsets  # type: ignore[method-assign,assignment]  # the answer of this test
     fetcher._lookups.epoch_ends = ends  # type: ignore[method-assign,assignment]  # likewise
-    asyncio.run(fetcher._tell_out_of_range(part, part.serial))
+    asyncio.run(fetcher._report_out_of_range(part, part.serial))
     [fault] = [event for event in fetcher.poll(0.0) if isinstance(event, FetchFault)]
     assert fault.kind is kind
     if kind is FaultKind.OUT_OF_RANGE:

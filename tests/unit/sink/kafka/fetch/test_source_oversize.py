@@ -21,7 +21,7 @@ from tandem.sink.kafka.wire import requests
 from tandem.sink.read.reader_context import reading
 from tandem.sink.read.scan.local_ranges import LocalScanLane
 from tandem.sink.read.scan.plan import ScanPlan
-from tandem.sink.read.tail import TailLane
+from tandem.sink.read.tail import TailReader
 
 ID = UUID(int=1)
 TPS = [TopicPartition("t", number) for number in range(6)]
@@ -211,7 +211,7 @@ def test_a_lane_sets_it_aside(*, tail: bool) -> None:
     source = SimpleNamespace(assign=lambda *_, **__: None, unassign=lambda _: None, seek=lambda *_: None)
     context.progress_of[tp] = followed = progress(scan=ScanPlan(Base(start=3, end=10, leader=1), limit_s=25.0))
     if tail:
-        lane = TailLane(context, source, patience_s=1.0)  # type: ignore[arg-type]  # what is needed of it
+        lane = TailReader(context, source, patience_s=1.0)  # type: ignore[arg-type]  # what is needed of it
         lane._fault(fault(tp), tp, followed)
     else:
         base = LocalScanLane(context, source, parallel=1, rate=None)  # type: ignore[arg-type]  # likewise

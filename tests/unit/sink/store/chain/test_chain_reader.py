@@ -154,7 +154,7 @@ def test_what_was_built_after_a_bucket_was_emptied_is_found() -> None:
     reader = ChainReader(store, PAIR)
     assert [state.number for state in reader.refresh()] == [2, 3]
     assert reader.newest == 3
-    assert reader.lost([]) == {}
+    assert reader.lost_generations([]) == {}
 
 
 def test_entries_that_are_left_without_their_claim_are_damage() -> None:
@@ -185,7 +185,7 @@ def test_a_hole_hides_nothing_of_what_comes_after() -> None:
     assert [state.number for state in found] == [1, 2, 4, 5]
     assert (reader.newest, reader.numbers) == (5, [1, 2, 4, 5])
     assert choose_generation(found).number == 5
-    assert {number: str(error) for number, error in reader.lost(found).items()} == {
+    assert {number: str(error) for number, error in reader.lost_generations(found).items()} == {
         3: "generation 3 is gone, claims and chains, but there are later ones "
         "(somebody deleted it; restore it from the bucket's versions, or use another generation)"
     }
@@ -195,7 +195,7 @@ def test_a_hole_hides_nothing_of_what_comes_after() -> None:
     for backup in backups[:2]:
         backup.append(EntryKind.CLEARED, clearing=backup.clearing())
     reader = ChainReader(store, PAIR)
-    assert reader.lost(reader.refresh()) == {}, "what came before is over, and a later one is complete"
+    assert reader.lost_generations(reader.refresh()) == {}, "what came before is over, and a later one is complete"
 
 
 def test_holes_are_told_until_something_later_is_complete() -> None:
@@ -206,12 +206,12 @@ def test_holes_are_told_until_something_later_is_complete() -> None:
         erase(store, number)
     backup = Backup.claim(store, topics=[TopicSpec("orders")], number=4)
     reader = ChainReader(store, PAIR)
-    [(number, error)] = reader.lost(reader.refresh()).items()
+    [(number, error)] = reader.lost_generations(reader.refresh()).items()
     assert number == 3
     assert "generations 1 to 3 are gone" in str(error)
     backup.commit(records("orders", 0, range(3)))
     backup.complete()
-    assert reader.lost(reader.refresh()) == {}
+    assert reader.lost_generations(reader.refresh()) == {}
 
 
 def test_a_number_that_was_seen_is_not_claimed_again() -> None:
@@ -247,7 +247,7 @@ def test_claims_far_off_cost_no_more_than_themselves() -> None:
     assert choose_generation(found).number == 1
     assert len(reader.damaged) == 25
     assert len(asked) < 100
-    assert reader.lost(found).keys() == {2**number for number in range(1, 26)}
+    assert reader.lost_generations(found).keys() == {2**number for number in range(1, 26)}
     assert len(asked) < 200
 
 

@@ -271,10 +271,10 @@ def test_an_entry_that_is_missing_is_never_taken_for_the_end(store: MemoryStore,
     for offset in range(70):
         writer.append(commit(offset))
     reader = ChainReader(store, PAIR)
-    assert (reader.lost(reader.refresh(tolerant=True)), dict(reader.damaged)) == ({}, {})
+    assert (reader.lost_generations(reader.refresh(tolerant=True)), dict(reader.damaged)) == ({}, {})
     del store.objects[f"shop/generations/00000001/{gone:020d}.json"]
     reader = ChainReader(store, PAIR, whole=True)
-    lost = reader.lost(reader.refresh(tolerant=True))
+    lost = reader.lost_generations(reader.refresh(tolerant=True))
     found = {**reader.damaged, **lost}
     assert "is missing, but" in str(found[1])
 
@@ -288,7 +288,7 @@ def test_a_claim_that_is_missing_is_told_of(store: MemoryStore) -> None:
     for number, data in claims.items():
         del store.objects[f"shop/generations/{number:08d}.json"]
         reader = ChainReader(store, PAIR)
-        lost = reader.lost(reader.refresh(tolerant=True))
+        lost = reader.lost_generations(reader.refresh(tolerant=True))
         assert str(number) in str({**reader.damaged, **lost}[number])
         store.objects[f"shop/generations/{number:08d}.json"] = data
-    assert reader.lost(reader.refresh()) == {}
+    assert reader.lost_generations(reader.refresh()) == {}
