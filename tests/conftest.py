@@ -33,7 +33,7 @@ from tandem.controller.cli.output.output import OutputFormat
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.s3 import REGION, S3Server
 from tandem.controller.sandbox.sigv4 import S3Key
-from tandem.sink.rates import RatedLog
+from tandem.sink.process.rates import RatedLog
 
 # A shared machine is slow at times; a deadline for one example finds nothing but that.
 hypothesis.settings.register_profile("dev", deadline=None)

@@ -37,7 +37,7 @@ from tandem.controller.instance.guarded_cluster import as_guarded
 from tandem.controller.instance.loop import Instance
 from tandem.controller.instance.start import InstanceParts
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
-from tandem.sink.meters import NOBODY, Meters
+from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity
 

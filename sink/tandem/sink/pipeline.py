@@ -23,13 +23,14 @@ from tandem.backup_avro.chain.entries import Base, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.selection.last_records import PartitionCopy, partition_copies
-from tandem.sink import clock
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.cluster.guarded_topics import DELETE_RETENTION, ClusterView, expires, tombstone_guarantee_s
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.memory_budget import MemoryBudget
-from tandem.sink.meters import NOBODY, Meters
+from tandem.sink.process import clock
+from tandem.sink.process.memory_budget import MemoryBudget
+from tandem.sink.process.meters import NOBODY, Meters
+from tandem.sink.process.resource_limits import resource_shortage
 from tandem.sink.read.backpressure import PATIENCE_S, Backpressure
 from tandem.sink.read.new_partitions import NewPartition, NewPartitions
 from tandem.sink.read.partition_progress import PartitionProgress
@@ -43,7 +44,6 @@ from tandem.sink.read.scan.worker_ranges import RangeWorkers, WorkerScanLane, Wo
 from tandem.sink.read.survey import ClusterSurvey, ClusterSurveyor
 from tandem.sink.read.tail import TailReader, held_back
 from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S, away_s, shorter_guarantee
-from tandem.sink.resource_limits import resource_shortage
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
 from tandem.sink.store.object_store import ObjectStore
 from tandem.sink.transcode.transcoder_result import OUTPUT_LIMIT, Transcoder

@@ -36,7 +36,7 @@ from support.pairs.cli_shell import Done, Shell
 from support.patience import answered
 
 from tandem.controller.sandbox.sandbox import Sandbox
-from tandem.sink.kafka.cluster.topic_ids import from_base64
+from tandem.sink.kafka.wire.topic_ids import from_base64
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

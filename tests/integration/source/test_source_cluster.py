@@ -11,7 +11,6 @@ from support.patience import soon
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.sink.kafka.cluster import topic_ids
 from tandem.sink.kafka.cluster.admin import ALWAYS_RECORDED, EARLIEST, LATEST, ClusterAdmin
 from tandem.sink.kafka.cluster.consumer_groups import CommittedOffset
 from tandem.sink.kafka.errors.cluster_errors import (
@@ -20,6 +19,7 @@ from tandem.sink.kafka.errors.cluster_errors import (
     TopicExistsError,
     UnknownTopicError,
 )
+from tandem.sink.kafka.wire import topic_ids
 
 if TYPE_CHECKING:
     from support.clusters.topics import TopicMaker

@@ -9,9 +9,9 @@ from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, evidenc
 from tandem.backup_avro.chain.entries import Base
 from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.selection.last_records import PartitionCopy
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import Evidence, TopicPartition
-from tandem.sink.meters import Meters
+from tandem.sink.process import clock
+from tandem.sink.process.meters import Meters
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalScanLane

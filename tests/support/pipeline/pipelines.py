@@ -17,10 +17,10 @@ from tandem.backup_avro.chain.entries import PartitionKey, RecordHash
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.record.container import Codec, decode_header, decompress, iter_blocks
 from tandem.backup_avro.record.current import Record, TimestampType, decode_body, encode
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import AtHead, FetchFault, TopicPartition
-from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.pipeline import Pipeline, PipelinePolicy
+from tandem.sink.process import clock
+from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.worker_ranges import RangeWorkers
 from tandem.sink.store.chain.chain_reader import ChainReader

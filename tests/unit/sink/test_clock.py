@@ -13,10 +13,10 @@ from support.pipeline.pipelines import bare_context
 
 from tandem.backup_avro.chain.entries import Base
 from tandem.backup_avro.record.container import Codec
-from tandem.sink import clock
 from tandem.sink.kafka.fetch import fetcher
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.kafka.lookup import log_ends
+from tandem.sink.process import clock
 from tandem.sink.read import reader_context, tail
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext

@@ -15,8 +15,8 @@ from support.records.strategies import batch
 from tandem.backup_avro.chain.entries import Base
 from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.record.current import Record
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import AtHead, TopicPartition
+from tandem.sink.process import clock
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalScanLane

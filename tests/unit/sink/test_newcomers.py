@@ -21,12 +21,12 @@ from support.pipeline.pipelines import T0, Bench, through
 from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.selection.completion import obstacles
 from tandem.backup_avro.selection.coverage import GuardedPartitions
-from tandem.sink import clock
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, name_of
 from tandem.sink.kafka.fetch.events import AtHead, LogBounds, LogPlace, TopicPartition
 from tandem.sink.kafka.lookup.log_ends import LogLookups
 from tandem.sink.kafka.wire import requests
+from tandem.sink.process import clock
 from tandem.sink.read.new_partitions import NewPartition, NewPartitions
 from tandem.sink.read.survey import ClusterSurveyor
 

@@ -11,8 +11,8 @@ from support.pipeline.pipelines import T0, Bench, at_work, bare_context, through
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
-from tandem.sink import clock
 from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
+from tandem.sink.process import clock
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.scan.accept_ranges import most_overlap_s
 from tandem.sink.read.scan.plan import ScanPlan

@@ -7,7 +7,7 @@ from contextlib import suppress
 import structlog
 from structlog.testing import capture_logs
 
-from tandem.sink.rates import LINES, LINES_EVERY_S, RatedLog, TokenBucket
+from tandem.sink.process.rates import LINES, LINES_EVERY_S, RatedLog, TokenBucket
 
 
 def test_a_bucket_gives_a_burst_and_then_its_rate() -> None:

@@ -8,8 +8,7 @@ from typing import Final
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage
 from tandem.backup_avro.errors import ConfigError, TandemError
 from tandem.controller.config import Config
-from tandem.controller.coordination.topic_reader import partition_count, send
-from tandem.controller.status.outside_view import ANSWER_S
+from tandem.controller.coordination.topic_reader import ANSWER_S, partition_count, send
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 

@@ -47,7 +47,7 @@ from tandem.sink.kafka.errors import admin_errors
 from tandem.sink.kafka.errors.cluster_errors import TopicExistsError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning
 from tandem.sink.process.log import redact
-from tandem.sink.rates import RatedLog, TokenBucket
+from tandem.sink.process.rates import RatedLog, TokenBucket
 
 _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)

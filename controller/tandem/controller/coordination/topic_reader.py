@@ -31,6 +31,9 @@ from tandem.sink.kafka.errors import admin_errors
 from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
 from tandem.sink.kafka.errors.error_codes import ErrorCode
 
+ANSWER_S = 4.0
+"""Longest wait for one answer of the brokers, in seconds."""
+
 _POLL_S = 0.2
 _TIMESTAMP_NOT_AVAILABLE = 0
 

@@ -31,7 +31,7 @@ from tandem.backup_avro.documents.checkpoint import (
 )
 from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.selection.coverage import GuardedPartitions
-from tandem.sink.rates import TokenBucket
+from tandem.sink.process.rates import TokenBucket
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError, StoppedError, now_ms
 from tandem.sink.store.object_store import ObjectStore

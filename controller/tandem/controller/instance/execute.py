@@ -47,7 +47,7 @@ from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.record_keys import RecordKeys
 from tandem.sink.kafka.fetch.answer_shares import AnswerSum
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
-from tandem.sink.meters import Meters
+from tandem.sink.process.meters import Meters
 from tandem.sink.read.scan.worker_processes import WorkerPool
 from tandem.sink.store.chain.chain_writer import ChainWriter
 from tandem.sink.transcode.implementation_choice import best_transcoder

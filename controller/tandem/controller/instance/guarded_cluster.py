@@ -13,8 +13,8 @@ from tandem.controller.config import Config
 from tandem.sink.kafka.cluster.admin import ClusterAdmin, TopicInfo
 from tandem.sink.kafka.cluster.consumer_groups import MOST
 from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
-from tandem.sink.kafka.cluster.unique_keys import unique
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError
+from tandem.sink.kafka.wire.unique_keys import unique
 from tandem.sink.store.chain.restore_targets import ANY
 
 _LOG = structlog.get_logger()

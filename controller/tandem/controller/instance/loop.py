@@ -23,7 +23,7 @@ from tandem.controller.instance.start import InstanceParts
 from tandem.controller.instance.store_watch import StoreView, StoreWatch
 from tandem.controller.instance.wiring import policy_of
 from tandem.controller.status.instance_view import InstanceView, heartbeat_of
-from tandem.sink.meters import NOBODY, Meters
+from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.read.reading_progress import PartitionReading
 
 _LOG = structlog.get_logger()

@@ -16,7 +16,7 @@ from tandem.controller.config import Config
 from tandem.controller.coordination import agreement, heads
 from tandem.controller.instance.start import InstanceParts
 from tandem.controller.instance.store_watch import StoreView, StoreWatch
-from tandem.sink.rates import TokenBucket
+from tandem.sink.process.rates import TokenBucket
 
 _LOG = structlog.get_logger()
 _HURRIES = 3

@@ -18,7 +18,7 @@ from tandem.controller.instance.store_watch import StoreView, StoreWatch
 from tandem.controller.instance.wiring import policy_of
 from tandem.controller.status.instance_view import InstanceView
 from tandem.sink.kafka.cluster.guarded_topics import GuardedTopics
-from tandem.sink.meters import Meters
+from tandem.sink.process.meters import Meters
 from tandem.sink.read.survey import ClusterSurveyor
 from tandem.sink.store.chain.chain_writer import now_ms
 

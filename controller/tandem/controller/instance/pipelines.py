@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from tandem.backup_avro.chain.generation import Generation
 from tandem.controller.decision.observation import PipelineState
 from tandem.controller.instance.guarded_cluster import GuardedCluster
-from tandem.sink.memory_budget import MemoryBudget
-from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.pipeline import Phase, Pipeline, PipelinePolicy, PipelineReport
+from tandem.sink.process.memory_budget import MemoryBudget
+from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.read.reader_context import FetchSource
 from tandem.sink.read.reading_progress import PartitionReading
 from tandem.sink.read.scan.worker_ranges import RangeWorkers

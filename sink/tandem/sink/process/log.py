@@ -25,7 +25,7 @@ import stamina
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from tandem.sink.kafka.auth.secret_forms import forms_of
+from tandem.sink.process.secret_forms import forms_of
 
 MASK: Final = "********"
 _OURS: Final = ("tandem",)

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 from tandem.backup_avro.chain.entries import PartitionKey, Position, RecordHash, Topic
 from tandem.backup_avro.errors import TransientError
-from tandem.sink import clock
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
 from tandem.sink.kafka.fetch.assignment import backoff
 from tandem.sink.kafka.fetch.events import LogBounds, LogPlace, TopicPartition
+from tandem.sink.process import clock
+from tandem.sink.process.resource_limits import resource_shortage
 from tandem.sink.read.reader_context import FetchSource
-from tandem.sink.resource_limits import resource_shortage
 
 _FIRST_REST_S = 0.5
 _LONGEST_REST_S = 5.0
@@ -28,7 +28,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPartition:
-    """A partition that can be read now. `asked` is when its bounds were requested, in seconds by `sink.clock`.
+    """A partition that can be read now. `asked` is when its bounds were requested, in seconds by `sink.process.clock`.
 
     `hashes` holds the hash of a record below the first offset to read, for a partition whose chain has no hash.
     """
@@ -107,7 +107,7 @@ class NewPartitions:
     def step(self, now: float) -> dict[TopicPartition, NewPartition]:
         """Start the look-up that is due, and return the partitions that can be read now, each once.
 
-        `now` is by `sink.clock`. Raises permanent errors of the brokers, which only a person can repair.
+        `now` is by `sink.process.clock`. Raises permanent errors of the brokers, which only a person can repair.
         """
         came: dict[TopicPartition, NewPartition] = {}
         while self._done:

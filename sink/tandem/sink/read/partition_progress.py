@@ -1,6 +1,6 @@
 """State of one partition while the pipeline reads it: the tail's position, the evidence of being at head, the scan.
 
-Pure: `mono` values are seconds by `sink.clock`, `at` values ms by the store's clock.
+Pure: `mono` values are seconds by `sink.process.clock`, `at` values ms by the store's clock.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ import structlog
 from tandem.backup_avro.chain.entries import PartitionKey, RecordHash, StoredObject
 from tandem.backup_avro.errors import DamagedError, TransientError
 from tandem.backup_avro.selection.last_records import PartitionCopy
-from tandem.sink import clock
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
 from tandem.sink.kafka.fetch.events import AtHead, Evidence, Fetched, FetchFault, LogBounds, LogPlace, TopicPartition
-from tandem.sink.memory_budget import MemoryBudget, MemoryShare
-from tandem.sink.meters import NOBODY, Meters
+from tandem.sink.process import clock
+from tandem.sink.process.memory_budget import MemoryBudget, MemoryShare
+from tandem.sink.process.meters import NOBODY, Meters
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.skip.copied_records import CopiedRecords, LookupPendingError
 from tandem.sink.store.chain.chain_writer import now_ms
@@ -218,13 +218,13 @@ class ReaderContext:
         return self.room <= 0 and self.share.is_full()
 
     def now(self) -> int:
-        """Return the store's time in ms; it advances by `sink.clock` where the store's own clock is set back."""
+        """Return the store's time in ms; it advances by `process.clock` where the store's own clock is set back."""
         mono_ms = clock.now() * 1000
         self._ahead_ms = max(self._ahead_ms, now_ms(self.store) - mono_ms)
         return round(mono_ms + self._ahead_ms)
 
     def at(self, mono: float) -> int:
-        """Return the store's time in ms for a time in s by `sink.clock`."""
+        """Return the store's time in ms for a time in s by `sink.process.clock`."""
         return self.now() - round((clock.now() - mono) * 1000)
 
     def skew(self) -> int:

@@ -11,9 +11,9 @@ import structlog
 
 from tandem.backup_avro.chain.entries import GroupOffset
 from tandem.backup_avro.errors import TandemError
-from tandem.sink import clock
 from tandem.sink.kafka.cluster.guarded_topics import ClusterView, GuardedTopics
-from tandem.sink.meters import NOBODY, Meters
+from tandem.sink.process import clock
+from tandem.sink.process.meters import NOBODY, Meters
 
 _LOG = structlog.get_logger()
 _RETRY_S = 1.0
@@ -24,7 +24,7 @@ class ClusterSurvey:
     """Result of one survey.
 
     `groups` is None when the groups were not due or could not be read; the value of one group is None when that group
-    could not be read. `asked` is when the topics were requested, by `sink.clock`.
+    could not be read. `asked` is when the topics were requested, by `sink.process.clock`.
     """
 
     found: GuardedTopics

@@ -31,12 +31,12 @@ from tandem.backup_avro.chain.entries import (
     Topic,
 )
 from tandem.backup_avro.errors import PermanentError, TandemError, TransientError
-from tandem.sink import clock
 from tandem.sink.encryption.errors import KeyUnavailableError
 from tandem.sink.encryption.objects import new_seal
 from tandem.sink.kafka.cluster.guarded_topics import ClusterView
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError
-from tandem.sink.meters import NOBODY, Meters, Target
+from tandem.sink.process import clock
+from tandem.sink.process.meters import NOBODY, Meters, Target
 from tandem.sink.store.chain.chain_writer import ChainWriter, StoppedError
 from tandem.sink.store.object_store import ObjectStore, StoreTransientError, put_new
 from tandem.sink.write.confirm import what_is_wrong

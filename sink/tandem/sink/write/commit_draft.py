@@ -10,7 +10,6 @@ from dataclasses import replace
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey, Position, Topic
 from tandem.backup_avro.chain.generation import Generation
-from tandem.sink import clock
 from tandem.sink.kafka.cluster.guarded_topics import (
     ANY_GROUP,
     expires,
@@ -18,6 +17,7 @@ from tandem.sink.kafka.cluster.guarded_topics import (
     own_config,
     tombstone_guarantee_s,
 )
+from tandem.sink.process import clock
 from tandem.sink.read.marks import MarkRecorder
 from tandem.sink.read.partition_progress import CONFIRM_CEILING_S, PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext

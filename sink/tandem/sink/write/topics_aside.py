@@ -14,7 +14,7 @@ _NAMED = 5
 
 @dataclass(slots=True, kw_only=True)
 class _Resting:
-    """One topic: why the store refuses it, how often in a row, and when it is read again (seconds by `sink.clock`)."""
+    """Why the store refuses a topic, how often in a row, and when it is read again (seconds by `process.clock`)."""
 
     name: str
     why: str

@@ -25,10 +25,10 @@ from tandem.controller.decision.observation import Observation, Peer, PipelineSt
 from tandem.controller.instance.act import InstanceTasks, TaskBoard
 from tandem.controller.instance.pipelines import asked_between_commits
 from tandem.controller.instance.store_watch import StoreWatch
-from tandem.sink import clock
 from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, GuardedTopics
 from tandem.sink.kafka.fetch.events import Fetched, TopicPartition
 from tandem.sink.pipeline import Phase, PipelineReport
+from tandem.sink.process import clock
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalScanLane

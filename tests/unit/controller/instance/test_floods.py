@@ -27,7 +27,7 @@ from tandem.controller.http import health
 from tandem.controller.instance.checkpoint_keeper import CheckpointKeeper
 from tandem.controller.instance.loop import Instance
 from tandem.controller.instance.message_watch import MessageWatch
-from tandem.sink.rates import LINES
+from tandem.sink.process.rates import LINES
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.signed_store import SignedStore
 from tandem.sink.store.store_settings import StoreAccess

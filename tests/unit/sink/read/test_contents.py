@@ -25,12 +25,11 @@ from tandem.controller.instance.history_proof import HistoryProver, NotProvenErr
 from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.key_ring import KeyRing
 from tandem.sink.encryption.record_keys import PLAIN, RecordKeys
-from tandem.sink.kafka.cluster import topic_ids
 from tandem.sink.kafka.errors.cluster_errors import ClusterTransientError
 from tandem.sink.kafka.errors.error_codes import ErrorCode
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, LogPlace, TopicPartition
 from tandem.sink.kafka.lookup.record_lookup import SIZES, RecordLookup
-from tandem.sink.kafka.wire import requests
+from tandem.sink.kafka.wire import requests, topic_ids
 from tandem.sink.read import log_identity
 from tandem.sink.read.log_identity import ReadPosition, RewrittenRecord
 from tandem.sink.read.partition_progress import STEPS, kept_hashes

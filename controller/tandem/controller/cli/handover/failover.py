@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tandem.backup_avro.chain.generation import Generation
     from tandem.backup_avro.documents.coordination_message import CoordinationMessage
     from tandem.controller.config import Config
-    from tandem.controller.coordination.follow_handover import HandoverWatch
     from tandem.controller.coordination.peer_state import LastHeard
+    from tandem.controller.history.follow_handover import HandoverWatch
     from tandem.controller.history.handover_progress import HandoverPlan, HandoverStanding
     from tandem.controller.status.pair_view import PairView
     from tandem.sink.store import ObjectStore
@@ -166,7 +166,7 @@ def _question(asked: HandoverPlan) -> str:
 def _carry_out(
     settings: Config, store: ObjectStore, seen: PairView, asked: HandoverPlan, options: HandoverOptions
 ) -> None:
-    from tandem.controller.coordination.follow_handover import HandoverWatch  # noqa: PLC0415 - for the command, not for --help
+    from tandem.controller.history.follow_handover import HandoverWatch  # noqa: PLC0415 - for the command, not for --help
     from tandem.controller.history.handover_progress import HandoverStanding, Stage  # noqa: PLC0415 - likewise
 
     message, wait_s = _request(settings, store, asked, options.reason), options.wait_s
@@ -217,7 +217,7 @@ def ask_for_a_new_one(settings: Config, store: ObjectStore, *, reason: str, yes:
 
     Raises RefusedError and TransientError as `take_turn` does.
     """
-    from tandem.controller.coordination.follow_handover import HandoverWatch  # noqa: PLC0415 - for the command, not for --help
+    from tandem.controller.history.follow_handover import HandoverWatch  # noqa: PLC0415 - for the command, not for --help
     from tandem.controller.history.handover_progress import plan  # noqa: PLC0415 - likewise
 
     seen = _look(settings, store)

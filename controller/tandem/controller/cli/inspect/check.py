@@ -185,7 +185,7 @@ def _obstacles(settings: Config) -> list[TandemError]:
 
     Without the right to read the brokers' settings the list is empty as well.
     """
-    from tandem.controller.status.outside_view import ANSWER_S  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.controller.coordination.topic_reader import ANSWER_S  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.kafka.cluster.admin import ClusterAdmin  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.prepare.target_cluster import refuse_if_impatient  # noqa: PLC0415 - likewise
 

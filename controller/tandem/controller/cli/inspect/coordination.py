@@ -86,8 +86,11 @@ def tail(
 
 def _topic_reading(settings: Config, *, all_pairs: bool) -> TopicReader:
     from tandem.controller.coordination.topic import partition_of  # noqa: PLC0415 - Kafka is slow to import
-    from tandem.controller.coordination.topic_reader import TopicReader, partition_count  # noqa: PLC0415 - likewise
-    from tandem.controller.status.outside_view import ANSWER_S  # noqa: PLC0415 - likewise
+    from tandem.controller.coordination.topic_reader import (  # noqa: PLC0415 - likewise
+        ANSWER_S,
+        TopicReader,
+        partition_count,
+    )
     from tandem.sink.kafka.cluster.admin import ClusterAdmin  # noqa: PLC0415 - likewise
 
     props: dict[str, Value] = dict(settings.kafka.reveal())
@@ -99,7 +102,7 @@ def _topic_reading(settings: Config, *, all_pairs: bool) -> TopicReader:
 
 
 def _topic_records(topic_reading: TopicReader, *, since: int | None, follow: bool) -> Iterator[TopicRecordDocument]:
-    from tandem.controller.status.outside_view import ANSWER_S  # noqa: PLC0415 - Kafka is slow to import
+    from tandem.controller.coordination.topic_reader import ANSWER_S  # noqa: PLC0415 - Kafka is slow to import
 
     topic_reading.rewind(since, timeout_s=ANSWER_S)
     there = topic_reading.read_to_end(timeout_s=_TO_END_S)

@@ -18,6 +18,7 @@ from typing import Final
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.cli.output.output import document
 from tandem.controller.config import Config
+from tandem.controller.coordination.topic_reader import ANSWER_S
 from tandem.controller.history.background_history import BackgroundHistory, BackgroundHistoryView
 from tandem.controller.history.store_history import ServedHistory
 from tandem.controller.history.turns import turn_of
@@ -26,7 +27,7 @@ from tandem.controller.http.page.render import page, policy
 from tandem.controller.http.server import HttpAnswer
 from tandem.controller.process.cached_call import CachedCall
 from tandem.controller.status.instance_view import InstanceView, pair_view
-from tandem.controller.status.outside_view import ANSWER_S, impatient_store, log_ends
+from tandem.controller.status.outside_view import impatient_store, log_ends
 from tandem.controller.status.overview import overview
 from tandem.controller.status.pair_view import LogEnd
 from tandem.sink.kafka.auth.client_config import Value

@@ -20,11 +20,11 @@ import urllib3.exceptions
 
 from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.errors import ConfigError, TandemError
-from tandem.sink import clock
 from tandem.sink.kafka.auth.http_limits import AnswerLimits
 from tandem.sink.kafka.auth.oidc import OidcSettings
 from tandem.sink.kafka.auth.tokens import Token
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
+from tandem.sink.process import clock
 
 # kafka-python's event loop waits for the token. A token that comes after its connection was given up serves the next.
 _READ_S: Final = 5.0

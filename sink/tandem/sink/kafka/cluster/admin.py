@@ -38,9 +38,7 @@ from tandem.backup_avro.errors import ConfigError, TandemError
 from tandem.sink.kafka.auth import client_config
 from tandem.sink.kafka.auth.tokens import Tokens
 from tandem.sink.kafka.cluster import librdkafka_references
-from tandem.sink.kafka.cluster import topic_ids as topic_id
 from tandem.sink.kafka.cluster.consumer_groups import MOST, CommittedOffset, CommittedOffsets, GroupOffsetBudget
-from tandem.sink.kafka.cluster.unique_keys import unique
 from tandem.sink.kafka.errors import admin_errors
 from tandem.sink.kafka.errors.cluster_errors import (
     ClusterAuthenticationError,
@@ -51,6 +49,8 @@ from tandem.sink.kafka.errors.cluster_errors import (
 )
 from tandem.sink.kafka.errors.error_codes import ErrorCode
 from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.wire import topic_ids as topic_id
+from tandem.sink.kafka.wire.unique_keys import unique
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

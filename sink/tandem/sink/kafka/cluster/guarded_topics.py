@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tandem.backup_avro.chain.entries import GroupOffset, Topic, number_setting, policies_in
-from tandem.sink.kafka.cluster.unique_keys import unique
+from tandem.sink.kafka.wire.unique_keys import unique
 
 DELETE_RETENTION = "delete.retention.ms"
 DEFAULT_DELETE_RETENTION_MS = 86_400_000

@@ -11,9 +11,7 @@ import kafka.errors as kafka_errors
 
 from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.errors import TandemError
-from tandem.sink import clock
 from tandem.sink.kafka.auth import client_config
-from tandem.sink.kafka.cluster import topic_ids as topic_id
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterUnreachableError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning
 from tandem.sink.kafka.fetch import leaders as leadership
@@ -26,6 +24,8 @@ from tandem.sink.kafka.fetch.sessions import FetchPlan
 from tandem.sink.kafka.fetch.slow_brokers import SLOW, SlowBrokers
 from tandem.sink.kafka.lookup.log_ends import LogLookups
 from tandem.sink.kafka.wire import connections, requests
+from tandem.sink.kafka.wire import topic_ids as topic_id
+from tandem.sink.process import clock
 
 _T = TypeVar("_T")
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from tandem.sink.kafka.cluster import topic_ids
 from tandem.sink.kafka.errors.error_codes import ErrorCode, ErrorMeaning, name_of
 from tandem.sink.kafka.fetch.assignment import AssignedPartition, Assignment, backoff
 from tandem.sink.kafka.fetch.events import FaultKind
-from tandem.sink.kafka.wire import requests
+from tandem.sink.kafka.wire import requests, topic_ids
 
 # Seconds.
 MISSING_RETRY = 5.0  # a missing topic is looked up at this interval

@@ -1,4 +1,4 @@
-"""Detects brokers that delay requests, since a lag alone does not show its cause. Times are seconds by `sink.clock`.
+"""Detects brokers that delay requests, since a lag alone does not show its cause. Times are seconds by `process.clock`.
 
 Either a broker, or the network to it, is slow; or the broker throttles a client that exceeds its quota (KIP-219), and
 gives the throttle time in each answer.

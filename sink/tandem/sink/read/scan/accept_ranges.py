@@ -14,8 +14,8 @@ from dataclasses import replace
 import structlog
 
 from tandem.backup_avro.documents.range_offer import RangeOffer
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.process import clock
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S

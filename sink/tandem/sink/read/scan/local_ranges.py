@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import structlog
 
 from tandem.backup_avro.errors import DamagedError
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.assignment import backoff
 from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from tandem.sink.process import clock
 from tandem.sink.read.deferred_responses import DeferredResponses
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import (

@@ -17,9 +17,9 @@ from tandem.backup_avro.documents.range_offer import RangeOffer, encode_offer
 from tandem.backup_avro.errors import PermanentError, TandemError, TransientError
 from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.selection.last_records import PartitionCopy
-from tandem.sink import clock
 from tandem.sink.encryption.objects import new_seal
 from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.process import clock
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import FetchSource, ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalScanLane
@@ -70,7 +70,7 @@ class RangeTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeRead:
-    """A range that was read from `began` to `ended`, in seconds by `sink.clock` of this machine."""
+    """A range that was read from `began` to `ended`, in seconds by `sink.process.clock` of this machine."""
 
     offer: RangeOffer
     began: float

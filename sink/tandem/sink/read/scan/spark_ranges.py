@@ -22,10 +22,10 @@ from tandem.backup_avro.chain.entries import Base, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.range_offer import RangeOffer, check_offer, decode_offer
 from tandem.backup_avro.errors import DamagedError
-from tandem.sink import clock
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.rates import RatedLog
+from tandem.sink.process import clock
+from tandem.sink.process.rates import RatedLog
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext, ScanLane
 from tandem.sink.read.scan.accept_ranges import accept_range, complete_empty_scan, most_overlap_s, restart_scan
@@ -52,7 +52,7 @@ class _Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listed:
-    """An offer's key and the fields of its name. It was first listed at `seen`, not yet at `missing` (`sink.clock`)."""
+    """An offer's key and the fields of its name. First listed at `seen`, not yet at `missing` (`process.clock`)."""
 
     key: str
     seen: float

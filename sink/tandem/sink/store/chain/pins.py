@@ -30,7 +30,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.document_limits import PIN
 from tandem.backup_avro.chain.json_codec import VERSION, Fields, canonical, pack
 from tandem.backup_avro.errors import DamagedError, TandemError
-from tandem.sink.rates import RatedLog
+from tandem.sink.process.rates import RatedLog
 from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, ObjectStore, PutResult, StoreTransientError
 
 _LOG = structlog.get_logger()

@@ -20,7 +20,7 @@ from botocore.config import Config
 from botocore.loaders import create_loader
 
 from tandem.backup_avro.errors import ConfigError, TandemError
-from tandem.sink import clock
+from tandem.sink.process import clock
 from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
 from tandem.sink.store.s3.answers import require_end, utc
 from tandem.sink.store.s3.aws_session import MISREAD, AwsSession, misread_at

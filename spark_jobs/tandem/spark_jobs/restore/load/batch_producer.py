@@ -30,13 +30,13 @@ from kafka.producer.producer_batch import ProducerBatch
 from kafka.structs import TopicPartition
 
 from tandem.backup_avro.errors import PermanentError, TransientError
-from tandem.sink import clock
 from tandem.sink.kafka.auth import tls
 from tandem.sink.kafka.auth.client_config import Value, for_kafka_python, servers_of
 from tandem.sink.kafka.errors.broker_errors import code_of
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterDeniedError
 from tandem.sink.kafka.errors.error_codes import PERMANENT, ErrorMeaning
 from tandem.sink.kafka.wire import connections
+from tandem.sink.process import clock
 from tandem.sink.transcode.implementation_choice import best_bodies
 
 #: Longest that a transaction may stay open, in ms; then the broker aborts it. Open ones hold read_committed back.

@@ -17,8 +17,8 @@ from support.pages.command_tree import commands
 
 from tandem.backup_avro.documents.checkpoint import CheckpointRequest
 from tandem.controller.cli.main import ALIASES, run
-from tandem.controller.cli.output import schemas
-from tandem.controller.cli.output.documents import DOCUMENTS
+from tandem.controller.cli.reference import schemas
+from tandem.controller.cli.reference.documents import DOCUMENTS
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain import checkpoints
 from tandem.sink.store.chain.chain_writer import now_ms
@@ -28,7 +28,7 @@ CAMEL = re.compile(r"[a-z]+(?:[A-Z0-9][a-z0-9]*)*")
 
 
 def test_the_committed_schemas_are_those_of_the_code() -> None:
-    """`python -m tandem.controller.cli.output.schemas` would change nothing."""
+    """`python -m tandem.controller.cli.reference.schemas` would change nothing."""
     made = {name: schemas.text(schema) for name, schema in schemas.schemas().items()}
     assert {path.name: path.read_text() for path in documents.FOLDER.iterdir()} == made
 

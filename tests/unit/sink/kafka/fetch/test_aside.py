@@ -14,8 +14,8 @@ from support.records.strategies import batch
 
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import AtHead, TopicPartition
+from tandem.sink.process import clock
 from tandem.sink.store.object_store import StoreRejectedError, StoreTransientError, StoreUnfitError
 from tandem.sink.write.topics_aside import TopicsAside
 

@@ -14,7 +14,6 @@ import kafka.errors as kafka_errors
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tandem.sink import clock
 from tandem.sink.kafka.cluster import admin as cluster
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterTransientError
@@ -24,6 +23,7 @@ from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.kafka.lookup.log_ends import LogLookups
 from tandem.sink.kafka.wire import requests
 from tandem.sink.kafka.wire.connections import Connections, open_connections
+from tandem.sink.process import clock
 
 _T = [TopicPartition("t", n) for n in range(3)]
 _SERVERS = "b1:9093,b2:9093,b3:9093"

@@ -12,8 +12,8 @@ from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, evidenc
 from tandem.backup_avro.chain.entries import Base, PartitionKey
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.container import Codec
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, TopicPartition
+from tandem.sink.process import clock
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalScanLane

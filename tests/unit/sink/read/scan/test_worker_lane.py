@@ -16,8 +16,8 @@ from support.pipeline.pipelines import QUICK, T0, Bench, through
 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import TransientError
-from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault
+from tandem.sink.process import clock
 from tandem.sink.read.scan.range_reader import RangeRead, RangeTask, TopicGoneError, UnreadableError, read_range
 from tandem.sink.store.object_store import StoreTransientError
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder

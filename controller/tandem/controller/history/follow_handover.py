@@ -12,9 +12,8 @@ from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.controller.coordination.peer_state import LastHeard, PeerState
 from tandem.controller.coordination.topic import partition_of
-from tandem.controller.coordination.topic_reader import TopicReader, partition_count, send
+from tandem.controller.coordination.topic_reader import ANSWER_S, TopicReader, partition_count, send
 from tandem.controller.history.handover_progress import HandoverPlan, HandoverStanding, handover_standing
-from tandem.controller.status.outside_view import ANSWER_S
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store import ObjectStore
