@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.pairs.sessions import kill_session
-from support.restores.cases import read_all, rows_of
+from support.restores.cases import ends_of, last_offset, read_all, rows_of
 from support.restores.restore_plans import make_plan
 
 from tandem.controller.sandbox.kafka import KafkaServer
@@ -184,6 +184,7 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
         target_topic_id=found.topic_id,
         transactional_id=transactional_id(plan.hash, topic.source.topic_id, 0),
         spread=spread,
+        alone=True,
         store=StoreAddress(root=root, settings=StoreAccess()),
         cluster=ClusterAddress(props=target.props),
         pace=LoadPace(batch_records=40, in_flight_bytes=0, commit_seconds=0.1),
@@ -212,6 +213,7 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
     assert loaded.resumed > 0
     assert read_all(kafka.bootstrap, name, 0) == rows_of(items)
     end = target.look([name])[name].ends[0]
+    assert loaded.strands[0].last == end - 1, "something lies behind the last record"
     check_task = CheckTask(
         target=name,
         target_topic_id=found.topic_id,
@@ -230,6 +232,7 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
         ),
         among_others=False,
         shared=False,
+        alone=True,
         cluster=task.cluster,
     )
     assert [item.same for item in check_partition(check_task)] == [True]
@@ -279,6 +282,7 @@ def test_nothing_is_lost_and_nothing_is_twice(tmp_path: Path, kafka: KafkaServer
         assert 0 < report["resumed"] < _COUNT
         for number in range(2):
             assert read_all(kafka.bootstrap, target, number) == rows_of(parts[number])
+            assert last_offset(kafka.bootstrap, target, number) == ends_of(kafka.bootstrap, target)[number] - 1
     finally:
         for run in left:
             run.kill_rest()

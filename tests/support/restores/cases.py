@@ -59,6 +59,32 @@ def read_all(bootstrap: str, topic: str, partition: int) -> list[Row]:
     raise AssertionError("no end of the partition")
 
 
+def ends_of(bootstrap: str, topic: str) -> list[int]:
+    """The high watermark of each partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "independent"})
+    try:
+        count = len(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+        return [consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=30)[1] for n in range(count)]
+    finally:
+        consumer.close()
+
+
+def last_offset(bootstrap: str, topic: str, partition: int) -> int:
+    """The offset of the record at the high watermark - 1, which a reader that begins there gets; -1: it gets none."""
+    [end] = ends_of(bootstrap, topic)[partition : partition + 1]
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "independent", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, partition, max(end - 1, 0))])
+    deadline = time.monotonic() + 60
+    try:
+        while time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            if message is not None:
+                return -1 if message.error() else message.offset() or 0
+    finally:
+        consumer.close()
+    raise AssertionError("neither a record nor the end")
+
+
 def rows_of(items: Sequence[Record]) -> list[Row]:
     """What should be there."""
     return [(item.timestamp, item.key, item.value, item.headers) for item in items]

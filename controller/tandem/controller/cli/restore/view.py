@@ -133,7 +133,7 @@ class RestoredTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """Where a target is not what the backup is."""
+    """Where a target is not what the backup is. `marker_last`: its log ends in a transaction's marker."""
 
     target: str
     partition: int
@@ -142,6 +142,7 @@ class Mismatch:
     expected_records: int
     sha256: str
     expected_sha256: str
+    marker_last: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +233,7 @@ def show_report(report: RestoreReport, seconds: float, form: OutputFormat) -> No
                 expected_records=item.expected_records,
                 sha256=item.hash,
                 expected_sha256=item.expected_hash,
+                marker_last=item.marker_last,
             )
             for item in report.mismatches
         ],

@@ -107,12 +107,7 @@ class Transaction:
     def _add(self, source: int, chunk: RecordChunk) -> int:
         """Send a chunk of the partition `source`, or of its `origins`; return the last offset in its body."""
         task, body = self._task, chunk.body
-        strand = self._strands.setdefault(chunk.target, _GrowingStrand())
-        hashed = best_bodies().advance(strand.state, body.body, body.records)
-        strand.state = hashed.state
-        strand.records += body.records
-        self._tombstones += hashed.tombstones
-        self._null_keys += hashed.null_keys
+        self._hash(chunk)
         last = -1
         for batch in best_bodies().build_batches(
             body.body,
@@ -140,6 +135,24 @@ class Transaction:
                 self._confirm()
             self._slow_down()
         return last
+
+    def add_written(self, chunk: RecordChunk, rows: Iterable[OffsetRow], *, last: int) -> None:
+        """Count records that lie in the target already; `rows` say where, and `last` is their last target offset."""
+        strand = self._hash(chunk)
+        strand.first = last - chunk.body.records + 1 if strand.first < 0 else strand.first
+        strand.last = last
+        if self._task.restore is not None:
+            self._rows += rows
+
+    def _hash(self, chunk: RecordChunk) -> _GrowingStrand:
+        body = chunk.body
+        strand = self._strands.setdefault(chunk.target, _GrowingStrand())
+        hashed = best_bodies().advance(strand.state, body.body, body.records)
+        strand.state = hashed.state
+        strand.records += body.records
+        self._tombstones += hashed.tombstones
+        self._null_keys += hashed.null_keys
+        return strand
 
     def _confirm(self) -> None:
         item = self._waiting.popleft()
@@ -173,8 +186,8 @@ class Transaction:
         pace = self._task.pace
         return self._sent >= pace.commit_bytes or self._age() >= pace.commit_seconds
 
-    def commit(self) -> TaskProgress:
-        """Wait for all batches, send the progress, and commit; return the progress.
+    def commit(self, *, held: int | None = None) -> TaskProgress:
+        """Wait for all batches, send the progress, and commit; return the progress. `held`: see TaskProgress.
 
         After any error it is unknown whether the commit succeeded: the progress topic shows it to the next attempt.
         """
@@ -188,6 +201,7 @@ class Transaction:
             null_keys=self._null_keys,
             left_out=self._left_out,
             rows=tuple(self._rows),
+            held=held,
         )
         if len(after.rows) >= PAGE_ROWS:
             # Before the commit, so that the page exists when the progress names it. If the commit fails, no progress

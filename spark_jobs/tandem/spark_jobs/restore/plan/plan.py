@@ -245,6 +245,10 @@ class RestorePlan:
         """Number of records, an upper bound where parts are cut."""
         return sum(topic.records for topic in self.topics)
 
+    def alone(self, topic: TopicPlan) -> bool:
+        """Return whether each partition of a target gets the records of one source partition, and no others."""
+        return not self.append and not topic.repartitioned
+
     @property
     def as_of(self) -> str | None:
         """The moment in ISO 8601, None for the newest state or a checkpoint."""
