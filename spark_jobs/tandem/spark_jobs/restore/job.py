@@ -39,10 +39,11 @@ from tandem.spark_jobs.restore.load import load
 from tandem.spark_jobs.restore.load.load import LoadResult
 from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition
 from tandem.spark_jobs.restore.plan import plan as restore_plan
+from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicPlan
 from tandem.spark_jobs.restore.plan.stray_keys import SurveyTask
-from tandem.spark_jobs.restore.prepare import append, target_settings
+from tandem.spark_jobs.restore.prepare import append, filling, target_settings
 from tandem.spark_jobs.restore.prepare import prepare as restore_prepare
 from tandem.spark_jobs.restore.prepare.loading_config import LoadingConfig, wanted_of
 from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, check_consent, prepare_restore
@@ -172,6 +173,7 @@ class _RestoreRun:
         self._cluster = ClusterAddress(props=dict(target.props))
         self._notes: dict[str, list[str]] = {topic.target: [] for topic in self._plan.topics}
         self._refused: dict[str, Mapping[str, str]] = {}
+        self._filled: set[str] = set()
 
     def run(self) -> RestoreReport:
         """Carry out the run; if it fails, tell the listener that the restore is unfinished.
@@ -358,6 +360,13 @@ class _RestoreRun:
 
     def _load(self, targets: Mapping[str, TargetTopic]) -> list[LoadResult]:
         self._told.phase("loading")
+        for topic in self._plan.topics:
+            note = filling.obstacle(
+                self._target, topic, targets[topic.target], chosen=self._options.offsets is not None
+            )
+            self._notes[topic.target] += [] if note is None else [note]
+            if note is None and topic.offsets.mode is OffsetMode.FLOOR:
+                self._filled.add(topic.target)
         groups = [(topic, items) for topic in self._plan.topics for items in self._groups(topic)]
         pace, restore = self._pace(len(groups)), self._id(targets) if self._leaves_map else None
         tasks = [self._task(topic, targets[topic.target], items, pace, restore) for topic, items in groups]
@@ -421,6 +430,7 @@ class _RestoreRun:
             spread=self._charge.spread,
             with_key=append.takes_keys_only(topic),
             alone=self._plan.alone(topic),
+            floor=topic.target in self._filled,
             store=self._address,
             cluster=self._cluster,
             pace=replace(

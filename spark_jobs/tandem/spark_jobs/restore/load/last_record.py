@@ -15,11 +15,7 @@ is refused. If the record came between the two readings, the marker lies behind 
 
 from __future__ import annotations
 
-import time
-from typing import Final
-
 from tandem.backup_avro.record.current import Record
-from tandem.sink.kafka.cluster.admin import LATEST, ClusterAdmin
 from tandem.sink.transcode import content_hash
 from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.restore.check.check_partition import CheckTask, read_records
@@ -27,11 +23,9 @@ from tandem.spark_jobs.restore.lease.progress import TaskProgress
 from tandem.spark_jobs.restore.load.batch_producer import BatchProducer, ProduceError
 from tandem.spark_jobs.restore.load.load_task import LoadTask
 from tandem.spark_jobs.restore.load.record_stream import RecordChunk
-from tandem.spark_jobs.restore.load.transaction import Transaction
+from tandem.spark_jobs.restore.load.target_log import TargetLog
+from tandem.spark_jobs.restore.load.transaction import Transaction, short_of_records
 from tandem.spark_jobs.restore.offset_map import OffsetRow
-
-_FIRST_WAIT_S: Final = 0.005
-_LONGEST_WAIT_S: Final = 0.2
 
 
 def write_last_record(
@@ -52,19 +46,20 @@ class _LastRecord:
         self._task = task
         self._done = done
         self._last = last
-        self._admin = ClusterAdmin(task.cluster.props)
+        self._log = TargetLog(task)
         strand = done.strands.get(last.target)
-        #: The target offset after the other records; their marker lies there, if there are any.
-        self._after = 0 if strand is None or strand.last < 0 else strand.last + 1
+        #: The target offset after the other records, whose marker lies there, if there are any.
+        self._after = self._log.start() if strand is None or strand.last < 0 else strand.last + 1
+        self._marker = 0 if strand is None or strand.last < 0 else 1
 
     def write(self, *, wrote: bool) -> TaskProgress:
         task, last, done = self._task, self._last, self._done
         # The other records' marker may be written after their commit was answered. Until then the broker refuses.
-        end = self._wait(self._after + 1 if self._after else 0)
+        end = self._log.wait_for_end(self._after + self._marker)
         there = None if wrote else self._there(end)
         if there is None and not wrote and self._producer.has_predecessors:
             self._producer.mark(task.target, last.target)
-            there = self._there(self._wait(end + 1))
+            there = self._there(self._log.wait_for_end(end + 1))
         [batch] = best_bodies().build_batches(
             last.body.body,
             1,
@@ -77,27 +72,12 @@ class _LastRecord:
             there = sent.base_offset(task.pace.answer_seconds)
             if there < 0:
                 raise ProduceError(f"{task.place}: the broker has the last record, but does not say where")
+        if task.floor and there < last.body.first:
+            raise short_of_records(task, last.body.first, there)
         row = OffsetRow.of(batch.runs, partition=task.number, target=last.target, records=1, base=there)
         transaction = Transaction(self._producer, task, done)
         transaction.add_written(last, [row], last=there)
         return transaction.commit()
-
-    def _wait(self, least: int) -> int:
-        """Wait until the target partition's log end is at `least` or above it, and return it."""
-        place = (self._task.target, self._last.target)
-        deadline = time.monotonic() + self._task.pace.answer_seconds
-        delay = _FIRST_WAIT_S
-        while True:
-            [(end, _)] = self._admin.list_offsets({place: LATEST}, read_committed=False).values()
-            if end >= least:
-                return end
-            if time.monotonic() > deadline:
-                raise ProduceError(
-                    f"{self._task.place}: the marker of the last transaction was not written within "
-                    f"{self._task.pace.answer_seconds:.0f} s"
-                )
-            time.sleep(delay)
-            delay = min(2 * delay, _LONGEST_WAIT_S)
 
     def _there(self, end: int) -> int | None:
         """Return the target offset of the record if it lies behind the others, below `end`; None if it does not."""

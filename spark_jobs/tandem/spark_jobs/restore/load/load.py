@@ -8,6 +8,7 @@ The last record comes after the transactions where the task has the target's par
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +26,7 @@ from tandem.spark_jobs.restore.check import check_partition
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.progress import PlanPhase, ProgressReader, ProgressView, TargetStrand, TaskProgress
 from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
+from tandem.spark_jobs.restore.load.fillers import fill
 from tandem.spark_jobs.restore.load.last_record import write_last_record
 from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
 from tandem.spark_jobs.restore.load.newest_records import AscendingOffsets, newest_offsets
@@ -35,7 +37,9 @@ from tandem.spark_jobs.restore.load.record_stream import (
     TransactionUnit,
     first_record,
 )
+from tandem.spark_jobs.restore.load.target_log import TargetLog
 from tandem.spark_jobs.restore.load.transaction import Transaction, last_page
+from tandem.spark_jobs.restore.plan.offset_mode import fillers
 from tandem.spark_jobs.restore.plan.partitioner import chooser
 
 _LOG = structlog.get_logger()
@@ -164,12 +168,30 @@ class _Attempt:
             )
         producer.know(marks.TOPIC)
         done, last = start, None
+        if task.floor and not start.next_offsets:
+            fill(producer, task, TargetLog(task), self._fillers())
+        elif task.floor and TargetLog(task).start() == 0:
+            # The run that began had no right to delete fillers, and wrote none.
+            task = self._task = replace(task, floor=False)
         if start.held is None:
             done, last = self._load_units(producer, start)
         if done.held is None:
             return done
         wrote = done.records > start.records
         return write_last_record(producer, task, done, last or self._held(done, done.held), wrote=wrote)
+
+    def _fillers(self) -> int:
+        """Return the number of fillers that the partition needs. The records of parts that are cut are counted."""
+        [source] = self._task.sources
+        records, last = 0, -1
+        for piece in source.slices:
+            if piece.whole:
+                records, last = records + piece.part.records, max(last, piece.part.last)
+                continue
+            for body in self._reader.bodies(piece):
+                [span] = deque(body.spans(), maxlen=1)
+                records, last = records + body.records, span[2]
+        return fillers(records, last)
 
     def _load_units(self, producer: BatchProducer, start: TaskProgress) -> tuple[TaskProgress, RecordChunk | None]:
         """Commit everything in transactions, but the last record if the task is alone; return that one."""

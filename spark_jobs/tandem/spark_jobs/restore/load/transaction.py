@@ -30,6 +30,15 @@ def last_page(store: ObjectStore, task: LoadTask, done: TaskProgress) -> str | N
     return offset_pages.write(store, done.rows, done.page, of)
 
 
+def short_of_records(task: LoadTask, offset: int, there: int) -> DamagedError:
+    """Return the error for a record that lies at `there` on the target, below its source `offset`."""
+    return DamagedError(
+        f"{task.place}: the record at source offset {offset} lies at {there} on the target, below it: there are fewer "
+        "records than the chain says",
+        remedy="`tandem verify` shows the extent; delete the target topic and restore with --offsets dense",
+    )
+
+
 @dataclass(slots=True, kw_only=True)
 class _GrowingStrand:
     """A TargetStrand under construction."""
@@ -161,9 +170,12 @@ class Transaction:
         if base < 0:
             # The response to a repeated request: the broker has the batch, but no longer knows its offset.
             raise ProduceError(f"{self._task.place}: the broker has a batch, but does not say where")
+        end = base + item.sent.records
+        if self._task.floor and end <= item.rows[-1].last:
+            raise short_of_records(self._task, item.rows[-1].last, end - 1)
         strand = self._strands[item.target]
         strand.first = base if strand.first < 0 else strand.first
-        strand.last = base + item.sent.records - 1
+        strand.last = end - 1
         if self._task.restore is not None:
             self._rows += (row._replace(base=base + row.base) for row in item.rows)
 

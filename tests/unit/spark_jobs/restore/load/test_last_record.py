@@ -1,30 +1,39 @@
-"""The last record of a partition comes after the transactions, once, whatever dies when, on a model of a log."""
+"""The last record of a partition comes after the transactions, once, whatever dies when, on a model of a log.
+
+And before them the fillers, so that no record lies below its source offset.
+"""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from kafka.record.default_records import DefaultRecordBatch
 
 from tandem.backup_avro.errors import TransientError
 from tandem.backup_avro.record.current import Record, decode_body, encode
+from tandem.sink.kafka.cluster.admin import LATEST
 from tandem.sink.store import StoreAccess
 from tandem.sink.transcode import content_hash
 from tandem.sink.transcode.batch import Compression
+from tandem.sink.transcode.implementation_choice import best_bodies
 from tandem.spark_jobs.reading.object_reader import Body, StoreAddress
-from tandem.spark_jobs.restore.check.check_partition import CheckTask
+from tandem.spark_jobs.restore.check.check_partition import CheckTask, TargetChangedError
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.progress import TaskProgress, decode_progress
-from tandem.spark_jobs.restore.load import last_record, load
+from tandem.spark_jobs.restore.load import fillers, last_record, load, target_log
 from tandem.spark_jobs.restore.load.batch_producer import FencedError, ProduceError
+from tandem.spark_jobs.restore.load.fillers import fill, filler_batch
 from tandem.spark_jobs.restore.load.last_record import write_last_record
 from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition
 from tandem.spark_jobs.restore.load.record_stream import AllButLast, RecordChunk, TransactionUnit, first_record
+from tandem.spark_jobs.restore.load.target_log import TargetLog
 from tandem.spark_jobs.restore.load.transaction import Transaction
+from tandem.spark_jobs.restore.plan import offset_mode
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 
@@ -76,6 +85,9 @@ def test_the_record_is_found_again() -> None:
 _KEY = f"{'ab' * 32}/id-s/0".encode()
 
 
+_FILLER = b"filler"
+
+
 class KilledError(Exception):
     """The process dies."""
 
@@ -88,7 +100,8 @@ class Log:
     coordinator: int = -1
     seen: int = -1
     progress: bytes | None = None
-    late: list[tuple[int, bytes]] = field(default_factory=list)
+    start: int = 0
+    late: list[tuple[int, bytes, int]] = field(default_factory=list)
 
 
 class Taken:
@@ -138,17 +151,18 @@ class Producer:
 
     def append_outside(self, topic: str, partition: int, data: bytes, records: int) -> Taken:
         """Write at once, or die before, or after it, or leave it on the way."""
-        assert (topic, partition, records) == ("t", 0, 1)
+        assert (topic, partition) == ("t", 0)
+        value = _FILLER if data == _FILLER else b"last"
         dies = self.dice.random()
         if dies < self.kills:
             raise KilledError
         if dies < 2 * self.kills:
-            self.log.late.append((self.epoch, data))
+            self.log.late.append((self.epoch, value, records))
             raise KilledError
-        base = arrive(self.log, self.epoch)
+        base = arrive(self.log, self.epoch, value, records)
         self._dies()
         if base is None:
-            return Taken(FencedError("late"), 1, len(data))
+            return Taken(FencedError("late"), records, len(data))
         return Taken(-1 if self.dice.random() < self.kills else base, records, len(data))
 
     def send(self, topic: str, partition: int, *, key: bytes, value: bytes) -> None:
@@ -176,13 +190,13 @@ class Producer:
         self._dies()
 
 
-def arrive(log: Log, epoch: int) -> int | None:
-    """A record outside of transactions arrives: the leader refuses an older epoch than it has seen."""
+def arrive(log: Log, epoch: int, value: bytes, count: int) -> int | None:
+    """A batch outside of transactions arrives: the leader refuses an older epoch than it has seen."""
     if epoch < log.seen:
         return None
     log.seen = epoch
-    log.entries.append((epoch, b"last"))
-    return len(log.entries) - 1
+    log.entries += [(epoch, value)] * count
+    return len(log.entries) - count
 
 
 def _task() -> LoadTask:
@@ -209,25 +223,37 @@ class Admin:
     """Knows where the log ends."""
 
     log: Log
+    dice: random.Random
 
     def __init__(self, props: object) -> None:
         assert props == {}
 
-    def list_offsets(self, places: Iterable[tuple[str, int]], *, read_committed: bool) -> Any:
-        """Return the end."""
+    def list_offsets(self, places: dict[tuple[str, int], str], *, read_committed: bool) -> Any:
+        """Return the start or the end."""
         assert not read_committed
-        return {place: (len(self.log.entries), None) for place in places}
+        [(place, which)] = places.items()
+        if which == LATEST and self.log.late and self.dice.random() < 0.3:
+            arrive(self.log, *self.log.late.pop())
+        return {place: (len(self.log.entries) if which == LATEST else self.log.start, None)}
+
+    def delete_records(self, topic: str, partition: int, *, below: int) -> None:
+        """Delete them."""
+        assert (topic, partition) == ("t", 0)
+        assert below <= len(self.log.entries)
+        self.log.start = max(self.log.start, below)
 
 
-def _run(task: LoadTask, producer: Producer, units: list[TransactionUnit]) -> TaskProgress:
+def _run(task: LoadTask, producer: Any, units: list[TransactionUnit], until: int) -> TaskProgress:
     """As a load does it."""
     found = producer.log.progress
     start = load.nothing_yet(task) if found is None else decode_progress(found, "here")
     done, last = start, None
+    if not start.next_offsets:
+        fill(producer, task, TargetLog(task), until, batch=lambda _: _FILLER)
     if start.held is None:
         stream = AllButLast(units=_rest(units, start.next_offsets.get(0, 0)))
         for unit in stream:
-            transaction = Transaction(producer, task, done)  # type: ignore[arg-type]  # stands in for one
+            transaction = Transaction(producer, task, done)
             transaction.add(unit)
             last = stream.last
             done = transaction.commit(held=None if last is None else last.body.first)
@@ -235,7 +261,7 @@ def _run(task: LoadTask, producer: Producer, units: list[TransactionUnit]) -> Ta
         return done
     last = last or first_record(_rest(units, done.held))
     assert last is not None
-    return write_last_record(producer, task, done, last, wrote=done.records > start.records)  # type: ignore[arg-type]
+    return write_last_record(producer, task, done, last, wrote=done.records > start.records)
 
 
 def _rest(units: list[TransactionUnit], start: int) -> Iterator[TransactionUnit]:
@@ -254,8 +280,10 @@ def test_the_last_record_is_written_once(monkeypatch: pytest.MonkeyPatch, seed: 
     dice = random.Random(seed)
     log, task = Log(), _task()
     monkeypatch.setattr(Admin, "log", log, raising=False)
-    monkeypatch.setattr(last_record, "ClusterAdmin", Admin)
-    between: list[bool] = []
+    monkeypatch.setattr(Admin, "dice", dice, raising=False)
+    monkeypatch.setattr(target_log, "ClusterAdmin", Admin)
+    monkeypatch.setattr(fillers, "BATCH_FILLERS", dice.randint(1, 9))
+    task = replace(task, floor=seed % 2 == 0)
 
     def read(found: CheckTask) -> list[Record]:
         there = [
@@ -264,13 +292,16 @@ def test_the_last_record_is_written_once(monkeypatch: pytest.MonkeyPatch, seed: 
             if found.start <= at < found.end and value == b"last"
         ]
         if log.late and dice.random() < 0.5:
-            epoch, _ = log.late.pop()
-            between.append(arrive(log, epoch) is not None)
+            arrive(log, *log.late.pop())
         return there
 
     monkeypatch.setattr(last_record, "read_records", read)
     sizes = [dice.randint(1, 4) for _ in range(dice.randint(1, 4))]
-    items = [_item(2 * n + 1) for n in range(sum(sizes))]
+    offset, items = dice.choice([0, 0, 5, 20]), []
+    for _ in range(sum(sizes)):
+        items.append(_item(offset))
+        offset += dice.choice([1, 1, 2, 7])
+    until = offset_mode.fillers(len(items), items[-1].offset) if task.floor else 0
     left = iter(items)
     units = [_unit(*(next(left).offset for _ in range(size))) for size in sizes]
 
@@ -279,12 +310,12 @@ def test_the_last_record_is_written_once(monkeypatch: pytest.MonkeyPatch, seed: 
         producer = Producer(log, dice, kills)
         kills = max(0.0, kills - 0.01)
         try:
-            done = _run(task, producer, units)
+            done = _run(task, producer, units, until)
         except (KilledError, FencedError, ProduceError):
             continue
         break
-    for epoch, _ in log.late:
-        assert arrive(log, epoch) is None
+    for late in log.late:
+        assert arrive(log, *late) is None
     assert json.loads(log.progress or b"{}").get("held") is None
     state = content_hash.START
     for item in items:
@@ -293,19 +324,28 @@ def test_the_last_record_is_written_once(monkeypatch: pytest.MonkeyPatch, seed: 
     assert (strand.records, strand.hash) == (len(items), state.hex())
     assert done.next_offsets == {0: items[-1].offset + 1}
     assert done.tombstones == sum(item.value is None for item in items)
-    assert sum(value is not None for _, value in log.entries) == len(items)
+    seen = [at for at, (_, value) in enumerate(log.entries) if value is not None and at >= log.start]
+    assert len(seen) == len(items)
+    assert log.start == until
+    if task.floor:
+        assert all(at >= item.offset for at, item in zip(seen, items, strict=True))
+        markers = sum(value is None for _, value in log.entries[until:])
+        assert seen[-1] - items[-1].offset <= markers
     assert log.entries[strand.last][1] == b"last"
     assert [row.last for row in done.rows][-1] == items[-1].offset
     assert done.rows[-1].base == strand.last
-    if not any(between):
-        assert strand.last == len(log.entries) - 1
+    # What comes late between the two readings of a successor has a marker behind it: the check finds that.
+    ends_well = strand.last == len(log.entries) - 1
+    assert ends_well or log.entries[strand.last + 1 :] == [(log.entries[-1][0], None)]
+    assert ends_well or log.entries[strand.last][0] < log.entries[-1][0]
 
 
 def test_a_marker_that_does_not_come_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """The attempt ends, and the next one finds out."""
     log, task = Log(), _task()
     monkeypatch.setattr(Admin, "log", log, raising=False)
-    monkeypatch.setattr(last_record, "ClusterAdmin", Admin)
+    monkeypatch.setattr(Admin, "dice", random.Random(0), raising=False)
+    monkeypatch.setattr(target_log, "ClusterAdmin", Admin)
     last = first_record([_unit(4)])
     assert last is not None
     strand = marks.TargetStrand(records=1, hash=content_hash.START.hex(), first=0, last=0)
@@ -313,3 +353,49 @@ def test_a_marker_that_does_not_come_is_not_waited_for_long(monkeypatch: pytest.
     producer: Any = Producer(log, random.Random(0), 0)
     with pytest.raises(TransientError, match="marker"):
         write_last_record(producer, task, done, last, wrote=True)
+
+
+def test_a_foreign_record_among_the_fillers_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fillers that land elsewhere than they were meant to are an error: records would be shifted."""
+    log, task = Log(entries=[(0, b"x")]), _task()
+    monkeypatch.setattr(Admin, "log", log, raising=False)
+    monkeypatch.setattr(Admin, "dice", random.Random(0), raising=False)
+    monkeypatch.setattr(target_log, "ClusterAdmin", Admin)
+    producer: Any = Producer(log, random.Random(0), 0)
+
+    def batch(count: int) -> bytes:
+        log.entries.append((0, b"foreign"))
+        assert count == 4
+        return _FILLER
+
+    with pytest.raises(TargetChangedError, match="another producer"):
+        fill(producer, task, TargetLog(task), 5, batch=batch)
+
+
+def test_the_rate_holds_for_fillers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for records."""
+    log, task = Log(), _task()
+    slept: list[float] = []
+    monkeypatch.setattr(Admin, "log", log, raising=False)
+    monkeypatch.setattr(Admin, "dice", random.Random(0), raising=False)
+    monkeypatch.setattr(target_log, "ClusterAdmin", Admin)
+    monkeypatch.setattr(fillers, "BATCH_FILLERS", 10)
+    monkeypatch.setattr(fillers.time, "sleep", slept.append)
+    producer: Any = Producer(log, random.Random(0), 0)
+    slow = replace(task, pace=replace(task.pace, bytes_per_second=1.0))
+    fill(producer, slow, TargetLog(task), 25, batch=lambda _: _FILLER)
+    assert len(log.entries) == log.start == 25
+    assert [round(seconds) for seconds in slept] == [6, 12]
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 8191, 8192, 8193, 20_000])
+def test_fillers_are_records_without_anything(count: int) -> None:
+    """As kafka-python reads them; the batch has a right CRC when it has a producer."""
+    batch = best_bodies().stamped(
+        filler_batch(count), producer_id=7, producer_epoch=1, base_sequence=3, transactional=False
+    )
+    read = DefaultRecordBatch(bytes(batch))
+    assert read.validate_crc()
+    assert (read.producer_id, read.is_transactional, read.last_offset_delta) == (7, False, count - 1)
+    found = [(item.offset, item.timestamp, item.key, item.value, item.headers) for item in read]
+    assert found == [(n, -1, None, None, []) for n in range(count)]
