@@ -96,6 +96,24 @@ MISTAKES: tuple[Mistake, ...] = (
         new="        if there is None and not wrote and self._producer.has_predecessors and end < 0:\n",
     ),
     Mistake(
+        name="a partition gets one filler too many",
+        file="spark_jobs/tandem/spark_jobs/restore/plan/offset_mode.py",
+        old="    return last + 1 - records if records else 0\n",
+        new="    return last + 2 - records if records else 0\n",
+    ),
+    Mistake(
+        name="fillers are not deleted",
+        file="spark_jobs/tandem/spark_jobs/restore/load/fillers.py",
+        old="    log.delete_below(until)\n",
+        new="",
+    ),
+    Mistake(
+        name="fillers are written before an earlier run is fenced in their partition",
+        file="spark_jobs/tandem/spark_jobs/restore/load/fillers.py",
+        old="    if at < until and producer.has_predecessors:\n",
+        new="    if at < until and producer.has_predecessors and at < 0:\n",
+    ),
+    Mistake(
         name="a pair backs up what its own restores create",
         file="controller/tandem/controller/instance/guarded_cluster.py",
         old="not {info.topic_id, ANY}.isdisjoint(known.get(info.name, ()))",

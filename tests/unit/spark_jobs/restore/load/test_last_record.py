@@ -159,6 +159,8 @@ class Producer:
         if dies < 2 * self.kills:
             self.log.late.append((self.epoch, value, records))
             raise KilledError
+        if self.log.late and self.dice.random() < 0.3:
+            arrive(self.log, *self.log.late.pop())
         base = arrive(self.log, self.epoch, value, records)
         self._dies()
         if base is None:
