@@ -49,7 +49,7 @@ _COUNT = 150_000
 
 _WORKER_COUNT = 100_000
 # So many fillers that a worker may be killed while it writes them.
-_WORKER_FIRST = 12_000_000
+_WORKER_FIRST = 4_000_000
 _KILLS = 15
 
 # Small batches and transactions, each waited for: slow enough to be hit in mid-way.
