@@ -106,6 +106,7 @@ class Transcoder:
                     min_timestamp=0,
                     max_timestamp=0,
                     largest=0,
+                    codecs=1,
                 ),
             )
         following = max(start, last.offset + 1)

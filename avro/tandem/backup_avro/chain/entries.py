@@ -56,7 +56,9 @@ class Part:
     `scan` is the number of the scan attempt that read them (see `Base`), None if the tail did. `sha256` is the hash of
     the stored bytes of the part (see `StoredObject.stretch`): a journal's parts have one, so that one can be read and
     checked without the others. No record is larger than `largest` bytes, as a batch has it uncompressed; `uncompressed`
-    is the size in bytes of all records, as the blocks have them before they are compressed. None: not known. Of an
+    is the size in bytes of all records, as the blocks have them before they are compressed. None: not known. `codecs`
+    are the compression codecs of the record batches that the records came in: bit n for number n of the batches'
+    attributes (KIP-98: none, gzip, snappy, lz4, zstd), 0 where they were not recorded, as by earlier releases. Of an
     encrypted object `start` and `end` count plain bytes; the hash is always of encrypted bytes, as a hash of plain
     bytes would confirm a guess.
     """
@@ -74,6 +76,7 @@ class Part:
     sha256: str | None = None
     largest: int | None = None
     uncompressed: int | None = None
+    codecs: int = 0
 
 
 def largest_of(parts: Iterable[Part]) -> int | None:
@@ -94,6 +97,14 @@ def uncompressed_of(parts: Iterable[Part]) -> int | None:
             return None
         total += part.uncompressed
     return total
+
+
+def codecs_of(parts: Iterable[Part]) -> int:
+    """Return the codecs that batches of these parts are known to have had, as `Part.codecs`; 0 if none is known."""
+    found = 0
+    for part in parts:
+        found |= part.codecs
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -266,14 +266,10 @@ def _dump_part(part: Part) -> JsonObject:
         "start": part.start,
         "end": part.end,
     }
-    if part.scan is not None:
-        document["scan"] = part.scan
-    if part.sha256 is not None:
-        document["sha256"] = part.sha256
-    if part.largest is not None:
-        document["largest"] = part.largest
-    if part.uncompressed is not None:
-        document["uncompressed"] = part.uncompressed
+    known = {"scan": part.scan, "sha256": part.sha256, "largest": part.largest, "uncompressed": part.uncompressed}
+    document |= {name: value for name, value in known.items() if value is not None}
+    if part.codecs:
+        document["codecs"] = part.codecs
     return document
 
 
@@ -534,6 +530,7 @@ def _load_part(document: object, where: str) -> Part:
         sha256=fields.take("sha256", str, None),
         largest=fields.take("largest", int, None),
         uncompressed=fields.take("uncompressed", int, None),
+        codecs=fields.count("codecs", 0),
     )
     fields.end()
     return part

@@ -7,6 +7,7 @@ both formats, its length included, so records are parsed only as far as fields c
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Final
 
 import google_crc32c
@@ -180,6 +181,8 @@ class ReferenceTranscoder:
                 f"{error.args[0]}: {flaw.args[0]}",
                 remedy=_LARGE_REMEDY if isinstance(flaw, TooLargeError) else flaw.remedy,
             ) from error
+        if encoded.segment is not None:
+            encoded = encoded._replace(segment=replace(encoded.segment, codecs=1 << codec))
         return last_offset, encoded
 
 

@@ -32,6 +32,16 @@ class Excluded(StrEnum):
     TOMBSTONE = "tombstone"
 
 
+class BatchCodec(StrEnum):
+    """How the batches that a restore writes are compressed."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeArguments:
     """The values of the options that filter or change records during a restore, as given on the command line."""
@@ -98,6 +108,7 @@ class RestoreArguments:
     shape: RecordChanges
     partitions: int | None = None
     rate: str | None = None
+    compression: BatchCodec | None = None
     merge: bool = True
     append: bool = False
     keep_load_config: bool = False
@@ -110,7 +121,8 @@ class RestoreArguments:
 
 def options_of(given: RestoreArguments) -> RestoreOptions:
     """Return the checked options of the restore. ConfigError for options that are invalid, alone or together."""
-    from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.sink.transcode.batch import Compression  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.plan.plan import TopicNaming  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
@@ -149,6 +161,7 @@ def options_of(given: RestoreArguments) -> RestoreOptions:
         topic_config=settings_in("--topic-config", given.topic_config),
         leaves_record=given.leaves_record,
         bytes_per_second=None if given.rate is None else _rate("--rate", given.rate),
+        compression=None if given.compression is None else Compression[given.compression.name],
         merge=given.merge,
         append=given.append,
         keep_load_config=given.keep_load_config,

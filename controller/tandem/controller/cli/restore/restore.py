@@ -24,6 +24,7 @@ from tandem.controller.cli.output.output import OutputFormat, OutputOption
 from tandem.controller.cli.restore.begun import abandon, list_
 from tandem.controller.cli.restore.groups import groups
 from tandem.controller.cli.restore.options import (
+    BatchCodec,
     Excluded,
     RestoreArguments,
     ShapeArguments,
@@ -159,6 +160,10 @@ def restore(
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="SIZE", help="At most so much a second, e.g. 50MiB, as sent.")
     ] = None,
+    compression: Annotated[
+        BatchCodec | None,
+        typer.Option("--compression", help="Codec of the batches that are written; else one that the topic had."),
+    ] = None,
     expect_head: backup_place.ExpectHeadOption = None,
     root: backup_place.RootOption = None,
     pair: backup_place.PairOption = None,
@@ -275,6 +280,7 @@ def restore(
             ),
             partitions=partitions,
             rate=rate,
+            compression=compression,
             merge=merge,
             append=append,
             keep_load_config=keep_load_config,
