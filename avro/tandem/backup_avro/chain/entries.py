@@ -354,6 +354,9 @@ class Entry:
     the keys of objects that a REWRITE supersedes by `objects`, `deleted` those that an earlier one superseded and that
     are no longer in the store. `checkpoint` is the id of a named cut.
 
+    `unrecorded` are all groups that read the cluster's topics, maybe, and whose positions are not recorded, each with
+    the reason; None: as before.
+
     A REWRITE that leaves records out names its `horizon`. One that adds objects and is not the holder's names `since`,
     the last entry of the chain when its writer began to store them (none: the first). A `fence` is a REWRITE after
     which objects that a janitor stored before it, and has not committed, can't be committed any more.
@@ -376,6 +379,7 @@ class Entry:
     skew: int | None = None
     topics: tuple[Topic, ...] = ()
     groups: dict[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
+    unrecorded: dict[str, str] | None = None
     marks: tuple[Mark, ...] = ()
     taints: tuple[Taint, ...] = ()
     opening: Opening | None = None
@@ -383,6 +387,12 @@ class Entry:
     checkpoint: str | None = None
     reason: str | None = None
     folded: JsonObject | None = None
+
+    @property
+    def tells_of_cluster(self) -> bool:
+        """Whether the entry names what was read of the cluster: positions, topics, groups, times at head."""
+        told = self.positions or self.topics or self.groups or self.taints
+        return bool(told) or self.head_at is not None or self.unrecorded is not None
 
 
 def is_sha256_hex(value: object) -> bool:

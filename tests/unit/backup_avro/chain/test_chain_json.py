@@ -137,6 +137,7 @@ ENTRIES = st.builds(
     skew=st.none() | INT,
     topics=st.lists(TOPICS, max_size=2).map(tuple),
     groups=GROUPS,
+    unrecorded=st.none() | st.dictionaries(TEXT, TEXT, max_size=2),
     marks=st.lists(st.builds(Mark, at=AT, offsets=st.dictionaries(KEYS, INT, max_size=2)), max_size=2).map(tuple),
     taints=st.lists(st.builds(Taint, key=KEYS, offset=INT, reason=TEXT), max_size=2).map(tuple),
     opening=st.none()
@@ -202,6 +203,7 @@ FULL = encode_entry(
         skew=-2,
         topics=(topic(),),
         groups={"g": (GroupOffset(key=key(), offset=1),)},
+        unrecorded={"s": "share group"},
         marks=(Mark(at=4, offsets={key(): 1}),),
         taints=(Taint(key=key(), offset=1, reason="r"),),
         opening=OPENING,
@@ -267,7 +269,7 @@ def test_an_unknown_field_anywhere_is_damage() -> None:
         inner = document
         for name in path:
             inner = inner[name]
-        free = {"config", "folded", "groups", "offsets", "stays", "positions"}
+        free = {"config", "folded", "groups", "offsets", "stays", "positions", "unrecorded"}
         if not isinstance(inner, dict) or free & {path[-1] if path else "", path[-2] if len(path) > 1 else ""}:
             continue
         inner["surprise"] = 1

@@ -1,11 +1,12 @@
-"""Committed offsets of consumer groups, bounded in size, so that no client that may commit can stop a backup."""
+"""Groups, and their committed offsets, bounded in size, so that no client that may commit can stop a backup."""
 
 from __future__ import annotations
 
 import heapq
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from tandem.backup_avro.errors import TandemError
@@ -16,6 +17,42 @@ from tandem.sink.kafka.fetch.events import TopicPartition
 MOST: Final = 64 << 20
 #: Most bytes of one offset, with the longest numbers, without its metadata.
 _OFFSET: Final = 144
+
+
+class GroupType(StrEnum):
+    """The type of a group, by the name that ListGroups has for it."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"  # KIP-848
+    SHARE = "share"  # KIP-932
+    STREAMS = "streams"  # KIP-1071
+
+
+#: The types whose positions are committed offsets: OffsetFetch reads them, OffsetCommit sets them.
+WITH_OFFSETS: Final = frozenset({GroupType.CLASSIC, GroupType.CONSUMER, GroupType.STREAMS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListing:
+    """The groups of a cluster: name -> type, or the broker's word for a type that this release does not know.
+
+    `failed`: broker id -> why its groups are not known.
+    """
+
+    groups: Mapping[str, GroupType | str]
+    failed: Mapping[int, TandemError] = field(default_factory=dict)
+
+    def with_offsets(self) -> list[str]:
+        """Return the names of the groups that have committed offsets, if they have any position at all."""
+        return sorted(name for name, kind in self.groups.items() if kind in WITH_OFFSETS)
+
+    def without_offsets(self) -> dict[str, str]:
+        """Return the groups whose positions can't be recorded: name -> why, as the chain has it."""
+        return {
+            name: f"{kind} group" if kind is GroupType.SHARE else f"group of the unknown type {kind}"
+            for name, kind in sorted(self.groups.items())
+            if kind not in WITH_OFFSETS
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +68,7 @@ class CommittedOffset:
 class CommittedOffsets:
     """Offsets of the groups that have any on the requested topics; `failed`: group -> why it could not be read.
 
-    The key "*" in `failed` stands for groups that could not even be listed (a broker did not answer). `left_out` are
-    the groups that exceeded the budget.
+    `left_out` are the groups that exceeded the budget.
     """
 
     groups: Mapping[str, Mapping[TopicPartition, CommittedOffset]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -348,8 +348,21 @@ def plan_of_state(
         groups=_groups(found, selection),
         hash=_hash(pair, selection, plans, found.ready),
         recorded=found.ready is None,
-        notes=found.notes,
+        notes=(*found.notes, *_unrecorded(found, selection)),
     )
+
+
+def _unrecorded(found: FoundState, selection: Selection) -> Iterator[str]:
+    """Yield a warning about groups whose positions the newest of the used generations could not record."""
+    used = [state for state in found.generations if state.number in selection.used]
+    groups = max(used, key=lambda state: (state.at, state.number)).unrecorded if used else {}
+    if groups:
+        named = [f"{name} ({why})" for name, why in sorted(groups.items())]
+        more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+        yield (
+            f"the backup has no positions of groups {', '.join(named[:_SHOWN])}{more}: what reads the restored topics "
+            "under these names begins where its own settings say"
+        )
 
 
 def _groups(found: FoundState, selection: Selection) -> dict[str, tuple[GroupOffset, ...]]:

@@ -12,7 +12,7 @@ import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.restores.restore_plans import make_plan
 
-from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.chain.entries import EntryKind, PartitionKey
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -143,6 +143,17 @@ def test_groups_stand_where_the_state_ends(store: ObjectStore) -> None:
         "alone": {t: 5},
         "new": {t: 47},
     }
+
+
+def test_groups_without_positions_are_named(store: ObjectStore) -> None:
+    """A few of them, with the reason, as the newest generation that is used has them."""
+    backup = _backup(store, TopicSpec("orders"))
+    backup.append(EntryKind.COMMIT, unrecorded={f"s{number}": "share group" for number in range(7)})
+    [warning] = _planned(store).warnings()
+    assert warning.startswith("the backup has no positions of groups s0 (share group), s1 (share group), ")
+    assert "s4 (share group) and 2 more: " in warning
+    backup.append(EntryKind.COMMIT, unrecorded={})
+    assert _planned(store).warnings() == []
 
 
 def test_what_is_missing_is_said(store: ObjectStore) -> None:
