@@ -16,6 +16,7 @@ from support.clusters.group_members import (
 )
 from support.clusters.group_offsets import commit
 from support.pairs.instances import QUICK, PairMaker
+from support.patience import soon
 
 from tandem.backup_avro.errors import ExitCode
 from tandem.controller.cli.main import run
@@ -80,8 +81,12 @@ def test_groups_of_all_types(
     _consume_with_the_new_protocol(kafka.bootstrap, consumer, topic)
     leave_streams_group(kafka.bootstrap, streams, join_streams_group(kafka.bootstrap, streams, topic))
     _set(kafka.bootstrap, streams, [TopicPartition(topic, 0, 5), TopicPartition(topic, 1, 20)])
-    leave_share_group(kafka.bootstrap, share, join_share_group(kafka.bootstrap, share, topic))
-    listed = list_groups({"bootstrap.servers": kafka.bootstrap})
+    member = join_share_group(kafka.bootstrap, share, topic)
+    listed = soon(
+        lambda: list_groups({"bootstrap.servers": kafka.bootstrap}),
+        lambda found: found.topics.get(share) == (topic,),
+    )
+    leave_share_group(kafka.bootstrap, share, member)
     assert not listed.failed
     assert {name: kind for name, kind in listed.groups.items() if name.startswith(f"{topic}-")} == {
         classic: GroupType.CLASSIC,
@@ -100,16 +105,17 @@ def test_groups_of_all_types(
     assert {
         name: {place.partition: item.offset for place, item in items.items()} for name, items in state.groups.items()
     } == {classic: {0: 3}, consumer: {0: 4}, streams: {0: 5, 1: 20}}
-    assert state.unrecorded == {share: "share group"}
+    assert state.unrecorded == {share: f"share group on {topic}"}
     assert any(
-        f"{share} (share group)" in note for note in json.loads(pair.tandem("status", "-o", "json").stdout)["notes"]
+        f"{share} (share group on {topic})" in note
+        for note in json.loads(pair.tandem("status", "-o", "json").stdout)["notes"]
     )
 
     config = str(pair.config("a"))
     capsys.readouterr()
     assert run(["restore", "-c", config, "--suffix", ".back", "--dry-run", "-o", "json"]) == ExitCode.OK
     warnings = json.loads(capsys.readouterr().out)["warnings"]
-    assert [text for text in warnings if f"{share} (share group)" in text]
+    assert [text for text in warnings if f"{share} (share group on {topic})" in text]
     assert run(["restore", "-c", config, "--suffix", ".back"]) == ExitCode.OK
     assert run(["restore", "groups", "-c", config, "--group-suffix", ".back", "--execute"]) == ExitCode.OK
     back = f"{topic}.back"

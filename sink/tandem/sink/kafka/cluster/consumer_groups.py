@@ -15,6 +15,7 @@ from tandem.sink.kafka.fetch.events import TopicPartition
 #: Bytes of JSON in the chain, of all groups together: 450,000 offsets without metadata. An entry has room for eight
 #: times that; the offsets share the entries with the objects that were read of the topics.
 MOST: Final = 64 << 20
+_NAMED: Final = 5
 #: Most bytes of one offset, with the longest numbers, without its metadata.
 _OFFSET: Final = 144
 
@@ -36,11 +37,12 @@ WITH_OFFSETS: Final = frozenset({GroupType.CLASSIC, GroupType.CONSUMER, GroupTyp
 class GroupListing:
     """The groups of a cluster: name -> type, or the broker's word for a type that this release does not know.
 
-    `failed`: broker id -> why its groups are not known.
+    `failed`: broker id -> why its groups are not known. `topics`: those that share groups read, as far as brokers say.
     """
 
     groups: Mapping[str, GroupType | str]
     failed: Mapping[int, TandemError] = field(default_factory=dict)
+    topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def with_offsets(self) -> list[str]:
         """Return the names of the groups that have committed offsets, if they have any position at all."""
@@ -49,10 +51,15 @@ class GroupListing:
     def without_offsets(self) -> dict[str, str]:
         """Return the groups whose positions can't be recorded: name -> why, as the chain has it."""
         return {
-            name: f"{kind} group" if kind is GroupType.SHARE else f"group of the unknown type {kind}"
+            name: f"share group{self._on(name)}" if kind is GroupType.SHARE else f"group of the unknown type {kind}"
             for name, kind in sorted(self.groups.items())
             if kind not in WITH_OFFSETS
         }
+
+    def _on(self, group: str) -> str:
+        topics = self.topics.get(group, ())
+        more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
+        return f" on {', '.join(topics[:_NAMED])}{more}" if topics else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,13 +23,15 @@ from tandem.sink.kafka.errors.cluster_errors import (
     ClusterUnreachableError,
 )
 from tandem.sink.kafka.errors.error_codes import PASSING, ErrorCode, ErrorMeaning, name_of
-from tandem.sink.kafka.wire import connections
+from tandem.sink.kafka.wire import connections, share_groups
 
 #: The types by the names that ListGroups v5 has, in lower case.
 _TYPES: Final = {kind.value: kind for kind in GroupType}
 #: Protocol types that only groups of one type have; older versions of ListGroups name no type.
 _OF_PROTOCOL: Final = {"share": GroupType.SHARE, "streams": GroupType.STREAMS}
 _WITH_TYPES: Final = 5
+#: Share groups of one broker whose topics are looked up; more are not named anyway.
+_MOST_DESCRIBED: Final = 200
 
 
 def list_groups(props: Mapping[str, client_config.Value], *, timeout_s: float = 30.0) -> GroupListing:
@@ -61,6 +63,7 @@ async def _ask_all(manager: Any, nodes: Iterable[int], deadline: float) -> Group
     sent = {node: manager.send(ListGroupsRequest(), node_id=node, request_timeout_ms=left_ms) for node in nodes}
     groups: dict[str, GroupType | str] = {}
     failed: dict[int, TandemError] = {}
+    topics: dict[str, tuple[str, ...]] = {}
     for node, future in sent.items():
         try:
             answer = await manager.wait_for(future, max(1.0, (deadline - time.monotonic()) * 1000))
@@ -73,8 +76,28 @@ async def _ask_all(manager: Any, nodes: Iterable[int], deadline: float) -> Group
         if answer.error_code != ErrorCode.NONE:
             failed[node] = _refused(node, answer.error_code)
             continue
-        groups.update(listed(answer))
-    return GroupListing(groups=groups, failed=failed)
+        found = listed(answer)
+        groups.update(found)
+        shares = sorted(name for name, kind in found.items() if kind is GroupType.SHARE)[:_MOST_DESCRIBED]
+        if shares:
+            topics.update(await _topics_of(manager, node, shares, deadline))
+    return GroupListing(groups=groups, failed=failed, topics=topics)
+
+
+async def _topics_of(
+    manager: Any,  # noqa: ANN401 - kafka-python has no types
+    node: int,
+    shares: Iterable[str],
+    deadline: float,
+) -> dict[str, tuple[str, ...]]:
+    """Return the topics of share groups from their coordinator; none where it does not say, as before Kafka 4.1."""
+    left_ms = max(1.0, (deadline - time.monotonic()) * 1000)
+    request = share_groups.positions_request(shares)
+    try:
+        answer = await manager.wait_for(manager.send(request, node_id=node, request_timeout_ms=left_ms), left_ms)
+    except kafka_errors.KafkaError:
+        return {}
+    return share_groups.topics_read(answer)
 
 
 def listed(answer: Any) -> dict[str, GroupType | str]:  # noqa: ANN401 - kafka-python has no types

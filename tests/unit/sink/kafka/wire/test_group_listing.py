@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import kafka.errors as kafka_errors
 import pytest
@@ -19,6 +20,7 @@ from tandem.sink.kafka.errors.cluster_errors import (
     ClusterUnreachableError,
 )
 from tandem.sink.kafka.wire import group_listing
+from tandem.sink.kafka.wire.share_groups import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
 
 PROPS = {"bootstrap.servers": "k:9092"}
 
@@ -77,8 +79,9 @@ class _Brokers:
         self._answers = answers
         self._unreachable = unreachable
         self.worst_error: Exception | None = None
-        self.cluster = SimpleNamespace(brokers=lambda: [SimpleNamespace(node_id=node) for node in answers])
+        self.cluster = SimpleNamespace(brokers=lambda: [SimpleNamespace(node_id=node) for node in answers if node > 0])
         self.sent: list[int] = []
+        self.described: list[str] = []
         self.waited: list[int] = []
         self.closed = 0
 
@@ -89,17 +92,21 @@ class _Brokers:
             raise self._unreachable
 
     def send(self, request: Any, node_id: int, request_timeout_ms: float) -> int:
-        """Note whom it goes to; all requests leave before an answer is waited for."""
-        assert not self.waited
+        """Note whom it goes to; that for share groups goes to the negative number."""
         assert request_timeout_ms > 0
+        if request.API_KEY == DescribeShareGroupOffsetsRequest.API_KEY:
+            self.described += [group.group_id for group in request.groups]
+            return -node_id
         assert request.API_KEY == 16
+        assert not self.waited, "all requests leave before an answer is waited for"
         self.sent.append(node_id)
         return node_id
 
     async def wait_for(self, node: int, timeout_ms: float) -> Any:
         """The broker's answer."""
         assert timeout_ms > 0
-        self.waited.append(node)
+        if node > 0:
+            self.waited.append(node)
         if isinstance(self._answers[node], Exception):
             raise self._answers[node]
         return self._answers[node]
@@ -162,6 +169,40 @@ def test_a_cluster_that_can_t_be_reached_is_an_error(monkeypatch: pytest.MonkeyP
     with pytest.raises(ClusterUnreachableError, match="refused by k"):
         _listing(monkeypatch, brokers)
     assert brokers.closed == 2
+
+
+def test_share_groups_are_named_with_their_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their coordinator says which; brokers of before 4.1, and groups that may not be described, have none."""
+    response = DescribeShareGroupOffsetsResponse
+    group = response.ShareGroupOffsets
+    topics = [group.ShareTopicOffsets(topic_name=f"t{n}", topic_id=UUID(int=n), partitions=[]) for n in range(7, 0, -1)]
+    offsets = response(
+        version=0,
+        throttle_time_ms=0,
+        groups=[
+            group(group_id="a", topics=topics, error_code=0, error_message=None),
+            group(group_id="b", topics=topics[:1], error_code=0, error_message=None),
+            group(group_id="c", topics=[], error_code=30, error_message="no"),
+        ],
+    )
+    shares = [(name, "share", "Share") for name in "abc"]
+    brokers = _Brokers(
+        {
+            1: answer(*shares, ("x", "consumer", "Consumer")),
+            -1: response.decode(offsets.encode(), version=0),
+            2: answer(("old", "share", "Share")),
+            -2: kafka_errors.IncompatibleBrokerVersion("no such request"),
+        }
+    )
+    found = _listing(monkeypatch, brokers)
+    assert brokers.described == ["a", "b", "c", "old"]
+    assert found.without_offsets() == {
+        "a": "share group on t1, t2, t3, t4, t5 and 2 more",
+        "b": "share group on t7",
+        "c": "share group",
+        "old": "share group",
+    }
+    assert not found.failed
 
 
 def test_ten_thousand_groups_are_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
