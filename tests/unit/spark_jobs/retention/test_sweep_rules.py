@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.backups.build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
-from support.backups.chains import PAIR as CHAIN_PAIR
+from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.backups.chains import Chain, complete_generation, grown, key, part, position, topic
+from support.backups.requests import cut_request
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain import layout
@@ -41,7 +41,7 @@ from tandem.backup_avro.documents.checkpoint import (
 from tandem.backup_avro.errors import DamagedError, RefusedError
 from tandem.backup_avro.record.current import encode
 from tandem.backup_avro.selection.moments import horizon_at, moment_at, moment_of, window_from
-from tandem.backup_avro.selection.newest_state import bounded, select, select_cut
+from tandem.backup_avro.selection.restorable_state import bounded, select, select_cut
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter
@@ -295,19 +295,8 @@ def test_a_checkpoint_is_not_completed_below_the_horizon() -> None:
 
 def request(cut: dict[PartitionKey, int]) -> CheckpointRequest:
     """A request that generation 1 witnessed."""
-    return CheckpointRequest(
-        id="c",
-        nonce="a" * 32,
-        pair=CHAIN_PAIR,
-        cluster_id=CLUSTER,
-        at=0,
-        deadline=10**13,
-        keep_until=None,
-        by="me",
-        reason="",
-        topics={item.topic_id: "t" for item in cut},
-        cut=cut,
-        witnesses=(1,),
+    return cut_request(
+        id="c", nonce="a" * 32, deadline=10**13, by="me", topics={item.topic_id: "t" for item in cut}, cut=cut
     )
 
 

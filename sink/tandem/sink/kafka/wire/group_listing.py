@@ -70,6 +70,7 @@ async def _ask_all(manager: Any, nodes: Iterable[int], deadline: float) -> Group
         except kafka_errors.KafkaError as error:
             failed[node] = ClusterUnreachableError(
                 f"broker {node} did not list its groups: {str(error) or type(error).__name__}",
+                code="TDM-K069",
                 remedy="see whether the broker runs; what is known of its groups is kept",
             )
             continue
@@ -115,5 +116,7 @@ def _refused(node: int, code: int) -> TandemError:
     known = ErrorCode.of(code)
     text = f"broker {node} did not list its groups: {name_of(code)}"
     if known.meaning is ErrorMeaning.DENIED:
-        return ClusterDeniedError(text, remedy="grant the principal Describe on the groups")
-    return ClusterTransientError(text) if known.meaning in PASSING else ClusterRequestError(text, remedy=known.remedy)
+        return ClusterDeniedError(text, code="TDM-K070", remedy="grant the principal Describe on the groups")
+    if known.meaning in PASSING:
+        return ClusterTransientError(text, code="TDM-K071")
+    return ClusterRequestError(text, code="TDM-K072", remedy=known.remedy)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.backups.build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
+from support.backups.requests import cut_request
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import PartitionKey
@@ -81,19 +82,13 @@ def completed(store: ObjectStore) -> Backup:
 def asked(store: ObjectStore, end: int = 10, *, name: str = "nightly", lifetime_ms: int = 600_000) -> CheckpointRequest:
     """A request that was put."""
     at = now_ms(store)
-    made = CheckpointRequest(
+    made = cut_request(
         id=name,
         nonce=f"{hash(name) & 0xFFFF:032x}",
-        pair=PAIR,
-        cluster_id=CLUSTER,
         at=at,
         deadline=at + lifetime_ms,
-        keep_until=None,
-        by="me@here",
-        reason="",
         topics={K.topic_id: "orders"},
         cut={K: end},
-        witnesses=(1,),
     )
     return checkpoints.put_request(store, made).request
 
@@ -149,7 +144,7 @@ def test_whoever_looks_after_the_deadline_says_so_for_good(store: ObjectStore) -
 
         def put_if_absent(self, key: str, _: bytes) -> None:
             """Refuse."""
-            raise StoreDeniedError(key)
+            raise StoreDeniedError(key, code="TDM-X001")
 
     request = asked(store, lifetime_ms=0)
     reader = CheckpointStatusReader(ReadOnly(), PAIR, by="reader")  # type: ignore[arg-type]  # all that is needed
@@ -331,13 +326,6 @@ def test_brokers_are_needed_to_release(store: ObjectStore, config: Path, capsys:
     assert run(["release", "orders", "--yes", "-c", str(config)]) == ExitCode.ERROR
     assert "nothing was released" in capsys.readouterr().err
     assert not list(store.list(f"{PAIR}/releases/"))
-
-
-def test_reasons_are_one_short_line() -> None:
-    """They go into documents and come back in tables."""
-    assert consent.one_line("  node\n drain ") == "node drain"
-    assert consent.one_line("", otherwise="none") == "none"
-    assert len(consent.one_line("x" * 500)) == 200
 
 
 def test_ids_are_checked_before_anything_is_asked() -> None:

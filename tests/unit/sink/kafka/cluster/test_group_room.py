@@ -129,7 +129,7 @@ def test_what_is_left_out_is_told_once_and_not_kept() -> None:
     assert admin.asked == ["mine"]
     many = frozenset(f"g{number}" for number in range(12))
     admin.answer = CommittedOffsets(
-        groups={"a": offsets(1, offset=5)}, failed={"f": ClusterTransientError("moves")}, left_out=many
+        groups={"a": offsets(1, offset=5)}, failed={"f": ClusterTransientError("moves", code="TDM-X001")}, left_out=many
     )
     with capture_logs() as logs:
         found = cluster.group_offsets([TOPIC])
@@ -152,12 +152,16 @@ def test_groups_without_recorded_positions_are_named() -> None:
     """Share groups, types of later releases and denied groups, each with the reason; no group that is not guarded."""
     admin = _Admin()
     admin.answer = CommittedOffsets(
-        groups={}, failed={"d": ClusterDeniedError("no"), "moves": ClusterTransientError("moves")}
+        groups={},
+        failed={
+            "d": ClusterDeniedError("no", code="TDM-K052"),
+            "moves": ClusterTransientError("moves", code="TDM-K055"),
+        },
     )
     groups: dict[str, GroupType | str] = {"c": GroupType.CONSUMER, "d": GroupType.CLASSIC, "moves": GroupType.STREAMS}
     listing = GroupListing(
         groups=groups | {"s": GroupType.SHARE, "x": "Quantum", "not-mine": GroupType.SHARE},
-        failed={2: ClusterUnreachableError("down")},
+        failed={2: ClusterUnreachableError("down", code="TDM-K051")},
     )
     config = SimpleNamespace(groups=SimpleNamespace(guards=lambda group: group != "not-mine"))
     cluster = GuardedCluster(cast("ClusterAdmin", admin), cast("Config", config), list_groups=lambda: listing)

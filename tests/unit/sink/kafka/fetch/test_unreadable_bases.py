@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 from support.backups.chains import key
-from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, evidence, fetched
+from support.pipeline.doubles import Event, ScriptedSource, evidence, fetched
+from support.pipeline.partition_progress import progress
+from support.pipeline.pipelines import bare_context
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.container import Codec
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, TopicPartition
-from tandem.sink.read.partition_progress import PartitionProgress
-from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.local_ranges import LocalScanLane
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.transcode.transcoder_result import Segment, Transcoded
@@ -69,13 +69,7 @@ class Lane:
         monkeypatch.setattr("tandem.sink.read.scan.local_ranges.time", SimpleNamespace(sleep=self.wait))
         self.buffer = Counting()
         self.surveys = 0
-        self.context = ReaderContext(
-            store=MemoryStore(),
-            buffer=self.buffer,
-            transcoder=self,
-            read_committed=True,
-            hurry_survey=self._hurry,
-        )
+        self.context = bare_context(buffer=self.buffer, transcoder=self, hurry_survey=self._hurry)
         self.source = ScriptedSource(ends={}, answer=self.answer)
         plain = self.source.assign
 
@@ -97,14 +91,11 @@ class Lane:
 
     def add(self, tp: TopicPartition) -> None:
         """Guard one more."""
-        self.context.progress_of[tp] = PartitionProgress(
+        self.context.progress_of[tp] = progress(
             key=key(*tp),
             topic=tp.topic,
             offset=self.end,
-            epoch=1,
-            log_start=0,
             head_at=0,
-            head_mono=0.0,
             head_offset=self.end,
             scan=ScanPlan(Base(start=0, end=self.end, leader=1, epoch=1), limit_s=60.0),
             retention_s=DAY_S,
@@ -132,7 +123,9 @@ class Lane:
         last = min(until, start + RESPONSE)
         bad = self.damaged.get(TopicPartition(topic, partition))
         if bad is not None and start <= bad < last:
-            raise DamagedError(f"topic {topic}, partition {partition}, record batch at offset {bad}: its CRC is wrong")
+            raise DamagedError(
+                f"topic {topic}, partition {partition}, record batch at offset {bad}: its CRC is wrong", code="TDM-X001"
+            )
         first = self.hole.stop if start in self.hole else start
         segment = Segment(
             body=b"",

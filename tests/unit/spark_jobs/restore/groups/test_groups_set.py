@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.pipeline.doubles import MemoryStore
+from support.restores.records import restore_record as record_of
 
 from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey
 from tandem.backup_avro.errors import ConfigError, DamagedError, ExitCode, RefusedError
@@ -55,7 +56,7 @@ class _Groups:
 
     def _refuse(self, group: str) -> None:
         if group in self.busy:
-            raise RefusedError(f"{group} has members", remedy="stop them")
+            raise RefusedError(f"{group} has members", code="TDM-X001", remedy="stop them")
 
 
 def _record(topic_id: str, pages: Mapping[int, str], ends: Mapping[int, int], **groups: int) -> RestoreRecord:
@@ -76,15 +77,7 @@ def _record(topic_id: str, pages: Mapping[int, str], ends: Mapping[int, int], **
         ends=ends,
         tasks=tasks,
     )
-    return RestoreRecord(
-        id="ab12",
-        pair=PAIR,
-        plan="hash",
-        generation=1,
-        seq=1,
-        as_of=None,
-        at=0,
-        target_cluster="c",
+    return record_of(
         topics=(topic,),
         groups={
             name: tuple(GroupOffset(key=PartitionKey(topic_id, number), offset=offset) for number in pages)

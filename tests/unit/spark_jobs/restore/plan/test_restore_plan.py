@@ -6,18 +6,18 @@ import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.restores.records import plan_state
 from support.restores.restore_plans import make_plan
 
 from tandem.backup_avro.chain.entries import EntryKind, PartitionKey
 from tandem.backup_avro.errors import ConfigError, RefusedError
-from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
-from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
+from tandem.spark_jobs.restore.lease.progress import PlanState
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import plan_file
 from tandem.spark_jobs.restore.plan.batch_codecs import choose_codec, codec_names
@@ -28,12 +28,6 @@ from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.prepare.prepare import check_consent
 
 _NOW = 1_700_000_000_000
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """An empty folder."""
-    return open_store(f"file://{tmp_path}")
 
 
 def _backup(store: ObjectStore, *topics: TopicSpec, number: int = 1, count: int = 40) -> Backup:
@@ -474,17 +468,7 @@ def test_a_plan_knows_the_codecs_of_each_topic(store: ObjectStore) -> None:
 
 def _written(plan: RestorePlan) -> PlanState:
     """What a run that was killed leaves on the target."""
-    return PlanState(
-        plan=plan.hash,
-        run="x",
-        state=PlanPhase.LOADING,
-        generation=plan.generation,
-        basis=plan.basis,
-        targets={},
-        sources={},
-        merged=(),
-        at=0,
-    )
+    return plan_state(plan=plan.hash, run="x", generation=plan.generation, basis=plan.basis)
 
 
 @pytest.mark.parametrize("topics", [None, ("orders",), ("old",), ("old", "orders")])
