@@ -32,7 +32,7 @@ class RestoreGroup(SectionedGroup):
         ),
         "Where to": (
             *("target_servers", "target_config", "to", "rename", "patterns", "suffix", "replication_factor"),
-            *("topic_config", "repartition", "partitions", "append"),
+            *("topic_config", "compression", "repartition", "partitions", "append"),
         ),
         "Safety": ("dry_run", "plan", "apply", "yes", "keep_load_config"),
         "Speed, Spark and output": ("rate", "master", "output_", "wide"),
