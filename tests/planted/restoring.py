@@ -119,4 +119,22 @@ MISTAKES: tuple[Mistake, ...] = (
         old="not {info.topic_id, ANY}.isdisjoint(known.get(info.name, ()))",
         new="info.name in known and ANY not in known[info.name] and not info.topic_id",
     ),
+    Mistake(
+        name="a merge forgets the codecs of batches",
+        file="sink/tandem/sink/write/merge.py",
+        old="        codecs=codecs_of(parts),\n",
+        new="        codecs=parts[-1].codecs,\n",
+    ),
+    Mistake(
+        name="a sweep forgets the codecs of batches",
+        file="spark_jobs/tandem/spark_jobs/retention/sweep_partition.py",
+        old="        self.codecs |= of.codecs\n",
+        new="        self.codecs = of.codecs\n",
+    ),
+    Mistake(
+        name="what was not recorded is restored as zstd",
+        file="spark_jobs/tandem/spark_jobs/restore/plan/batch_codecs.py",
+        old="if codecs >> codec & 1), Compression.NONE)",
+        new="if codecs >> codec & 1), Compression.ZSTD)",
+    ),
 )

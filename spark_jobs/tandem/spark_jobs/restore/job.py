@@ -432,7 +432,7 @@ class _RestoreRun:
             pace=replace(
                 pace,
                 batch_bytes=topic.batch_bytes(pace.batch_bytes),
-                compression=topic.compression(pace.compression),
+                compression=topic.compression(self._options.compression),
             ),
         )
 

@@ -90,7 +90,7 @@ def test_the_plan_of_golden_files() -> None:
     assert "orders: 4 records in more than one file" in said
     assert "orders: 1 of 3 partitions have no record and stay empty: 1" in said
     assert "b was taken" in said
-    described = [describe_topic(topic, None, now=0) for topic in made.topics]
+    described = [describe_topic(topic, None, now=0, compression=None) for topic in made.topics]
     assert [item.exact for topic in described for item in topic.partitions] == [True] * 3
     assert "they become null" in notes(GOLDEN_FOLDER, empty_as_null=True)
 

@@ -34,6 +34,16 @@ class Excluded(StrEnum):
     TOMBSTONE = "tombstone"
 
 
+class BatchCodec(StrEnum):
+    """How the batches that a restore writes are compressed."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeArguments:
     """The values of the options that filter or change records during a restore, as given on the command line."""
@@ -101,6 +111,7 @@ class RestoreArguments:
     shape: RecordChanges
     partitions: int | None = None
     rate: str | None = None
+    compression: BatchCodec | None = None
     merge: bool = True
     append: bool = False
     offsets: str | None = None
@@ -115,7 +126,8 @@ class RestoreArguments:
 
 def options_of(given: RestoreArguments) -> RestoreOptions:
     """Return the checked options of the restore. ConfigError for options that are invalid, alone or together."""
-    from tandem.spark_jobs.restore.plan.offset_mode import MOST_FILLERS  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.sink.transcode.batch import Compression  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.plan.offset_mode import MOST_FILLERS  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.plan.plan import TopicNaming  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
@@ -166,6 +178,7 @@ def options_of(given: RestoreArguments) -> RestoreOptions:
         topic_config=settings_in("--topic-config", given.topic_config),
         leaves_record=given.leaves_record,
         bytes_per_second=None if given.rate is None else _rate("--rate", given.rate),
+        compression=None if given.compression is None else Compression[given.compression.name],
         merge=given.merge,
         append=given.append,
         offsets=None if given.offsets is None else _offset_mode(given.offsets),

@@ -26,6 +26,7 @@ from tandem.controller.cli.restore.begun import abandon, list_
 from tandem.controller.cli.restore.command_line import RestoreGroup
 from tandem.controller.cli.restore.groups import groups
 from tandem.controller.cli.restore.options import (
+    BatchCodec,
     Excluded,
     RestoreArguments,
     ShapeArguments,
@@ -170,6 +171,10 @@ def restore(
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="SIZE", help="At most so much a second, e.g. 50MiB, as sent.")
     ] = None,
+    compression: Annotated[
+        BatchCodec | None,
+        typer.Option("--compression", help="Codec of the batches that are written; else one that the topic had."),
+    ] = None,
     expect_head: backup_place.ExpectHeadOption = None,
     root: backup_place.RootOption = None,
     pair: backup_place.PairOption = None,
@@ -304,6 +309,7 @@ def restore(
             ),
             partitions=partitions,
             rate=rate,
+            compression=compression,
             merge=merge,
             append=append,
             offsets=offsets,

@@ -98,6 +98,8 @@ def _plan_lines(topic: PlannedTopic, prepared: PreparedRestore) -> Iterator[str]
     yield "  " + (", ".join(f"{key}={value}" for key, value in topic.config.items()) or "none")
     for key, values in topic.config_differences.items():
         yield f"  {key} is {values.present} now, recorded is {values.recorded}"
+    had = f"the topic's had {', '.join(topic.codecs)}" if topic.codecs else "what the topic's had was not recorded"
+    yield f"  codec of batches: {topic.compression}; {had}"
     if topic.largest_record is not None:
         yield f"  the largest record has up to {output.size(topic.largest_record)}, uncompressed"
     count = sum(item.fillers for item in topic.partitions)

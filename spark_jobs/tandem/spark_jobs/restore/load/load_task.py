@@ -21,7 +21,7 @@ class LoadPace:
 
     batch_bytes: int = 900_000
     batch_records: int = 20_000
-    compression: Compression = Compression.ZSTD
+    compression: Compression = Compression.NONE
     in_flight_bytes: int = 8 * 1024 * 1024
     commit_bytes: int = 256 * 1024 * 1024
     commit_seconds: float = 5.0

@@ -5,16 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey, Topic, iso, largest_of, number_setting
+from tandem.backup_avro.chain.entries import (
+    GroupOffset,
+    PartitionKey,
+    Topic,
+    codecs_of,
+    iso,
+    largest_of,
+    number_setting,
+)
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection, bounded
 from tandem.backup_avro.selection.state_as_of import KnownMoment
 from tandem.sink.transcode.batch import Compression
+from tandem.spark_jobs.restore.plan.batch_codecs import choose_codec, codec_names
 from tandem.spark_jobs.restore.plan.expiry import ExpiryForecast, HeldRecords, forecast_expiry, held_of
 from tandem.spark_jobs.restore.plan.offset_mode import (
     NOT_CHOSEN,
@@ -54,13 +63,6 @@ _USUAL_LIMIT: Final = 1_048_588
 _BATCH_OVERHEAD: Final = 1024
 _SMALLEST_BATCH: Final = 1024
 _SHOWN: Final = 5
-_COMPRESSIONS: Final[Mapping[str, Compression]] = {
-    "uncompressed": Compression.NONE,
-    "gzip": Compression.GZIP,
-    "snappy": Compression.SNAPPY,
-    "lz4": Compression.LZ4,
-    "zstd": Compression.ZSTD,
-}
 _MIN_INSYNC: Final = "min.insync.replicas"
 
 #: Settings that name brokers of the cluster that was backed up.
@@ -196,9 +198,14 @@ class TopicPlan:
         recorded = number_setting(self.final_config, _MAX_MESSAGE_BYTES, unsaid=wanted, unclear=wanted)
         return max(min(wanted, recorded), _SMALLEST_BATCH)
 
-    def compression(self, otherwise: Compression) -> Compression:
-        """Return the recorded compression; `otherwise` where producers chose it."""
-        return _COMPRESSIONS.get(self.source.config.get("compression.type", ""), otherwise)
+    @property
+    def codecs(self) -> int:
+        """The compression codecs that the topic's batches had, as far as the chain says, bits as in `Part.codecs`."""
+        return codecs_of(piece.part for item in self.partitions for piece in item.slices)
+
+    def compression(self, wanted: Compression | None) -> Compression:
+        """Return the codec of the batches that are written: `wanted`, or else one that the topic had."""
+        return choose_codec(self.source.config, self.codecs, wanted)
 
     def recorded_changes(self, replicas: int) -> tuple[dict[str, str | None], list[str]]:
         """Return the changes from the loading config to the recorded one (None: drop the key), and notes on the rest.
@@ -360,8 +367,21 @@ def plan_of_state(
         groups=_groups(found, selection),
         hash=_hash(pair, selection, plans, found.ready),
         recorded=found.ready is None,
-        notes=found.notes,
+        notes=(*found.notes, *_unrecorded(found, selection)),
     )
+
+
+def _unrecorded(found: FoundState, selection: Selection) -> Iterator[str]:
+    """Yield a warning about groups whose positions the newest of the used generations could not record."""
+    used = [state for state in found.generations if state.number in selection.used]
+    groups = max(used, key=lambda state: (state.at, state.number)).unrecorded if used else {}
+    if groups:
+        named = [f"{name} ({why})" for name, why in sorted(groups.items())]
+        more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+        yield (
+            f"the backup has no positions of groups {', '.join(named[:_SHOWN])}{more}: what reads the restored topics "
+            "under these names begins where its own settings say"
+        )
 
 
 def _groups(found: FoundState, selection: Selection) -> dict[str, tuple[GroupOffset, ...]]:
@@ -640,7 +660,8 @@ class PlannedPartition:
 class PlannedTopic:
     """One topic of a plan. `largest_record`: bytes, uncompressed; None: not known. `max_message_bytes`: while it loads.
 
-    `bytes` are those stored, compressed.
+    `bytes` are those stored, compressed. `compression`: the codec of the batches that are written; `codecs`: those that
+    the topic's batches had, empty: not known.
     """
 
     source: str
@@ -656,14 +677,18 @@ class PlannedTopic:
     bytes: int
     largest_record: int | None
     max_message_bytes: int
+    compression: str
+    codecs: Sequence[str]
     expire_at_once: ExpiryForecast
     offsets: str
     offsets_why: str
     partitions: Sequence[PlannedPartition]
 
 
-def describe_topic(topic: TopicPlan, target: TargetTopic | None, *, now: int) -> PlannedTopic:
-    """Return the entry for a topic in the document of a plan."""
+def describe_topic(
+    topic: TopicPlan, target: TargetTopic | None, *, now: int, compression: Compression | None
+) -> PlannedTopic:
+    """Return the entry for a topic in the document of a plan; `compression` is the user's choice, if there is one."""
     return PlannedTopic(
         source=topic.source.name,
         topic_id=topic.source.topic_id,
@@ -678,6 +703,8 @@ def describe_topic(topic: TopicPlan, target: TargetTopic | None, *, now: int) ->
         bytes=topic.bytes,
         largest_record=topic.largest,
         max_message_bytes=int(topic.loading_config()[_MAX_MESSAGE_BYTES]),
+        compression=topic.compression(compression).name.lower(),
+        codecs=codec_names(topic.codecs),
         expire_at_once=topic.expiry(now),
         offsets=topic.offsets.mode.value,
         offsets_why=topic.offsets.why,

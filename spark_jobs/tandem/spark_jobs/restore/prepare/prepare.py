@@ -385,7 +385,10 @@ def describe(prepared: PreparedRestore, *, now: int, took: DurationEstimate) -> 
         at=plan.as_of,
         shape=plan.shape.document(),
         append=plan.append,
-        topics=[describe_topic(topic, prepared.targets.get(topic.target), now=now) for topic in plan.topics],
+        topics=[
+            describe_topic(topic, prepared.targets.get(topic.target), now=now, compression=prepared.options.compression)
+            for topic in plan.topics
+        ],
         warnings=prepared.warnings(),
         estimate=replace(took, seconds=round(took.seconds, 1)),
         resumes=prepared.resumes is not None,
