@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from simulation.log import Cluster, Partition, Record
 from simulation.network import Network
-from tandem.backup_avro.chain.entries import GroupOffset, RecordHash, Topic
+from tandem.backup_avro.chain.entries import RecordHash, Topic
 from tandem.backup_avro.errors import DamagedError
-from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
+from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GroupPositions, GuardedTopics
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
 from tandem.sink.kafka.fetch.empty_answers import SECONDS, EmptyAnswers, EmptyRange
 from tandem.sink.kafka.fetch.events import (
@@ -90,7 +90,9 @@ class Transcoder:
         wanted = [r for r in records.items if r.offset >= start and (until is None or r.offset < until)]
         bad = next((r.offset for r in wanted if r.offset in records.bad), None)
         if bad is not None:
-            raise DamagedError(f"topic {topic}, partition {partition}, record batch at offset {bad}: its CRC is wrong")
+            raise DamagedError(
+                f"topic {topic}, partition {partition}, record batch at offset {bad}: its CRC is wrong", code="TDM-X001"
+            )
         kept = [r for r in wanted if not r.control and not (read_committed and r.txn in records.aborted)]
         last = records.items[-1]
         segments = ()
@@ -106,6 +108,7 @@ class Transcoder:
                     min_timestamp=0,
                     max_timestamp=0,
                     largest=0,
+                    codecs=1,
                 ),
             )
         following = max(start, last.offset + 1)
@@ -215,7 +218,9 @@ class Source:
             partition = self._cluster.present(*tp)
             if partition is not None:
                 if partition.leaderless:
-                    raise ClusterTransientError(f"no leader for {tp.topic}-{tp.partition}", remedy="wait")
+                    raise ClusterTransientError(
+                        f"no leader for {tp.topic}-{tp.partition}", code="TDM-X001", remedy="wait"
+                    )
                 found[tp] = partition.end_of_epoch(epoch)
         return found
 
@@ -379,7 +384,7 @@ class Source:
 
 
 def _denied(topic: str) -> ClusterDeniedError:
-    return ClusterDeniedError(f"topic {topic} is denied", remedy="wait")
+    return ClusterDeniedError(f"topic {topic} is denied", code="TDM-X001", remedy="wait")
 
 
 def _started_anew(tp: TopicPartition, spot: _Spot, partition: Partition, now: float, events: list[Event]) -> bool:
@@ -483,10 +488,10 @@ class Admin:
         told = [name for name in names if name in self._cluster.topics and self._network.may_describe(name)]
         return {name: self._cluster.topics[name].topic_id for name in told}
 
-    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
+    def group_offsets(self, topics: Sequence[Topic]) -> GroupPositions:
         """There are none."""
         del topics
-        return {}
+        return GroupPositions(offsets={})
 
 
 __all__ = ["Admin", "ClusterUnreachableError", "RawRecords", "Source", "Transcoder", "decode"]

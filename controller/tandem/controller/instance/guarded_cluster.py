@@ -11,8 +11,8 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.sink.kafka.cluster.admin import ClusterAdmin, TopicInfo
-from tandem.sink.kafka.cluster.consumer_groups import MOST
-from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
+from tandem.sink.kafka.cluster.consumer_groups import MOST, GroupListing
+from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, DeniedTopic, GroupPositions, GuardedTopics
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError
 from tandem.sink.kafka.wire.unique_keys import unique
 from tandem.sink.store.chain.restore_targets import ANY
@@ -20,6 +20,11 @@ from tandem.sink.store.chain.restore_targets import ANY
 _LOG = structlog.get_logger()
 _TIERED = "remote.storage.enable"
 _NAMED = 10
+_MOST_NAMED = 200
+DENIED = "not allowed: grant Describe on it"
+TOO_LARGE = "no room for its offsets"
+_LOOK_AGAIN = 20
+"""Calls after which topics that are left out are judged again: a few minutes of an instance."""
 #: Returns the ids of topics that restores created, by name.
 Restored = Callable[[], Mapping[str, Collection[str]]]
 
@@ -30,16 +35,27 @@ class GuardedCluster:
     Logs each missing and each denied topic once.
     """
 
-    def __init__(self, admin: ClusterAdmin, config: Config, restored: Restored = dict) -> None:
-        """Take `restored`, which returns topics that restores created; called when a pattern matches a new topic."""
+    def __init__(
+        self,
+        admin: ClusterAdmin,
+        config: Config,
+        restored: Restored = dict,
+        list_groups: Callable[[], GroupListing] = lambda: GroupListing(groups={}),
+    ) -> None:
+        """Take `restored`, which returns topics that restores created; called when a pattern matches a new topic.
+
+        `list_groups` returns the cluster's groups of all types.
+        """
         self._admin = admin
         self._config = config
         self._restored = restored
+        self._list_groups = list_groups
         self._judged: dict[tuple[str, str], bool] = {}
         self._missing: frozenset[str] = frozenset()
         self._denied: frozenset[str] = frozenset()
         self._left_out: frozenset[str] = frozenset()
         self._tiered: frozenset[str] = frozenset()
+        self._calls = 0
 
     def guarded(self) -> GuardedTopics:
         """Return the guarded topics that exist now, with their configuration, and those that are denied.
@@ -73,18 +89,32 @@ class GuardedCluster:
         )
 
     def _without_restored(self, found: Sequence[TopicInfo]) -> list[TopicInfo]:
-        """Return `found` without topics that restores created. Each is judged once; a guarded topic stays guarded."""
-        new = [info for info in found if (info.name, info.topic_id) not in self._judged]
+        """Return `found` without topics that restores created. A guarded topic stays guarded.
+
+        A topic is judged when it comes; one that is left out is judged again once in `_LOOK_AGAIN` calls, since
+        `tandem restore adopt` may have removed the note.
+        """
+        self._calls += 1
+        again = self._calls % _LOOK_AGAIN == 0
+        left_out = {place for place, made in self._judged.items() if made}
+        new = [
+            info
+            for info in found
+            if (place := (info.name, info.topic_id)) not in self._judged or (again and place in left_out)
+        ]
         if any(info.name not in self._config.topics.include for info in new):
             known = self._restored()
             for info in new:
-                made = self._judged[info.name, info.topic_id] = is_restored(self._config, info, known)
-                if made:
+                place = (info.name, info.topic_id)
+                made = self._judged[place] = is_restored(self._config, info, known)
+                if made and place not in left_out:
                     _LOG.warning(
                         "a topic that a restore created is not backed up",
                         topic=info.name,
-                        remedy="name it in topics.include to have it backed up",
+                        remedy="name it in topics.include, or run `tandem restore adopt`, to have it backed up",
                     )
+                elif not made and place in left_out:
+                    _LOG.info("a topic that a restore created is backed up from now on", topic=info.name)
         return [info for info in found if not self._judged.get((info.name, info.topic_id), False)]
 
     def _log_missing(self, missing: frozenset[str]) -> None:
@@ -112,21 +142,31 @@ class GuardedCluster:
         found = self._admin.topics(names, denied={})
         return {info.name: info.topic_id for info in found if info.name not in self._tiered}
 
-    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
+    def group_offsets(self, topics: Sequence[Topic]) -> GroupPositions:
         """Return the committed offsets of the guarded groups on these topics, None for those that can't be read.
 
         Groups that exceed the offset budget get an empty tuple, which drops their former offsets: these take room too.
+        If a broker does not list its groups, `ANY_GROUP` is among those that can't be read.
         """
         ids = {topic.name: topic.topic_id for topic in topics}
-        answer = self._admin.group_offsets(ids, guards=self._config.groups.guards)
+        listing = self._list_groups()
+        guards = self._config.groups.guards
+        answer = self._admin.group_offsets(ids, filter(guards, listing.with_offsets()))
+        unrecorded = {name: why for name, why in listing.without_offsets().items() if guards(name)}
+        unrecorded |= {name: DENIED for name, why in answer.failed.items() if isinstance(why, ClusterDeniedError)}
+        unrecorded |= dict.fromkeys(answer.left_out, TOO_LARGE)
         if answer.left_out != self._left_out:
             self._left_out = answer.left_out
             self._log_left_out()
+        for node, error in listing.failed.items():
+            _LOG.warning("a broker does not list its groups: those known stay", broker=node, error=error)
         for group, error in answer.failed.items():
-            _LOG.warning("cannot read a consumer group's offsets", group=group, error=str(error))
+            _LOG.warning("cannot read a consumer group's offsets", group=group, error=error)
         unknown: dict[str, Sequence[GroupOffset] | None] = dict.fromkeys(answer.failed)
-        return (
-            {
+        if listing.failed:
+            unknown[ANY_GROUP] = None
+        return GroupPositions(
+            offsets={
                 group: tuple(
                     GroupOffset(
                         key=PartitionKey(ids[tp.topic], tp.partition),
@@ -139,7 +179,8 @@ class GuardedCluster:
                 for group, offsets in answer.groups.items()
             }
             | unknown
-            | dict.fromkeys(answer.left_out, ())
+            | dict.fromkeys(answer.left_out, ()),
+            unrecorded=_bounded(unrecorded),
         )
 
     def _log_left_out(self) -> None:
@@ -153,6 +194,14 @@ class GuardedCluster:
             most_bytes=MOST,
             remedy="leave out those that nobody needs with groups.include or groups.exclude",
         )
+
+
+def _bounded(unrecorded: Mapping[str, str]) -> dict[str, str]:
+    """Return the first groups by name, so that groups that anyone can make do not fill an entry of the chain."""
+    found = dict(sorted(unrecorded.items())[:_MOST_NAMED])
+    if len(unrecorded) > _MOST_NAMED:
+        found[ANY_GROUP] = f"{len(unrecorded) - _MOST_NAMED} more"
+    return found
 
 
 def is_restored(config: Config, info: TopicInfo, known: Mapping[str, Collection[str]]) -> bool:
@@ -170,7 +219,9 @@ def _tiered(name: str) -> ClusterDeniedError:
     end. Kafka allows tiered storage only for topics with `cleanup.policy=delete`.
     """
     return ClusterDeniedError(
-        f"topic {name} is in tiered storage ({_TIERED}), where what can't be fetched in time looks like nothing",
+        f"topic {name} is in tiered storage ({_TIERED}), where a segment that can't be fetched "
+        f"in time looks like an empty log",
+        code="TDM-I027",
         remedy="leave it out with topics.exclude, or switch tiered storage off for it",
     )
 

@@ -24,6 +24,7 @@ from tandem.controller.instance.wiring import trust_of
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
+from tandem.sink.kafka.cluster.group_listing import list_groups
 from tandem.sink.store.chain import restore_targets
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity, now_ms
@@ -115,7 +116,12 @@ def set_up(
         props=props,
         store=store,
         reader=reader,
-        cluster=GuardedCluster(admin, config, partial(restore_targets.created_topics, store, config.pair, cluster_id)),
+        cluster=GuardedCluster(
+            admin,
+            config,
+            partial(restore_targets.created_topics, store, config.pair, cluster_id),
+            partial(list_groups, props),
+        ),
         peers=peers,
         coordination=coordination,
     )
@@ -133,7 +139,7 @@ def _persist(stop: threading.Event, what: str, call: Callable[[], _T]) -> _T:
             outcome = call()
         except TransientError as error:
             if not failed:
-                _LOG.warning(f"the {what} can't be reached, waiting", error=str(error))
+                _LOG.warning(f"the {what} can't be reached, waiting", error=error)
             failed = True
             stop.wait(_RETRY_S)
         else:
@@ -149,6 +155,7 @@ def _check_same(config: Config, reader: ChainReader, cluster_id: str) -> None:
             raise RefusedError(
                 f"pair {config.pair} under {reader.store.url} backs up cluster {state.claim.cluster_id}, "
                 f"but the brokers belong to cluster {cluster_id}",
+                code="TDM-I035",
                 remedy="choose another `pair` or `store.root` for this cluster",
             )
         opening = state.opening
@@ -156,5 +163,6 @@ def _check_same(config: Config, reader: ChainReader, cluster_id: str) -> None:
             raise RefusedError(
                 f"isolation_level is {config.isolation_level}, but generation {state.number} of pair {config.pair} "
                 f"was begun with {opening.isolation_level}",
+                code="TDM-I036",
                 remedy="one pair keeps one isolation level; set it back, or begin another pair",
             )

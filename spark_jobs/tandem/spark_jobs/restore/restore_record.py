@@ -125,8 +125,8 @@ def decode(data: bytes, where: str) -> RestoreRecord:
             append=fields.take_field("append", bool, None),
         )
     except (ValueError, TypeError, OverflowError) as error:
-        raise DamagedError(f"{where}: {error}") from error
-    fields.refuse_other_fields()
+        raise DamagedError(f"{where}: {error}", code="TDM-R089") from error
+    fields.end()
     return record
 
 
@@ -142,7 +142,7 @@ def _load_topic(document: object, where: str) -> TopicRecord:
         ends={int(number): int(end) for number, end in ends.items()},
         tasks=tuple(_load_task(item, where) for item in fields.take_field("tasks", list)),
     )
-    fields.refuse_other_fields()
+    fields.end()
     return topic
 
 
@@ -154,7 +154,7 @@ def _load_task(document: object, where: str) -> TaskRecord:
         page=fields.take_field("page", str, None),
         strands=load_strands(strands),
     )
-    fields.refuse_other_fields()
+    fields.end()
     return task
 
 

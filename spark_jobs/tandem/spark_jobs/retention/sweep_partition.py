@@ -121,7 +121,7 @@ class _Source:
             for block in iter_blocks(data, self.header, part.start - first, part.end - first):
                 yield data, block, decompress(block, self.header.codec)
         except DamagedError as error:
-            raise DamagedError(f"{piece.item.key}: {error}", remedy=error.remedy) from error
+            raise DamagedError(f"{piece.item.key}: {error}", code=error.code, remedy=error.remedy) from error
 
     def backwards(self, piece: SweepPiece) -> Iterator[tuple[int, bytes, int]]:
         """Yield (number, uncompressed body, records) of each block, the last one first."""
@@ -132,7 +132,7 @@ class _Source:
             for number in range(len(blocks) - 1, -1, -1):
                 yield number, decompress(blocks[number], self.header.codec), blocks[number].count
         except DamagedError as error:
-            raise DamagedError(f"{piece.item.key}: {error}", remedy=error.remedy) from error
+            raise DamagedError(f"{piece.item.key}: {error}", code=error.code, remedy=error.remedy) from error
 
     def _data(self, piece: SweepPiece) -> tuple[Plain, int]:
         """Return checked bytes that hold the part, and their position in the Avro file."""
@@ -150,6 +150,7 @@ class _Source:
         except ObjectMissingError as error:
             raise MissingObjectError(
                 f"{item.key} is in the chain, but not in the store {self._store.url}",
+                code="TDM-T003",
                 remedy="`tandem verify` says what else is missing",
             ) from error
         return data, part.start
@@ -458,6 +459,7 @@ class _OpenPart:
     scan: int | None = None
     largest: int | None = 0
     uncompressed: int = 0
+    codecs: int = 0
 
     def add(self, kept: Sequence[Span], of: Part) -> None:
         """Add records of a part, at least one, in their order."""
@@ -468,6 +470,7 @@ class _OpenPart:
         self.last = kept[-1][2]
         self.records += len(kept)
         self.uncompressed += sum(span[12] - span[1] for span in kept)
+        self.codecs |= of.codecs
         self.tombstones += sum(span[8] < 0 for span in kept)
         self.scan = of.scan if self.scan is None else max(self.scan, of.scan or 0)
         if of.largest is None or self.largest is None:
@@ -489,4 +492,5 @@ class _OpenPart:
             scan=self.scan,
             largest=self.largest,
             uncompressed=self.uncompressed,
+            codecs=self.codecs,
         )

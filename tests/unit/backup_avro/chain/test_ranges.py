@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.pairs.messages import message as message_of
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain import json_codec, layout
 from tandem.backup_avro.chain.entries import EntryKind, number_setting
 from tandem.backup_avro.chain.integers import FIRST_MOMENT, LAST_MOMENT, is_moment, utc_time
 from tandem.backup_avro.documents.coordination_message import (
-    CoordinationEvent,
-    CoordinationMessage,
     ReaderPosition,
     decode,
     encode,
@@ -27,14 +26,9 @@ from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 
-MESSAGE = CoordinationMessage(
-    event=CoordinationEvent.PROGRESS,
-    pair="shop",
+MESSAGE = message_of(
     instance="a",
     incarnation="i",
-    cluster_id="c",
-    request_id="r",
-    at=0,
     generation=99_999_999,
     chain_seq=0,
     lag_records=0,

@@ -9,6 +9,7 @@ import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.backups.chains import Chain, complete_generation, done_base, grown, key, part, position
 from support.pipeline.doubles import MemoryStore
+from support.restores.records import restore_record
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.selection import one_history
@@ -257,18 +258,7 @@ def test_a_moment_is_of_one_history_too() -> None:
 
 def of_generation(number: int) -> RestoreRecord:
     """A restore that rested on it."""
-    return RestoreRecord(
-        id="r",
-        pair=PAIR,
-        plan="p",
-        generation=number,
-        seq=1,
-        as_of=None,
-        at=1,
-        target_cluster="c",
-        topics=(),
-        groups={},
-    )
+    return restore_record(id="r", plan="p", generation=number, at=1)
 
 
 def test_what_reads_a_state_compares_what_is_stored() -> None:

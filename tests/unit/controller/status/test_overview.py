@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support.backups.build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
@@ -18,18 +17,12 @@ from tandem.controller.cli.output.output import plain
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import GenerationState, GenerationStatus, Overview, overview
 from tandem.controller.status.pair_view import Gap
-from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_writer import now_ms
 
 ORDERS = TopicSpec("orders", partitions=2)
 BOTH = {"a": 1.0, "b": 2.0}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """A file store."""
-    return open_store(tmp_path.as_uri())
 
 
 def begin(store: ObjectStore, number: int = 1, instance: str = "a", upto: int = 10) -> Backup:
@@ -289,6 +282,16 @@ def test_what_a_restore_created_is_a_remark(store: ObjectStore) -> None:
     assert found.notes == (
         "restores created orders.restored: not backed up, although a pattern matches, unless topics.include names it",
     )
+
+
+def test_groups_whose_positions_are_not_recorded_are_a_remark(store: ObjectStore) -> None:
+    """Named with the reason, a few of them: nothing is wrong with the backup, but a restore can't set them."""
+    completed(store).append(EntryKind.COMMIT, unrecorded={"b": "share group", "a": "not allowed: grant Describe on it"})
+    found = overview(sight(store, heard_s=BOTH))
+    assert found.healthy
+    [note] = found.notes
+    assert note.startswith("generation 1 has no positions of these groups, so a restore can't set them: ")
+    assert note.endswith(": a (not allowed: grant Describe on it), b (share group)")
 
 
 def test_a_taint_beside_a_kept_older_generation(store: ObjectStore) -> None:

@@ -21,9 +21,12 @@ from tandem.controller.cli.options.target_cluster import TargetConfigOption, Tar
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
+from tandem.controller.cli.restore.adopt import adopt
 from tandem.controller.cli.restore.begun import abandon, list_
+from tandem.controller.cli.restore.command_line import RestoreGroup
 from tandem.controller.cli.restore.groups import groups
 from tandem.controller.cli.restore.options import (
+    BatchCodec,
     Excluded,
     RestoreArguments,
     ShapeArguments,
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from tandem.spark_jobs.restore.plan.options import RestoreOptions
     from tandem.spark_jobs.restore.plan.plan import RestorePlan
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None, cls=RestoreGroup)
 app.command(
     epilog=examples(
         "tandem restore groups -c a.yaml --target-bootstrap-servers other:9092",
@@ -62,13 +65,19 @@ app.command(
         "tandem restore abandon 3f1c0a9be27d4416 --target-bootstrap-servers other:9092",
     ),
 )(abandon)
+app.command(
+    epilog=examples(
+        "tandem restore adopt customers.restored -c a.yaml",
+        "tandem restore adopt customers.restored -c a.yaml -o json",
+    ),
+)(adopt)
 
 
 @app.callback(
     invoke_without_command=True,
     epilog=examples(
         "tandem restore -c a.yaml --suffix .restored --dry-run",
-        "tandem restore -c a.yaml --at 2026-05-04T10:00:00Z --topics orders --to orders.before",
+        "tandem restore orders -c a.yaml --at 2026-05-04T10:00:00Z --to orders.before",
         "tandem restore --root s3://bucket/prefix --pair orders --target-bootstrap-servers other:9092",
     ),
 )
@@ -77,6 +86,9 @@ def restore(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    named_topics: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC...", help="Only these topics; else all of the backup.")
+    ] = None,
     topics: backup_place.TopicsOption = None,
     to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Target of the one topic.")] = None,
     rename: Annotated[
@@ -159,6 +171,10 @@ def restore(
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="SIZE", help="At most so much a second, e.g. 50MiB, as sent.")
     ] = None,
+    compression: Annotated[
+        BatchCodec | None,
+        typer.Option("--compression", help="Codec of the batches that are written; else one that the topic had."),
+    ] = None,
     expect_head: backup_place.ExpectHeadOption = None,
     root: backup_place.RootOption = None,
     pair: backup_place.PairOption = None,
@@ -183,6 +199,18 @@ def restore(
     append: Annotated[
         bool, typer.Option("--append", help="Add to topics that hold something; they keep their config.")
     ] = False,
+    offsets: Annotated[
+        str | None,
+        typer.Option(
+            "--offsets",
+            metavar="floor|dense",
+            help="floor: no record lies below its source offset, which is the default where that is possible.",
+        ),
+    ] = None,
+    max_fill: Annotated[
+        int | None,
+        typer.Option("--max-fill", min=0, help="Most fillers of one partition for that; a billion unless given."),
+    ] = None,
     keep_load_config: Annotated[
         bool, typer.Option("--keep-load-config", help="Leave topics as they were loaded: nothing compacted or deleted.")
     ] = False,
@@ -195,9 +223,14 @@ def restore(
     ] = None,
     apply: Annotated[
         Path | None,
-        typer.Option("--apply", metavar="FILE", help="Carry out just this plan; goes with no option that chooses."),
+        typer.Option(
+            "--apply",
+            metavar="FILE",
+            help="Carry out exactly this plan; not allowed with options that choose what is restored.",
+        ),
     ] = None,
     master: MasterOption = "local[*,4]",
+    wide: Annotated[bool, typer.Option("--wide", help="Show each partition of the plan and of the report.")] = False,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Restore topics from the store into Kafka: plan, create, load, verify by count and hash, set the recorded config.
@@ -210,6 +243,7 @@ def restore(
         layout_options.refuse_with({context.invoked_subcommand: layout is layout_options.FileLayout.CONNECTOR})
         _refuse_options_before(context, context.invoked_subcommand)
         return
+    output.note("planning: reading the chains of the backup, and the target cluster")
     from tandem.backup_avro.documents.outcome import JobKind  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
@@ -249,7 +283,7 @@ def restore(
     target = TargetCluster(target_properties(configured, target_servers, target_config))
     options = options_of(
         RestoreArguments(
-            topics=topics,
+            topics=[*(named_topics or ()), *(topics or ())] or None,
             to=to,
             rename=rename,
             patterns=patterns,
@@ -275,8 +309,11 @@ def restore(
             ),
             partitions=partitions,
             rate=rate,
+            compression=compression,
             merge=merge,
             append=append,
+            offsets=offsets,
+            max_fill=max_fill,
             keep_load_config=keep_load_config,
             consent=yes,
             replication_factor=replication_factor,
@@ -295,7 +332,7 @@ def restore(
         if plan is not None and prepared.refused is None:
             write_plan(plan, prepared.plan, options)
         drilled = outcomes.latest_outcome(reader.store, name, JobKind.DRILL)
-        show_plan(prepared, output_, now=_now(), drill=drilled)
+        show_plan(prepared, output_, now=_now(), drill=drilled, wide=wide)
         if prepared.refused is not None:
             raise prepared.refused
         return
@@ -306,13 +343,14 @@ def restore(
         output.warn(warning)
     output.note(f"restoring {_what(prepared.plan, address)}")
     began = time.monotonic()
+    output.note("starting Spark")
     try:
         with session(master, name=f"tandem restore {name}") as spark, telling() as tell:
             report = job.restore(spark, request, tell=tell)
     except KeyboardInterrupt:
         output.note("interrupted")
         raise
-    show_report(report, time.monotonic() - began, output_)
+    show_report(report, time.monotonic() - began, output_, wide=wide)
     if not report.ended:
         raise typer.Exit(ExitCode.UNHEALTHY)
 
@@ -324,6 +362,7 @@ def _refuse_options_before(context: typer.Context, command: str) -> None:
         if source is not None and source.name == "COMMANDLINE":
             raise ConfigError(
                 f"{parameter.opts[0]} stands before `{command}`, which has options of its own",
+                code="TDM-R116",
                 remedy=f"write it behind: tandem restore {command} {parameter.opts[0]} ...",
             )
 

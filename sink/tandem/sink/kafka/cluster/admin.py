@@ -318,27 +318,18 @@ class ClusterAdmin:
                 found[broker] = str(entries[key].value)
         return found
 
-    def group_offsets(
-        self, topics: Collection[str], *, guards: Callable[[str], bool] = lambda _: True, most: int = MOST
-    ) -> CommittedOffsets:
-        """Return the committed offsets on `topics` of the consumer groups that `guards` accepts, within `most` bytes.
+    def group_offsets(self, topics: Collection[str], groups: Iterable[str], *, most: int = MOST) -> CommittedOffsets:
+        """Return the committed offsets on `topics` of the named groups, of any type that has some, within `most` bytes.
 
-        A group that can't be read is reported in the result and does not affect the others. If the offsets of all
-        groups exceed `most`, the largest groups are left out first.
+        At most 16 groups are asked for at a time, and only offsets on `topics` are kept of an answer. A group that
+        can't be read is reported in the result and does not affect the others. If the offsets of all groups exceed
+        `most`, the largest groups are left out first.
         """
         deadline = self._deadline()
         wanted = frozenset(topics)
-        listing = self._call(
-            "list the groups of",
-            "the cluster",
-            lambda: self._admin.list_consumer_groups(**self._left(deadline)),
-            deadline,
-        )
         failed: dict[str, TandemError] = {}
-        for error in listing.errors or ():
-            failed["*"] = self._explain(error, "list the groups of", "a broker")
         room = GroupOffsetBudget(most)
-        left = deque(sorted(group.group_id for group in listing.valid or () if guards(group.group_id)))
+        left = deque(sorted(groups))
         asked: deque[tuple[str, Future[Any]]] = deque()
         while left or asked:
             while left and len(asked) < _GROUPS_AT_ONCE:
@@ -421,6 +412,15 @@ class ClusterAdmin:
             lambda: self._admin.create_topics([topic], validate_only=only_ask, **self._left(deadline)),
         )
         self._result("create", f"topic {name}", futures[name], deadline)
+
+    def delete_records(self, topic: str, partition: int, *, below: int) -> None:
+        """Delete the records of a partition below an offset, at most its high watermark. Needs the right Delete."""
+        deadline = self._deadline()
+        place = _Partition(topic, partition, below)
+        what = f"records of {topic}-{partition}"
+        futures = self._sync("delete", what, lambda: self._admin.delete_records([place], **self._left(deadline)))
+        [future] = futures.values()
+        self._result("delete", what, future, deadline)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
@@ -523,6 +523,7 @@ class ClusterAdmin:
             if tp.partition not in there.get(tp.topic, {}):
                 raise UnknownTopicError(
                     f"Could not list offsets of partition {tp.topic}-{tp.partition}: it does not exist",
+                    code="TDM-K043",
                     remedy="check the name, or create it",
                 )
 
@@ -600,6 +601,7 @@ class ClusterAdmin:
         except FutureTimeoutError:
             raise ClusterUnreachableError(
                 f"Could not {operation} {resource}: no answer from {self._servers} within {self._timeout_s:g} s",
+                code="TDM-K044",
                 remedy="check the network and the brokers",
             ) from None
         # The call succeeded, so earlier reports of the client are void. They are not cleared sooner: the client may
@@ -613,7 +615,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"{pattern!r} is no regular expression: {error}") from None
+        raise ConfigError(f"{pattern!r} is no regular expression: {error}", code="TDM-K045") from None
 
 
 def _spec(at: str | int) -> Any:  # noqa: ANN401 - an OffsetSpec, whose makers have no types

@@ -24,6 +24,7 @@ from tandem.sink.transcode import content_hash
 from tandem.sink.transcode.implementation_choice import best_bodies, best_transcoder
 from tandem.sink.transcode.transcoder_result import Segment
 from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.reading.skipped_ranges import SkippedRanges
 from tandem.spark_jobs.restore import offset_pages
 from tandem.spark_jobs.restore.check.other_writers import OtherWriter, OtherWriters
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
@@ -46,6 +47,7 @@ def refuse_if_made_anew(name: str, began: str, found: str | None) -> None:
         f"topic {name} was deleted while it was restored"
         if found is None
         else f"topic {name} was deleted and made anew while it was restored: its id was {began} and is {found} now",
+        code="TDM-R004",
         remedy="find out who deletes it (a topic operator, a script), and which producer makes it anew "
         "(auto.create.topics.enable); delete what there is of it, then restore it again, from the start",
     )
@@ -95,6 +97,7 @@ class CheckTask:
     Unless `shared`, one task has written all its records, or it holds none. `among_others`: records that no task has
     written belong to other producers. There the offset maps, which name committed records only, select the records, not
     `read_committed`: a transaction that an application leaves open would block the reader for an unbounded time.
+    `alone`: see LoadTask; the log must not end in a transaction's marker then.
     """
 
     target: str
@@ -106,6 +109,7 @@ class CheckTask:
     shared: bool
     among_others: bool
     cluster: ClusterAddress
+    alone: bool = False
     stall_seconds: float = 120.0
 
     @property
@@ -118,12 +122,13 @@ class CheckTask:
 class CheckResult:
     """The records found on the target compared with the records that one task has loaded.
 
-    `what` names the task; None: records that no task has loaded. `others` are the partition's writers besides the
-    restore.
+    `what` names the task; None: records that no task has loaded. `end`: the log's end that was read to. `others` are
+    the partition's writers besides the restore. `marker_last`: the log ends in a transaction's marker, and should not.
     """
 
     target: str
     partition: int
+    end: int
     what: str | None
     records: int
     hash: str
@@ -131,11 +136,12 @@ class CheckResult:
     expected_hash: str
     seconds: float
     others: tuple[OtherWriter, ...] = ()
+    marker_last: bool = False
 
     @property
     def same(self) -> bool:
-        """Whether the target holds exactly the loaded records."""
-        return self.records == self.expected_records and self.hash == self.expected_hash
+        """Whether the target holds exactly the loaded records, and ends as it should."""
+        return self.records == self.expected_records and self.hash == self.expected_hash and not self.marker_last
 
 
 _NOTHING: Final = ExpectedRecords(
@@ -173,13 +179,14 @@ def check_partition(task: CheckTask, written: Iterable[WrittenRange] = ()) -> li
     writers = OtherWriters([item.first for item in expected])
     if task.start < task.end:
         with RawFetcher(task.cluster.props, read_committed=task.read_committed) as fetcher:
-            _Reading(task, tallies, writers).read(fetcher)
+            _Reading(task, tallies, writers, fetcher).read()
     found = tallies.found(len(expected))
     seconds = time.monotonic() - began
     checked = [
         CheckResult(
             target=task.target,
             partition=task.partition,
+            end=task.end,
             what=item.what,
             records=tally.records,
             hash=tally.state.hex(),
@@ -187,6 +194,7 @@ def check_partition(task: CheckTask, written: Iterable[WrittenRange] = ()) -> li
             expected_hash=item.hash,
             seconds=seconds,
             others=writers.others(),
+            marker_last=task.alone and writers.ends_in_marker(task.end),
         )
         for item, tally in zip(expected, found, strict=True)
     ]
@@ -195,6 +203,7 @@ def check_partition(task: CheckTask, written: Iterable[WrittenRange] = ()) -> li
             CheckResult(
                 target=task.target,
                 partition=task.partition,
+                end=task.end,
                 what=None,
                 records=tallies.strangers,
                 hash="",
@@ -205,6 +214,15 @@ def check_partition(task: CheckTask, written: Iterable[WrittenRange] = ()) -> li
             )
         )
     return checked
+
+
+def read_records(task: CheckTask) -> list[Record]:
+    """Return the records of a few offsets, in offset order. Raises as `check_partition`."""
+    kept = _Kept()
+    if task.start < task.end:
+        with RawFetcher(task.cluster.props, read_committed=task.read_committed) as fetcher:
+            _Reading(task, kept, OtherWriters(()), fetcher).read()
+    return kept.records
 
 
 @dataclass(slots=True, kw_only=True)
@@ -219,13 +237,17 @@ class _Tally:
         self.records += 1
 
 
-class _Tallies(Protocol):
-    """Counts and hashes the records that are read. `strangers`: records that no task has written."""
-
-    strangers: int
+class _Taker(Protocol):
+    """Receives the records that are read."""
 
     def take(self, segment: Segment) -> None:
         """Add the next records, in offset order."""
+
+
+class _Tallies(_Taker, Protocol):
+    """Counts and hashes the records that are read. `strangers`: records that no task has written."""
+
+    strangers: int
 
     def found(self, count: int) -> list[_Tally]:
         """Return the tally of each of the `count` tasks."""
@@ -245,6 +267,16 @@ class _Together:
     def found(self, count: int) -> list[_Tally]:
         assert count == 1
         return [self._tally]
+
+
+class _Kept:
+    """Keeps the records."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def take(self, segment: Segment) -> None:
+        self.records += decode_body(segment.body, segment.records)
 
 
 class _Apart:
@@ -277,15 +309,17 @@ _NOBODYS: Final = WrittenRange(-1, -1, -1)
 class _Reading:
     """Reads one partition to its end, and feeds the tallies."""
 
-    def __init__(self, task: CheckTask, tallies: _Tallies, writers: OtherWriters) -> None:
+    def __init__(self, task: CheckTask, tallies: _Taker, writers: OtherWriters, fetcher: RawFetcher) -> None:
+        self._fetcher = fetcher
+        self._skipped = SkippedRanges(fetcher)
         self._task = task
         self._tallies = tallies
         self._writers = writers
         self._transcoder = best_transcoder()
         self._at = task.start
 
-    def read(self, fetcher: RawFetcher) -> None:
-        task = self._task
+    def read(self) -> None:
+        task, fetcher = self._task, self._fetcher
         place = (task.target, task.partition)
         fetcher.assign(place, task.start, topic_id=task.target_topic_id)
         moved = time.monotonic()
@@ -301,8 +335,10 @@ class _Reading:
                     _raise_if_final(event)
             if time.monotonic() - moved > task.stall_seconds:
                 raise TimedOutError(
-                    f"{task.target}-{task.partition} could be read to offset {self._at} only, its end is {task.end}",
-                    remedy="look for an open transaction on the target, or a broker that is down",
+                    f"{task.target}-{task.partition} could be read to offset {self._at} only, its end is {task.end}"
+                    f"{self._skipped.withheld}",
+                    code="TDM-R005",
+                    remedy="look for an open transaction on the target, or a broker that is down or withholds records",
                 )
 
     def _take(self, event: Fetched) -> None:
@@ -318,7 +354,7 @@ class _Reading:
         )
         for segment in found.segments:
             self._tallies.take(segment)
-        self._at = max(self._at, event.end_offset if event.evidence else found.next_offset)
+        self._at = max(self._at, self._skipped.reach(event, found.next_offset))
 
 
 _FINAL: Final = frozenset({FaultKind.OUT_OF_RANGE, FaultKind.DIVERGED, FaultKind.UNKNOWN_TOPIC, FaultKind.UNAUTHORIZED})
@@ -328,5 +364,6 @@ def _raise_if_final(fault: FetchFault) -> None:
     if fault.kind in _FINAL:
         raise TargetChangedError(
             f"{fault.topic}-{fault.partition} can't be read back: {fault.detail}",
+            code="TDM-R006",
             remedy="delete the target topic and restore again, with the right to read it",
         )

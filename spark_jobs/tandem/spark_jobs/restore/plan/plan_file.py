@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from tandem.backup_avro.chain.json_codec import VERSION, Fields
 from tandem.backup_avro.errors import ConfigError, DamagedError
+from tandem.sink.transcode.batch import Compression
+from tandem.spark_jobs.restore.plan.offset_mode import MOST_FILLERS, OffsetMode
 from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming
@@ -49,8 +51,11 @@ def encode(plan: RestorePlan, options: RestoreOptions) -> bytes:
         "partitions": options.partitions,
         "topic_config": dict(options.topic_config),
         "bytes_per_second": options.bytes_per_second,
+        "compression": None if options.compression is None else options.compression.name.lower(),
         "keep_load_config": options.keep_load_config,
         "append": options.append,
+        "offsets": None if options.offsets is None else options.offsets.value,
+        "max_fill": options.max_fill,
         "merge": options.merge,
         "replication_factor": options.replication_factor,
     }
@@ -76,9 +81,15 @@ def decode(data: bytes, where: str, *, pair: str) -> RestoreOptions:
     try:
         options, of_pair = _decode(data, where)
     except (DamagedError, ValueError, TypeError, KeyError, OverflowError) as error:
-        raise ConfigError(f"{where} is no plan of a restore: {error}", remedy="make one with --plan FILE") from error
+        raise ConfigError(
+            f"{where} is no plan of a restore: {error}", code="TDM-R069", remedy="make one with --plan FILE"
+        ) from error
     if of_pair != pair:
-        raise ConfigError(f"{where} is a plan of pair {of_pair}, not of {pair}", remedy="name that pair, or plan anew")
+        raise ConfigError(
+            f"{where} is a plan of pair {of_pair}, not of {pair}",
+            code="TDM-R070",
+            remedy="name that pair, or plan anew",
+        )
     return options
 
 
@@ -93,6 +104,7 @@ def _decode(data: bytes, where: str) -> tuple[RestoreOptions, str]:
     shape = fields.take_field("shape", dict)
     topics = fields.take_field("topics", list, None)
     basis: dict[str, Any] = fields.take_field("basis", dict)
+    compression = fields.take_field("compression", str, None)
     options = RestoreOptions(
         exactly=ExactPlan(
             hash=fields.take_field("hash", str),
@@ -107,13 +119,16 @@ def _decode(data: bytes, where: str) -> tuple[RestoreOptions, str]:
         partitions=fields.take_field("partitions", int, None),
         topic_config={str(key): str(value) for key, value in fields.take_field("topic_config", dict, {}).items()},
         bytes_per_second=fields.take_field("bytes_per_second", int, None),
+        compression=None if compression is None else Compression[compression.upper()],
         keep_load_config=fields.take_field("keep_load_config", bool),
         append=fields.take_field("append", bool, False),
+        offsets=None if (offsets := fields.take_field("offsets", str, None)) is None else OffsetMode(offsets),
+        max_fill=fields.take_field("max_fill", int, MOST_FILLERS),
         merge=fields.take_field("merge", bool, True),
         replication_factor=fields.take_field("replication_factor", int, None),
     )
     of_pair: str = fields.take_field("pair", str)
-    fields.refuse_other_fields()
+    fields.end()
     return options, of_pair
 
 

@@ -422,7 +422,7 @@ def test_a_hole_in_what_is_followed_is_damage() -> None:
     for number in range(200):
         backup.commit(records("orders", 0, [number]))
     del store.objects[layout.entry_key(PAIR, 1, 98)]
-    with pytest.raises(DamagedError, match="is missing, but later ones exist"):
+    with pytest.raises(DamagedError, match="TDM-S011"):
         reader.refresh()
 
 
@@ -450,7 +450,7 @@ def test_a_store_that_fails_while_ends_are_looked_for_is_told() -> None:
     for backup in turns(store, 9)[:-2]:
         wanted = Clearing(goes=tuple(sorted(backup.positions)), stays={})
         clear_generation(store, backup.writer, wanted, stop=threading.Event())
-    down = StoreTransientError("503")
+    down = StoreTransientError("503", code="TDM-X001")
     for number in (1, 5):
         prefix = layout.chain_prefix(PAIR, number)
         store.before = lambda _, key, prefix=prefix: down if key.startswith(prefix) else None  # type: ignore[misc]
