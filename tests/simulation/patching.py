@@ -83,6 +83,7 @@ _ELSEWHERE = (
     "tandem.sink.kafka.cluster.admin",
     "tandem.sink.kafka.fetch.answer_shares",
     "tandem.sink.kafka.wire.connections",
+    "tandem.sink.kafka.wire.group_listing",
     "tandem.sink.kafka.auth.msk",
     "tandem.sink.kafka.auth.tokens",
     "tandem.sink.read.scan.worker_processes",

@@ -79,6 +79,7 @@ class CommitDraft:
     skew: int | None = None
     topics: tuple[Topic, ...] = ()
     groups: dict[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
+    unrecorded: dict[str, str] | None = None
     marks: tuple[Mark, ...] = ()
     taints: tuple[Taint, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
@@ -210,14 +211,16 @@ class Committer:
         objects = tuple(_without(item, lost) for item in stored)
         # The news of a topic that is left out stay out too: they hold a guarantee under which no record was read yet.
         topics = tuple(topic for topic in draft.topics if topic.removed or topic.topic_id not in lost)
+        news_of_groups = draft.groups or draft.unrecorded is not None
         entry = _entry(
-            EntryKind.COMMIT if objects or positions or topics or draft.groups else EntryKind.CONFIRM,
+            EntryKind.COMMIT if objects or positions or topics or news_of_groups else EntryKind.CONFIRM,
             objects=tuple(item for item in objects if item.parts),
             positions=positions,
             head_at=None if lost else draft.head_at,  # it would hold for the positions that are left out
             skew=draft.skew,
             topics=topics,
             groups=draft.groups,
+            unrecorded=draft.unrecorded,
             marks=tuple(_mark_without(mark, lost) for mark in draft.marks),
         )
         written = self._writer.append(entry)

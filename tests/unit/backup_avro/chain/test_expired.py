@@ -156,7 +156,7 @@ def _plan(store: MemoryStore, **chosen: object) -> RestorePlan:
 
 
 def _expired(made: RestorePlan) -> list[int | None]:
-    topics = [plan.describe_topic(topic, None, now=0) for topic in made.topics]
+    topics = [plan.describe_topic(topic, None, now=0, compression=None) for topic in made.topics]
     return [item.expired_below for topic in topics for item in topic.partitions]
 
 

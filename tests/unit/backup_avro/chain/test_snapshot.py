@@ -43,7 +43,7 @@ def rich() -> Chain:
     chain.commit({K: position(12, base=DONE)}, part(10, 11))
     chain.append(EntryKind.CONFIRM, head_at=40, skew=-3)
     group = GroupOffset(key=K, offset=3, metadata="m")
-    chain.append(EntryKind.COMMIT, groups={"g": (group,), "empty": ()})
+    chain.append(EntryKind.COMMIT, groups={"g": (group,), "empty": ()}, unrecorded={"s": "share group"})
     chain.complete().taint(12)
     merged = chain.object(part(5, 11), name="merged")
     old = [item.key for item in chain.state.objects.values() if item.parts[0].key == K]
@@ -132,7 +132,7 @@ def test_a_damaged_state(field: str) -> None:
     entry = rich().snapshot()
     assert entry.folded is not None
     for folded in ({k: v for k, v in entry.folded.items() if k != field}, entry.folded | {field: "x"}):
-        if field in {"completed", "fence", "horizon", "through"} and field not in folded:
+        if field in {"completed", "fence", "horizon", "through", "unrecorded"} and field not in folded:
             continue
         with pytest.raises(DamagedError, match="x"):
             rich().begun(replace(entry, folded=folded))

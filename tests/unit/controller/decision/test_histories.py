@@ -297,6 +297,32 @@ def test_a_group_that_can_not_be_asked_is_not_forgotten() -> None:
     assert found.groups == {"g": (), "h": ()}
 
 
+def test_groups_that_are_not_recorded_are_told_once() -> None:
+    """Each change is an entry's news. While a broker does not list its groups, those that it had are still named."""
+    drafter = CommitDrafter(context(MemoryStore()), Chain().open().state, max_objects=4, flush_interval_s=60.0)
+    topics = GuardedTopics(topics=(topic(),))
+    drafter.survey(ClusterSurvey(found=topics, groups={}))
+    drafter.draft()
+
+    def told(unrecorded: dict[str, str], **groups: tuple[GroupOffset, ...] | None) -> dict[str, str] | None:
+        drafter.survey(ClusterSurvey(found=topics, groups=groups, unrecorded=unrecorded))
+        news, found = drafter.news(), drafter.draft()
+        assert news == (found is not None)
+        return None if found is None else found.unrecorded
+
+    shares = {"s": "share group", "g": "not allowed"}
+    assert told(shares, g=None) == shares
+    assert told(shares, g=None) is None
+    drafter.survey(ClusterSurvey(found=topics, groups=None))
+    assert drafter.draft() is None
+    drafter.survey(ClusterSurvey(found=topics, groups={ANY_GROUP: None}, unrecorded={"t": "share group"}))
+    found = drafter.draft()
+    assert found is not None
+    assert found.unrecorded == shares | {"t": "share group"}
+    assert told({"t": "share group"}, g=(GroupOffset(key=K, offset=5),)) == {"t": "share group"}
+    assert told({}) == {}
+
+
 # --- the base ---------------------------------------------------------------------------------------------------------
 
 

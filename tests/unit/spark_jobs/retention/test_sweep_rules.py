@@ -24,6 +24,7 @@ from tandem.backup_avro.chain.entries import (
     Horizon,
     PartitionKey,
     Taint,
+    codecs_of,
     sha256_hex,
     uncompressed_of,
 )
@@ -569,6 +570,19 @@ def test_objects_are_cut_at_their_size(store: MemoryStore) -> None:
     size = uncompressed_of(part for item in outcome.swept.objects for part in item.parts)
     [gone] = {*range(40)} - {part.first + n for item in outcome.swept.objects for part in item.parts for n in range(4)}
     assert size == sum(len(encode(record)) for record in records("t", 0, range(40), keys=1000) if record.offset != gone)
+
+
+def test_codecs_are_not_forgotten_by_a_sweep(store: MemoryStore) -> None:
+    """A part that a sweep writes has the codecs of the parts of which records stay in it."""
+    backup = Backup.claim(store, topics=[SPEC], block_records=1)
+    for codec, offsets in ((1, range(6)), (2, range(6, 9)), (4, range(12, 13))):
+        backup.batch_codecs = 1 << codec
+        backup.commit(records("t", 0, offsets, keys=6))
+    backup.complete()
+    (outcome,) = go(sweeper(store, rules=ALL))
+    parts = [part for item in outcome.swept.objects for part in item.parts]
+    assert sum(part.records for part in parts) == 5, "0 to 2 and 6 are superseded, 12 is no part of it"
+    assert codecs_of(parts) == 1 << 1 | 1 << 2
 
 
 def test_what_was_merged_meanwhile_is_dropped(store: MemoryStore) -> None:

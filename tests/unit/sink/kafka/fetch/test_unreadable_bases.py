@@ -138,6 +138,7 @@ class Lane:
             min_timestamp=0,
             max_timestamp=0,
             largest=RECORD_BYTES,
+            codecs=1,
         )
         return Transcoded(segments=(segment,), next_offset=last, leader_epoch=1)
 
