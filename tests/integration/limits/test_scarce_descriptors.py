@@ -49,7 +49,7 @@ def test_a_soft_limit_is_raised(new_pair: PairMaker) -> None:
     a = pair.start("a", prelude=limited(40, 1024))
     pair.wait("it starts", lambda: a.said("starting"))
     assert limit_of(a.process.pid) == (1024, 1024)
-    assert not a.said("few files may be open")
+    assert not a.said("the limit of open files is low")
 
 
 def test_a_pair_lives_with_the_fewest(new_pair: PairMaker, make_topic: TopicMaker, kafka: KafkaServer) -> None:
@@ -68,5 +68,5 @@ def test_a_pair_lives_with_the_fewest(new_pair: PairMaker, make_topic: TopicMake
     log = consume(kafka.bootstrap, [topic])
     assert_same(stored(pair.store, pair.name), log.rows)
     for instance in both:
-        assert instance.said("few files may be open", limit=96)
+        assert instance.said("the limit of open files is low", limit=96)
         assert not [line for line in instance.lines() if "open files" in str(line.get("error"))]

@@ -268,7 +268,7 @@ def test_a_job_reads_for_a_signed_pair(
     signs("stranger", trusts=["stranger"])
     job = pair.begin(*words)
     try:
-        (first, *_) = pair.wait("an offer is looked at", lambda: a.said("an offer can't be read and is thrown away"))
+        (first, *_) = pair.wait("an offer is looked at", lambda: a.said("an offer can't be read and is discarded"))
         assert "which signing.trusted does not hold" in first["error"]
     finally:
         os.killpg(job.pid, signal.SIGKILL)

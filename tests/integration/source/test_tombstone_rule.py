@@ -151,7 +151,7 @@ def test_no_deleted_key_comes_back_unless_the_order_is_turned(
     assert ledger.deleted & found.keys() == set()
     assert found == ledger.alive
     assert a.said("delete.retention.ms is too short", topic=topic), "that it is best effort is said"
-    assert a.said("a chunk took longer than tombstones allow"), "what took too long was read again"
+    assert a.said("a range took longer than the tombstone guarantee allows"), "what took too long was read again"
     came_back = ledger.deleted & latest(stored(wrong.store, wrong.name)).keys()
     _LOG.info(
         "scan of %.1f s; deleted before %d, behind %d, ahead %d; oldest first brings %d back",

@@ -328,7 +328,7 @@ def test_a_state_that_is_too_large_for_one_goes_on_without(monkeypatch: pytest.M
         assert not writer.snapshot_due
         writer.append(CONFIRM)
     assert [line["event"] for line in logs] == [
-        "the state is too large for a SNAPSHOT: whoever starts reads more of the chain, and takes longer"
+        "the state is too large for a SNAPSHOT: a start reads more of the chain and takes longer"
     ]
     assert logs[0]["objects"] == len(writer.state.objects) == 7
     assert (writer.state.seq, writer.state.snapshot) == (9, 0)

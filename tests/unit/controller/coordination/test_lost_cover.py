@@ -30,12 +30,10 @@ def lost(kept: int, generation: int, count: int = 1) -> CoverLostError:
 
 def test_the_error_names_what_is_lost_and_what_to_do() -> None:
     """The first object of many; the two generations."""
-    assert str(lost(1, 2, 3)) == (
-        "generation 1 is kept, because generation 2, which covers it, has lost objects: object-0 is missing, "
-        "and 2 more (bring them back from the bucket's versions, or wait until another generation is complete: whoever "
-        "holds generation 2 taints it, and the next one is built; `tandem failover` asks for it too. Find out who "
-        "changes the bucket)"
-    )
+    error = lost(1, 2, 3)
+    assert (error.code, error.kept, error.generation) == ("TDM-B046", 1, 2)
+    assert error.args[0].endswith("has lost objects: object-0 is missing, and 2 more")
+    assert "holder of generation 2" in (error.remedy or "")
     assert lost(1, 2, 2).args[0].endswith("has lost objects: object-0 is missing, and 1 more")
     assert lost(1, 2).args[0].endswith("has lost objects: object-0 is missing")
 

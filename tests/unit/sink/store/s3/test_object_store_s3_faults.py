@@ -466,7 +466,7 @@ def test_an_agent_whose_answer_is_of_no_use_is_asked_again(
     with pytest.raises(StoreTransientError, match=r"no credentials for|UselessCredentials") as raised:
         (store if renewed else open_store("s3://bucket", settings)).head("key")
     assert raised.value.__cause__ is None
-    assert "check whoever gives them" in str(raised.value)
+    assert raised.value.code in {"TDM-S062", "TDM-S065"}
     assert "secret-of" not in f"{raised.value!r} {raised.value} {caplog.text}"
     assert server.requests == []
     if not renewed:
