@@ -182,6 +182,13 @@ def test_both_clocks_count_for_a_range_of_another_machine(
     assert found is (RangeRefusal.LATE if late else None)
 
 
+def test_a_clock_may_differ_a_little() -> None:
+    """By five seconds, to the millisecond."""
+    context = _context(10)
+    offer = replace(_offer(context, 4, 10), started_at=5_005, ended_at=5_005)
+    assert _acceptor(context).accept(_PLACE, _read(offer, elsewhere=True)) is None
+
+
 @pytest.mark.parametrize(("started_at", "ended_at"), [(5_006, 5_006), (2, 5_006), (3, 2)])
 def test_times_that_lie_ahead_prove_nothing(started_at: int, ended_at: int) -> None:
     """The store's clock was set back."""
