@@ -206,7 +206,11 @@ def restore(
     ] = None,
     apply: Annotated[
         Path | None,
-        typer.Option("--apply", metavar="FILE", help="Carry out just this plan; goes with no option that chooses."),
+        typer.Option(
+            "--apply",
+            metavar="FILE",
+            help="Carry out exactly this plan; not allowed with options that choose what is restored.",
+        ),
     ] = None,
     master: MasterOption = "local[*,4]",
     wide: Annotated[bool, typer.Option("--wide", help="Show each partition of the plan and of the report.")] = False,

@@ -207,7 +207,9 @@ class _Reading:
             base = self._progress.scan.base
             if self._gone:
                 raise TopicGoneError(
-                    f"{task.place}: the topic is gone", code="TDM-B003", remedy="nothing: its base is not needed"
+                    f"{task.place}: the topic is gone",
+                    code="TDM-B003",
+                    remedy="nothing to do: a deleted topic needs no scan",
                 )
             if base.floor > 1:  # it was begun anew
                 raise LeaderMovedError(

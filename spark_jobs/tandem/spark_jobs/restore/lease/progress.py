@@ -374,7 +374,7 @@ class RestoreProgress:
         whole = b"".join(self.parts.get(_part_key(plan, digest, number), b"") for number in range(few))
         if few < count or hashlib.sha256(whole).hexdigest() != digest:
             raise DamagedError(
-                f"{where}: what it says lies in {count} other records, and not all of them are there",
+                f"{where}: its content lies in {count} other records, and some of them are missing",
                 code="TDM-R032",
                 remedy="what that restore was doing is not known any more: when none into this cluster is at work, "
                 f"have it forgotten, with `echo 'KEY|' | kcat -P -b BROKER -t {TOPIC} -p {PLANS_PARTITION} -K '|' -Z`; "
@@ -491,7 +491,7 @@ class ProgressReader:
                 remedy="the broker is slow: try again",
             )
         return LostEndError(
-            f"{where}: a transaction that began at offset {stable} is open for longer than the broker should let it, "
+            f"{where}: a transaction that began at offset {stable} is open for longer than the broker's limit, "
             f"{TRANSACTION_TIMEOUT_MS // 1000} s: it has lost its end, perhaps in some of the target's partitions too",
             code="TDM-R034",
             remedy="don't go on with this restore: `tandem restore abandon` it, then `kafka-transactions.sh abort "

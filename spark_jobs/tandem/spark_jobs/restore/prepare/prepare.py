@@ -243,7 +243,7 @@ def refuse_if_cut(found: RestoreProgress, plan: RestorePlan, targets: Mapping[st
                 raise RefusedError(
                     f"{item.target}-{number} lost records that an earlier run of this restore wrote",
                     code="TDM-R079",
-                    remedy=f"give it up with `tandem restore abandon {other_restores.short(plan.hash)}`"
+                    remedy=f"abandon it with `tandem restore abandon {other_restores.short(plan.hash)}`"
                     if plan.append
                     else "delete the target topic and restore from the start",
                 )
@@ -281,11 +281,11 @@ def check_consent(plan: RestorePlan, options: RestoreOptions, *, now: int) -> No
     ]
     if losses:
         raise RefusedError(
-            f"the retention would delete records as soon as it is set ({'; '.join(losses)})",
+            f"the retention would delete restored records as soon as it is set ({'; '.join(losses)})",
             code="TDM-R082",
-            remedy="agree with --yes, or keep them with --keep-load-config and set the retention yourself"
+            remedy="confirm with --yes, or keep them with --keep-load-config and set the retention yourself"
             if not plan.append
-            else "agree with --yes, or give the topics a longer retention.ms or larger retention.bytes first",
+            else "confirm with --yes, or give the topics a longer retention.ms or larger retention.bytes first",
         )
 
 

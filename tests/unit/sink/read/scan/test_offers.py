@@ -429,13 +429,13 @@ def test_an_offer_names_objects_of_its_range_alone(bench: Bench) -> None:
     refused((item, item), "names an object twice")
     refused((replace(item, key="shop/b/generation=00000001/topics/t/x.avro"),), "which lies outside")
     refused((replace(item, key="shop/a/generation=00000001/topics/../x.avro"),), "which lies outside")
-    refused((replace(item, parts=()),), "names what no chain takes: .* holds nothing")
+    refused((replace(item, parts=()),), "names an object that no chain accepts: .* holds nothing")
     refused(with_part(end=item.bytes + 1), "names what no chain takes")
     refused(with_part(first=49), "holds records of other offsets")
     refused(with_part(last=100), "holds records of other offsets")
     refused(with_part(key=key("t", 1)), "holds records of other offsets")
     check_offer(replace(offer, objects=with_part(first=60, last=60, records=1)), name)
-    with pytest.raises(DamagedError, match="holds another offer than its name says"):
+    with pytest.raises(DamagedError, match="TDM-A063"):
         check_offer(replace(offer, low=40), name)
 
 
@@ -709,7 +709,7 @@ def test_an_offer_comes_back(bench: Bench) -> None:
         if field != "enc":
             with pytest.raises(DamagedError, match="here"):
                 decode_offer(json.dumps({k: v for k, v in document.items() if k != field}).encode(), "here")
-    with pytest.raises(DamagedError, match="unknown field"):
+    with pytest.raises(DamagedError, match="TDM-A013"):
         decode_offer(json.dumps(document | {"zz": 1}).encode(), "here")
     with pytest.raises(DamagedError, match=r"^here\b"):
         decode_offer(json.dumps(document | {"objects": ["?"]}).encode(), "here")

@@ -280,7 +280,7 @@ def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
     assert [item.topics[0].count for item in (fewer, more, other)] == [1, 3, 3]
     assert len({plan.hash, fewer.hash, more.hash, other.hash}) == 4
     assert any("murmur2" in line for line in more.warnings())
-    with pytest.raises(RefusedError, match="not of this very plan"):
+    with pytest.raises(RefusedError, match="TDM-R068"):
         restore_plan.refuse_unless_empty(_target(p0=5, p1=6), plan)
     source = replace(_target(p0=5, p1=6), topic_id=plan.topics[0].source.topic_id)
     with pytest.raises(RefusedError, match="is the very topic that was backed up, and it holds about 1 records") as own:
@@ -339,7 +339,7 @@ def test_a_plan_in_a_file(store: ObjectStore) -> None:
     with pytest.raises(ConfigError, match="of pair shop, not of other"):
         plan_file.decode(data, "here", pair="other")
     for wrong in (b"", b"{}", data.replace(b'"kind"', b'"kinds"'), data.replace(b'"latest"', b'"last"')):
-        with pytest.raises(ConfigError, match="is no plan"):
+        with pytest.raises(ConfigError, match="TDM-R069"):
             plan_file.decode(wrong, "here", pair=PAIR)
     assert plan_file.id_of(data) == json.loads(data)["sha256"]
     for key, value in json.loads(data).items():
