@@ -20,6 +20,7 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.whole_file import write_whole
 
 if TYPE_CHECKING:
+    from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
     from tandem.spark_jobs.restore.plan.options import RestoreOptions
     from tandem.spark_jobs.restore.plan.partitioner import Partitioner
     from tandem.spark_jobs.restore.plan.plan import RestorePlan
@@ -102,6 +103,8 @@ class RestoreArguments:
     rate: str | None = None
     merge: bool = True
     append: bool = False
+    offsets: str | None = None
+    max_fill: int | None = None
     keep_load_config: bool = False
     consent: bool = False
     replication_factor: int | None = None
@@ -112,7 +115,8 @@ class RestoreArguments:
 
 def options_of(given: RestoreArguments) -> RestoreOptions:
     """Return the checked options of the restore. ConfigError for options that are invalid, alone or together."""
-    from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.plan.offset_mode import MOST_FILLERS  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.plan.plan import TopicNaming  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
@@ -164,6 +168,8 @@ def options_of(given: RestoreArguments) -> RestoreOptions:
         bytes_per_second=None if given.rate is None else _rate("--rate", given.rate),
         merge=given.merge,
         append=given.append,
+        offsets=None if given.offsets is None else _offset_mode(given.offsets),
+        max_fill=MOST_FILLERS if given.max_fill is None else given.max_fill,
         keep_load_config=given.keep_load_config,
         consent=given.consent,
         replication_factor=given.replication_factor,
@@ -266,6 +272,16 @@ def _partitioner(text: str) -> Partitioner:
     except ValueError:
         known = " or ".join(item.value for item in Partitioner)
         raise ConfigError(f"--repartition {text!r} is unknown", code="TDM-R110", remedy=f"it is {known}") from None
+
+
+def _offset_mode(text: str) -> OffsetMode:
+    from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    try:
+        return OffsetMode(text)
+    except ValueError:
+        known = " or ".join(item.value for item in OffsetMode)
+        raise ConfigError(f"--offsets {text!r} is unknown", code="TDM-C060", remedy=f"it is {known}") from None
 
 
 def _pattern(text: str) -> tuple[str, str]:

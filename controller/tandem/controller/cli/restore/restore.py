@@ -194,6 +194,18 @@ def restore(
     append: Annotated[
         bool, typer.Option("--append", help="Add to topics that hold something; they keep their config.")
     ] = False,
+    offsets: Annotated[
+        str | None,
+        typer.Option(
+            "--offsets",
+            metavar="floor|dense",
+            help="floor: no record lies below its source offset, which is the default where that is possible.",
+        ),
+    ] = None,
+    max_fill: Annotated[
+        int | None,
+        typer.Option("--max-fill", min=0, help="Most fillers of one partition for that; a billion unless given."),
+    ] = None,
     keep_load_config: Annotated[
         bool, typer.Option("--keep-load-config", help="Leave topics as they were loaded: nothing compacted or deleted.")
     ] = False,
@@ -294,6 +306,8 @@ def restore(
             rate=rate,
             merge=merge,
             append=append,
+            offsets=offsets,
+            max_fill=max_fill,
             keep_load_config=keep_load_config,
             consent=yes,
             replication_factor=replication_factor,

@@ -134,7 +134,8 @@ class TaskProgress:
     `task` is the number of its source partition, the lowest one if it has several. Of each source partition, all
     records below `next_offsets` are in the target, except `left_out` records that the plan leaves out. `strands`:
     target partition -> the records that the task wrote there. `rows` are the offset map's rows that follow those of
-    the page `page`.
+    the page `page`. `held`: the source offset of the last record, if that is the only one that is missing in the
+    target, or may be (see `load.last_record`); `next_offsets` count it as written, `strands` and `rows` don't.
     """
 
     plan: str
@@ -149,6 +150,7 @@ class TaskProgress:
     left_out: int
     page: str | None
     rows: tuple[OffsetRow, ...]
+    held: int | None = None
 
     @property
     def key(self) -> str:
@@ -232,6 +234,7 @@ def encode_progress(progress: TaskProgress) -> bytes:
             "left_out": progress.left_out,
             "page": progress.page,
             "rows": dump_rows(progress.rows),
+            **({} if progress.held is None else {"held": progress.held}),
         }
     )
 
@@ -288,6 +291,7 @@ def decode_progress(value: bytes, where: str) -> TaskProgress:
             left_out=fields.take("left_out", int),
             page=fields.take("page", str, None),
             rows=load_rows(fields.take("rows", list), where),
+            held=fields.take("held", int, None),
         )
     except (ValueError, TypeError, OverflowError) as error:
         raise DamagedError(f"{where}: {error}", code="TDM-R031") from error

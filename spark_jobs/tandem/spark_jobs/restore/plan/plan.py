@@ -16,6 +16,14 @@ from tandem.backup_avro.selection.restorable_state import PartitionSelection, Se
 from tandem.backup_avro.selection.state_as_of import KnownMoment
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.restore.plan.expiry import ExpiryForecast, HeldRecords, forecast_expiry, held_of
+from tandem.spark_jobs.restore.plan.offset_mode import (
+    NOT_CHOSEN,
+    OffsetMode,
+    TopicOffsets,
+    TopicTarget,
+    choose_mode,
+    most_fillers,
+)
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges, key_hash
 from tandem.spark_jobs.restore.prepare.timestamp_limits import LIMITS
 from tandem.spark_jobs.state.wanted_state import FoundState, ReadyState, doubts
@@ -132,7 +140,7 @@ class TopicPlan:
     """The plan of one topic, from the backup to the target, which has `count` partitions.
 
     `appended_to`: the config of a target that keeps its own, because it holds other records, None otherwise; `held`:
-    upper bounds of these records, by partition.
+    upper bounds of these records, by partition. `offsets`: which offsets the records get.
     """
 
     source: Topic
@@ -140,7 +148,12 @@ class TopicPlan:
     partitions: tuple[PartitionSelection, ...]
     count: int
     appended_to: Mapping[str, str] | None = None
+    offsets: TopicOffsets = NOT_CHOSEN
     held: Mapping[int, HeldRecords] = field(default_factory=dict)
+
+    def most_fillers(self, item: PartitionSelection) -> int:
+        """Return an upper bound of the fillers that a partition of the target gets, exact if its records are."""
+        return most_fillers(item.slices) if self.offsets.mode is OffsetMode.FLOOR else 0
 
     @property
     def final_config(self) -> Mapping[str, str]:
@@ -246,6 +259,10 @@ class RestorePlan:
     def records(self) -> int:
         """Number of records, an upper bound where parts are cut."""
         return sum(topic.records for topic in self.topics)
+
+    def alone(self, topic: TopicPlan) -> bool:
+        """Return whether each partition of a target gets the records of one source partition, and no others."""
+        return not self.append and not topic.repartitioned
 
     @property
     def as_of(self) -> str | None:
@@ -488,8 +505,11 @@ def shaped(
     *,
     count: int | None = None,
     append: bool = False,
+    offsets: OffsetMode | None = None,
 ) -> RestorePlan:
     """Return the plan with the changes of `shape`, or appending: its hash differs if it changes or appends records.
+
+    `offsets`: the chosen mode, None for the default; the hash differs for dense offsets that need not be.
 
     `count` is the number of partitions that new topics get, None: as many as they had. Raises RefusedError if a topic
     has another number on the target, or would get one, and `shape` has no partitioner.
@@ -510,6 +530,16 @@ def shaped(
     if append:
         changed = _changed(changed, "append")
         topics = tuple(_appended(topic, targets.get(topic.target)) for topic in topics)
+    facts = [
+        TopicTarget(append=append, repartitioned=topic.repartitioned, selects=shape.selects, recorded=plan.recorded)
+        for topic in topics
+    ]
+    chosen = [choose_mode(offsets, fact) for fact in facts]
+    if chosen != [choose_mode(None, fact) for fact in facts] and any(
+        choose_mode(None, fact).mode is OffsetMode.FLOOR for fact in facts
+    ):
+        changed = _changed(changed, "dense")
+    topics = tuple(replace(topic, offsets=mode) for topic, mode in zip(topics, chosen, strict=True))
     return replace(
         plan,
         topics=topics,
@@ -592,7 +622,7 @@ def differences(recorded: Mapping[str, str], present: Mapping[str, str]) -> dict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPartition:
-    """`records` is a bound unless `exact`; `end` is the offset below which everything is restored."""
+    """`records` and `fillers` are bounds unless `exact`; `end` is the offset below which everything is restored."""
 
     partition: int
     objects: int
@@ -603,6 +633,7 @@ class PlannedPartition:
     end: int
     expired_below: int | None
     generations: Sequence[int]
+    fillers: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -626,6 +657,8 @@ class PlannedTopic:
     largest_record: int | None
     max_message_bytes: int
     expire_at_once: ExpiryForecast
+    offsets: str
+    offsets_why: str
     partitions: Sequence[PlannedPartition]
 
 
@@ -646,6 +679,8 @@ def describe_topic(topic: TopicPlan, target: TargetTopic | None, *, now: int) ->
         largest_record=topic.largest,
         max_message_bytes=int(topic.loading_config()[_MAX_MESSAGE_BYTES]),
         expire_at_once=topic.expiry(now),
+        offsets=topic.offsets.mode.value,
+        offsets_why=topic.offsets.why,
         partitions=[
             PlannedPartition(
                 partition=item.key.partition,
@@ -657,6 +692,7 @@ def describe_topic(topic: TopicPlan, target: TargetTopic | None, *, now: int) ->
                 end=item.end,
                 expired_below=item.expired,
                 generations=item.generations,
+                fillers=topic.most_fillers(item),
             )
             for item in topic.partitions
         ],

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from tandem.backup_avro.chain.json_codec import VERSION, Fields
 from tandem.backup_avro.errors import ConfigError, DamagedError
+from tandem.spark_jobs.restore.plan.offset_mode import MOST_FILLERS, OffsetMode
 from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming
@@ -51,6 +52,8 @@ def encode(plan: RestorePlan, options: RestoreOptions) -> bytes:
         "bytes_per_second": options.bytes_per_second,
         "keep_load_config": options.keep_load_config,
         "append": options.append,
+        "offsets": None if options.offsets is None else options.offsets.value,
+        "max_fill": options.max_fill,
         "merge": options.merge,
         "replication_factor": options.replication_factor,
     }
@@ -115,6 +118,8 @@ def _decode(data: bytes, where: str) -> tuple[RestoreOptions, str]:
         bytes_per_second=fields.take("bytes_per_second", int, None),
         keep_load_config=fields.take("keep_load_config", bool),
         append=fields.take("append", bool, False),
+        offsets=None if (offsets := fields.take("offsets", str, None)) is None else OffsetMode(offsets),
+        max_fill=fields.take("max_fill", int, MOST_FILLERS),
         merge=fields.take("merge", bool, True),
         replication_factor=fields.take("replication_factor", int, None),
     )

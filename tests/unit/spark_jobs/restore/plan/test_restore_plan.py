@@ -19,6 +19,7 @@ from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.restore.lease.progress import PlanState
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import plan_file
+from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicNaming
@@ -260,8 +261,10 @@ def _target(**ends: int) -> TargetTopic:
 def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
     """Partitions must be as many unless it is said how keys are put to them; what was deleted counts as empty."""
     _backup(store, TopicSpec("orders", partitions=2))
-    plan = _planned(store)
-    assert restore_plan.shaped(plan, NOTHING, {"orders": _target(p0=5, p1=5)}) == plan
+    found = _planned(store)
+    plan = restore_plan.shaped(found, NOTHING, {"orders": _target(p0=5, p1=5)})
+    assert replace(plan, topics=found.topics) == found
+    assert {topic.offsets.mode for topic in plan.topics} == {OffsetMode.FLOOR}
     same = restore_plan.shaped(plan, _BY_KEY, {"orders": _target(p0=5, p1=5)})
     assert replace(same, notes=()) == plan
     [note] = same.notes
@@ -385,6 +388,7 @@ def test_the_document(store: ObjectStore) -> None:
         end=40,
         expired_below=None,
         generations=(1,),
+        fillers=0,
     )
     assert topic.config_differences == {
         "a": restore_plan.Difference(present="1", recorded="2"),
