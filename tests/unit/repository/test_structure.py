@@ -8,10 +8,8 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from scripts import structure
-from scripts.structure import RULES, differences, look, main, shrunk, written
+from scripts.structure import RULES, differences, look, shrunk, written
 
 
 def tree(root: Path, **files: str) -> Path:

@@ -56,7 +56,7 @@ _SUM_DIGITS = 16
 _TO_OBJECTS = 3
 """Levels of an entry's JSON above each data object in the state that it holds: entry, state, list."""
 _NEWER = "use a newer release"
-_FOREIGN = "no release writes that: find out who writes to the bucket"
+_FOREIGN = "no release writes that: find the process that writes to the bucket"
 _BRING_BACK = "bring the object back from the bucket's versions or a replica"
 _RECORD_HASH = re.compile(r"[0-9a-f]{12}", re.ASCII)
 _HASH_KEY = re.compile(r"[0-9a-f]{8}", re.ASCII)
@@ -114,7 +114,7 @@ def _refuse(problem: str | None) -> None:
         raise OversizeError(
             f"a document would not be readable: {problem}",
             code="TDM-A005",
-            remedy="guard fewer partitions with one pair, and begin a new generation",
+            remedy="back up fewer partitions with one pair, and begin a new generation",
         )
 
 
@@ -404,7 +404,7 @@ class Fields:
             try:
                 canonical(document)
             except UnicodeEncodeError as error:
-                raise DamagedError(f"{where}: it holds half a character", code="TDM-A015") from error
+                raise DamagedError(f"{where}: it holds an unpaired surrogate", code="TDM-A015") from error
         fields = cls(document, where)
         version = fields.take("v", int)
         if version != VERSION:

@@ -170,7 +170,7 @@ def _expired(document: JsonObject, where: str) -> dict[PartitionKey, Expired]:
     seqs = load_offsets(fields.take("seqs", dict), where)
     fields.end()
     if offsets.keys() != seqs.keys():
-        raise DamagedError(f"{where}: what has expired is not said of the same partitions twice", code="TDM-A040")
+        raise DamagedError(f"{where}: the expired ranges are not given for the same partitions twice", code="TDM-A040")
     return {key: Expired(offset=offset, seq=seqs[key]) for key, offset in offsets.items()}
 
 

@@ -219,7 +219,8 @@ def _tiered(name: str) -> ClusterDeniedError:
     end. Kafka allows tiered storage only for topics with `cleanup.policy=delete`.
     """
     return ClusterDeniedError(
-        f"topic {name} is in tiered storage ({_TIERED}), where what can't be fetched in time looks like nothing",
+        f"topic {name} is in tiered storage ({_TIERED}), where a segment that can't be fetched "
+        f"in time looks like an empty log",
         code="TDM-I027",
         remedy="leave it out with topics.exclude, or switch tiered storage off for it",
     )

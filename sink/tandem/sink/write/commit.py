@@ -341,7 +341,7 @@ class Committer:
                         patience_s, asked = _PATIENCE_S, clock.now()
                     if self._stop.wait(_RETRY_S):
                         raise StoppedError(
-                            f"stopped while the store or the KMS was waited for: {key}", code="TDM-B037"
+                            f"stopped while waiting for the store or the KMS to take {key}", code="TDM-B037"
                         ) from error
                 else:
                     if told:

@@ -32,7 +32,7 @@ from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, GuardedTopics
 from tandem.sink.kafka.fetch.events import Fetched, TopicPartition
 from tandem.sink.pipeline import Phase, PipelineReport
 from tandem.sink.read.reader_context import ReaderContext
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.survey import ClusterSurvey, ClusterSurveyor
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -337,7 +337,7 @@ def test_a_chunk_behind_which_nothing_is_readable_ends() -> None:
     shared = context(MemoryStore())
     scan = ScanPlan(Base(start=0, end=end, leader=1), limit_s=60.0)
     shared.progress_of[T0] = progress(key=K, offset=end, head_at=0, head_offset=end, scan=scan, retention_s=86_400.0)
-    lane = LocalScanLane(shared, source, parallel=1, rate=None)
+    lane = LocalRanges(shared, source, parallel=1, rate=None)
     lane.add(T0)
     lane.step(0.0)
     first = scan.chunk

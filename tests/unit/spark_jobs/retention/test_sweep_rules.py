@@ -127,11 +127,11 @@ REFUSED: dict[str, tuple[Callable[[Chain], Chain], str]] = {
     ),
     "a sweep that is no REWRITE": (
         lambda c: c.append(EntryKind.CONFIRM, horizon=Horizon(seq=5, offsets={})),
-        ": only REWRITE sweeps, or fences janitors off$",
+        ": only REWRITE sweeps, or fences janitors off",
     ),
     "a fence that is no REWRITE": (
         lambda c: c.append(EntryKind.CONFIRM, fence=True),
-        ": only REWRITE sweeps, or fences janitors off$",
+        ": only REWRITE sweeps, or fences janitors off",
     ),
     "objects stored before a fence": (
         lambda c: by_janitor(by_janitor(c, fence=True), objects=(c.object(part(0, 1)),), since=c.state.seq - 1),
@@ -221,10 +221,10 @@ def test_moments_before_the_horizon_are_not_offered() -> None:
     assert window_from(state) == first.at
     assert window_from(Chain().open().state) is None
     assert horizon_at(state, first.at - 1) is None
-    with pytest.raises(RefusedError, match="nothing in the store can be restored") as refused:
+    with pytest.raises(RefusedError, match="TDM-A125") as refused:
         moment_at([state], first.at - 1)
-    assert "--horizon" in str(refused.value)
-    with pytest.raises(RefusedError, match="lies before the horizon"):
+    assert refused.value.code == "TDM-A125"
+    with pytest.raises(RefusedError, match="TDM-A126"):
         moment_of(state, 4)
     assert moment_of(state, 5) == first
 
@@ -238,7 +238,7 @@ def test_an_older_generation_stands_in_while_it_took_records() -> None:
     at = older.state.moments[-1].at
     newer.moments[:] = [replace(moment, at=moment.at + at) for moment in newer.moments]
     assert moment_at([older.state, newer], at)[0] is older.state
-    with pytest.raises(RefusedError, match="nothing in the store"):
+    with pytest.raises(RefusedError, match="TDM-A125"):
         moment_at([older.state, newer], at + 1)
 
 
@@ -713,7 +713,7 @@ def test_nothing_is_planned_without_a_moment_as_old(store: MemoryStore) -> None:
     assert found.sweeps == ()
     assert [left.reason for left in found.left] == ["no moment is as old as the horizon"]
     store.objects[layout.checkpoint_key(PAIR, "broken")] = b"{"
-    with pytest.raises(RefusedError, match="broken"):
+    with pytest.raises(RefusedError, match="TDM-S039"):
         sweeper(store).plan()
 
 
@@ -732,9 +732,9 @@ def test_a_restore_as_of_a_moment_before_the_horizon_is_refused(store: MemorySto
     go(sweeper(store))
     state = ChainReader(store, PAIR).load(1)
     before, last = backup.writer.state.moments[-2:]
-    with pytest.raises(RefusedError, match="nothing in the store can be restored as of"):
+    with pytest.raises(RefusedError, match="TDM-A125"):
         plan_of(ChainReader(store, PAIR), RestoreOptions(at=before.at))
-    with pytest.raises(RefusedError, match="before the horizon"):
+    with pytest.raises(RefusedError, match="TDM-A126"):
         plan_of(ChainReader(store, PAIR), RestoreOptions(commit=before.seq, generation=1))
     assert state.horizon_seq == last.seq
     assert plan_of(ChainReader(store, PAIR), RestoreOptions(at=last.at)).topics[0].partitions[0].end == 50

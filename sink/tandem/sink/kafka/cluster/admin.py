@@ -413,6 +413,15 @@ class ClusterAdmin:
         )
         self._result("create", f"topic {name}", futures[name], deadline)
 
+    def delete_records(self, topic: str, partition: int, *, below: int) -> None:
+        """Delete the records of a partition below an offset, at most its high watermark. Needs the right Delete."""
+        deadline = self._deadline()
+        place = _Partition(topic, partition, below)
+        what = f"records of {topic}-{partition}"
+        futures = self._sync("delete", what, lambda: self._admin.delete_records([place], **self._left(deadline)))
+        [future] = futures.values()
+        self._result("delete", what, future, deadline)
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
         deadline = self._deadline()

@@ -18,6 +18,7 @@ from tandem.spark_jobs.reading.newest_first import newest_first
 from tandem.spark_jobs.restore.lease.progress import PlanState
 from tandem.spark_jobs.restore.load.load_task import LoadPace
 from tandem.spark_jobs.restore.plan import plan as restore_plan
+from tandem.spark_jobs.restore.plan.offset_mode import MOST_FILLERS, OffsetMode
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.state import find_state
@@ -44,7 +45,7 @@ class RestoreOptions:
     that each topic had (`batch_codecs`), whatever `pace` says. With `leaves_record` a record of the restore and its
     offset map are put into the store. `exactly`: any other plan is refused. `merge`: records that other complete
     generations hold beyond that one are added. `append`: records are added to topics that hold others and keep their
-    config.
+    config. `offsets` None: floor where it is possible. `max_fill`: most fillers of one partition.
     """
 
     naming: TopicNaming = field(default_factory=TopicNaming)
@@ -65,6 +66,8 @@ class RestoreOptions:
     exactly: ExactPlan | None = None
     merge: bool = True
     append: bool = False
+    offsets: OffsetMode | None = None
+    max_fill: int = MOST_FILLERS
     replication_factor: int | None = None
     pace: LoadPace = field(default_factory=LoadPace)
 

@@ -21,9 +21,11 @@ from tandem.spark_jobs.restore.lease.progress import PlanState
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import plan_file
 from tandem.spark_jobs.restore.plan.batch_codecs import choose_codec, codec_names
+from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
-from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicNaming, describe_topic
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicNaming
+from tandem.spark_jobs.restore.plan.plan_document import describe_topic
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.prepare.prepare import check_consent
 
@@ -273,8 +275,10 @@ def _target(**ends: int) -> TargetTopic:
 def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
     """Partitions must be as many unless it is said how keys are put to them; what was deleted counts as empty."""
     _backup(store, TopicSpec("orders", partitions=2))
-    plan = _planned(store)
-    assert restore_plan.shaped(plan, NOTHING, {"orders": _target(p0=5, p1=5)}) == plan
+    found = _planned(store)
+    plan = restore_plan.shaped(found, NOTHING, {"orders": _target(p0=5, p1=5)})
+    assert replace(plan, topics=found.topics) == found
+    assert {topic.offsets.mode for topic in plan.topics} == {OffsetMode.FLOOR}
     same = restore_plan.shaped(plan, _BY_KEY, {"orders": _target(p0=5, p1=5)})
     assert replace(same, notes=()) == plan
     [note] = same.notes
@@ -293,7 +297,7 @@ def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
     assert [item.topics[0].count for item in (fewer, more, other)] == [1, 3, 3]
     assert len({plan.hash, fewer.hash, more.hash, other.hash}) == 4
     assert any("murmur2" in line for line in more.warnings())
-    with pytest.raises(RefusedError, match="not of this very plan"):
+    with pytest.raises(RefusedError, match="TDM-R068"):
         restore_plan.refuse_unless_empty(_target(p0=5, p1=6), plan)
     source = replace(_target(p0=5, p1=6), topic_id=plan.topics[0].source.topic_id)
     with pytest.raises(RefusedError, match="is the very topic that was backed up, and it holds about 1 records") as own:
@@ -353,7 +357,7 @@ def test_a_plan_in_a_file(store: ObjectStore) -> None:
     with pytest.raises(ConfigError, match="of pair shop, not of other"):
         plan_file.decode(data, "here", pair="other")
     for wrong in (b"", b"{}", data.replace(b'"kind"', b'"kinds"'), data.replace(b'"latest"', b'"last"')):
-        with pytest.raises(ConfigError, match="is no plan"):
+        with pytest.raises(ConfigError, match="TDM-R069"):
             plan_file.decode(wrong, "here", pair=PAIR)
     assert plan_file.id_of(data) == json.loads(data)["sha256"]
     for key, value in json.loads(data).items():
@@ -386,7 +390,7 @@ def test_the_document(store: ObjectStore) -> None:
     """A dry run shows what is read per partition, and how an existing target's config differs."""
     backup = _backup(store, TopicSpec("orders", config={"a": "2", "b": "3"}))
     plan = _planned(store)
-    topic = restore_plan.describe_topic(plan.topics[0], _target(p0=5), now=_NOW, compression=None)
+    topic = describe_topic(plan.topics[0], _target(p0=5), now=_NOW, compression=None)
     [partition] = topic.partitions
     part = backup.writer.state.objects[next(iter(backup.writer.state.objects))].parts[0]
     assert partition == restore_plan.PlannedPartition(
@@ -399,6 +403,7 @@ def test_the_document(store: ObjectStore) -> None:
         end=40,
         expired_below=None,
         generations=(1,),
+        fillers=0,
     )
     assert topic.config_differences == {
         "a": restore_plan.Difference(present="1", recorded="2"),
