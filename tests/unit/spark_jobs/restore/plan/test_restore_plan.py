@@ -25,7 +25,7 @@ from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicNaming
-from tandem.spark_jobs.restore.plan.plan_document import describe_topic
+from tandem.spark_jobs.restore.plan.plan_document import Difference, PlannedPartition, describe_topic
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.prepare.prepare import check_consent
 
@@ -393,7 +393,7 @@ def test_the_document(store: ObjectStore) -> None:
     topic = describe_topic(plan.topics[0], _target(p0=5), now=_NOW, compression=None)
     [partition] = topic.partitions
     part = backup.writer.state.objects[next(iter(backup.writer.state.objects))].parts[0]
-    assert partition == restore_plan.PlannedPartition(
+    assert partition == PlannedPartition(
         partition=0,
         objects=1,
         records=40,
@@ -406,8 +406,8 @@ def test_the_document(store: ObjectStore) -> None:
         fillers=0,
     )
     assert topic.config_differences == {
-        "a": restore_plan.Difference(present="1", recorded="2"),
-        "b": restore_plan.Difference(present=None, recorded="3"),
+        "a": Difference(present="1", recorded="2"),
+        "b": Difference(present=None, recorded="3"),
     }
     assert plan.topics[0].partitions[0].key == PartitionKey(plan.topics[0].source.topic_id, 0)
 
