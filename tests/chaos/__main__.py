@@ -10,6 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from support.lines import say
+
 from chaos.campaign import Campaign, Plan
 
 OK, TROUBLE, WRONG = 0, 1, 3
@@ -31,27 +33,22 @@ def main() -> int:
     # A SIGTERM unwinds like Ctrl-C, so that no process stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TROUBLE))
     plan = Plan(rounds=words.rounds, seed=seed, first=words.first, spark_every=words.spark_every, limit_s=words.limit)
-    campaign = Campaign(plan, folder.resolve(), say=_say)
+    campaign = Campaign(plan, folder.resolve(), say=say)
     try:
         tally = campaign.run()
     except (KeyboardInterrupt, SystemExit):
-        _say(f"interrupted after {campaign.tally}\nkept: {folder}")
+        say(f"interrupted after {campaign.tally}\nkept: {folder}")
         return TROUBLE
-    _say(str(tally))
+    say(str(tally))
     if tally.clean:
         if words.folder is None:
             shutil.rmtree(folder, ignore_errors=True)
         return OK
     last = words.first + tally.rounds - (tally.trouble is None)
-    _say(f"kept: {folder}")
-    _say(f"again: make chaos ROUNDS={tally.rounds + (tally.trouble is not None)} SEED={seed}")
-    _say(f"the last round alone: make chaos ROUNDS=1 FIRST={max(last, 1)} SEED={seed}")
+    say(f"kept: {folder}")
+    say(f"again: make chaos ROUNDS={tally.rounds + (tally.trouble is not None)} SEED={seed}")
+    say(f"the last round alone: make chaos ROUNDS=1 FIRST={max(last, 1)} SEED={seed}")
     return WRONG if tally.findings else TROUBLE
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

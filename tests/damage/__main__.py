@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import structlog
+from support.lines import say
 
 from damage.forgeries import build_stage, forge
 from damage.judge import Fate, Outcome, judge, judge_forged_document, judge_forgery
@@ -68,10 +69,10 @@ def main() -> int:
             totals.update(counts)
             for trouble in troubles:
                 bad += 1
-                _say(f"seed {seed}: {trouble}")
+                say(f"seed {seed}: {trouble}")
     _table(totals, endings)
     what = "forgeries" if arguments.forgeries else "damages"
-    _say(f"{totals.total()} {what} in {time.perf_counter() - began:.0f} s: {bad} not detected")
+    say(f"{totals.total()} {what} in {time.perf_counter() - began:.0f} s: {bad} not detected")
     return 3 if bad else 0
 
 
@@ -126,18 +127,13 @@ def play_forgeries(seed: int, count: int) -> tuple[collections.Counter[tuple[str
 
 def _table(totals: collections.Counter[tuple[str, Ending]], endings: type[Outcome | Fate]) -> None:
     heads = [one.name.lower() for one in endings]
-    _say(f"{'':40}" + "".join(f"{head:>9}" for head in heads))
+    say(f"{'':40}" + "".join(f"{head:>9}" for head in heads))
     for kind in sorted({kind for kind, _ in totals}):
-        _say(f"{kind:40}" + "".join(f"{totals[kind, outcome]:9}" for outcome in endings))
+        say(f"{kind:40}" + "".join(f"{totals[kind, outcome]:9}" for outcome in endings))
     sums = {outcome: sum(count for (_, one), count in totals.items() if one is outcome) for outcome in endings}
-    _say(f"{'all':40}" + "".join(f"{sums[outcome]:9}" for outcome in endings))
+    say(f"{'all':40}" + "".join(f"{sums[outcome]:9}" for outcome in endings))
     for head, outcome in zip(heads, endings, strict=True):
-        _say(f"{head}: {outcome.value}")
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+        say(f"{head}: {outcome.value}")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import sys
 import time
 
 import google_crc32c
+from support.lines import say
 from support.records.odd_batches import odd
 from support.records.strategies import (
     ABORT,
@@ -83,10 +84,10 @@ def main() -> int:
         for seed, counts, trouble in pool.imap_unordered(_play, [(seed, size) for seed in seeds]):
             totals.update(counts)
             if trouble:
-                _say(f"seed {seed}: {trouble}")
+                say(f"seed {seed}: {trouble}")
                 return 3
     done = sum(totals.values())
-    _say(
+    say(
         f"{done} inputs in {time.perf_counter() - began:.0f} s: {totals['read']} were read and {totals['damaged']} "
         "refused, by both alike, in the same words; 0 crashes"
     )
@@ -262,11 +263,6 @@ def _mend(data: bytearray) -> None:
             struct.pack_into(">i", data, at + 8, end - at - 12)
         struct.pack_into(">I", data, at + _CRC_AT, google_crc32c.value(bytes(data[at + _COVERED_AT : end])))
         at = end
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

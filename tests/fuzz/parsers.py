@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
+from support.lines import say
 
 from fuzz import corpus, surfaces
 from tandem.backup_avro.errors import ExitCode, TandemError
@@ -133,11 +134,11 @@ def main() -> int:
             peak = max(peak, memory)
             for trouble in troubles:
                 bad += 1
-                _say(f"{trouble.surface}, seed {trouble.seed}, input {trouble.number}: {trouble.what}")
+                say(f"{trouble.surface}, seed {trouble.seed}, input {trouble.number}: {trouble.what}")
     for name, counts in totals.items():
-        _say(f"{name:34}" + ", ".join(f"{count:,} {how}" for how, count in sorted(counts.items())))
+        say(f"{name:34}" + ", ".join(f"{count:,} {how}" for how, count in sorted(counts.items())))
     done = sum(counts.total() for counts in totals.values())
-    _say(
+    say(
         f"{done:,} inputs for {len(names)} readers in {time.perf_counter() - began:.0f} s: {bad} that must not be; "
         f"at most {peak:.0f} MB, {_MEMORY_MB} are allowed"
     )
@@ -153,11 +154,6 @@ def _in_turn(pool: multiprocessing.pool.Pool, shares: Iterator[_Share], jobs: in
             yield waiting.popleft().get(timeout=2 * _STUCK_S)
     while waiting:
         yield waiting.popleft().get(timeout=2 * _STUCK_S)
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

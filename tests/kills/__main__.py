@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from support.lines import say
+
 from kills.campaign import SOURCES, Campaign, VoidError, WrongError
 from tandem.controller.sandbox.kafka import KafkaServer
 
@@ -28,29 +30,24 @@ def main() -> int:
     words = parser.parse_args()
     seed = secrets.randbelow(1_000_000) if words.seed is None else words.seed
     folder = Path(tempfile.mkdtemp(prefix="tandem-kills-"))
-    _say(f"seed {seed}, in {folder}")
+    say(f"seed {seed}, in {folder}")
     dice = random.Random(seed)
     kafka = KafkaServer(folder / "kafka")
     kafka.start()
     try:
         for partitions, kills in ((SOURCES, words.kills // 2), (SOURCES + 3, words.kills - words.kills // 2)):
-            campaign = Campaign(kafka, folder, partitions, kills, words.records, dice, _say)
-            _say(campaign.run())
+            campaign = Campaign(kafka, folder, partitions, kills, words.records, dice, say)
+            say(campaign.run())
     except WrongError as error:
-        _say(f"wrong: {error}\nkept: {folder}")
+        say(f"wrong: {error}\nkept: {folder}")
         return WRONG
     except VoidError as error:
-        _say(f"void, run it again: {error}\nkept: {folder}")
+        say(f"void, run it again: {error}\nkept: {folder}")
         return VOID
     finally:
         kafka.stop()
     shutil.rmtree(folder, ignore_errors=True)
     return 0
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="an interval after the last time there is can't be shown",
-        file="controller/tandem/controller/status/overview.py",
+        file="avro/tandem/backup_avro/chain/integers.py",
         old="timedelta(milliseconds=min(max(at, FIRST_MOMENT), LAST_MOMENT))",
         new="timedelta(milliseconds=at)",
     ),
@@ -109,7 +109,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="a client's header ends the page of metrics",
-        file="controller/tandem/controller/metrics/collector.py",
+        file="controller/tandem/controller/metrics/page.py",
         old="        except (TypeError, ValueError):  # a version that is none\n",
         new="        except ValueError:  # a version that is none\n",
     ),

@@ -8,6 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from support.lines import say
+
 from screenshots import IMAGES, MOST_BYTES
 from screenshots.browser import View, find, photograph
 from screenshots.states import Scene
@@ -22,10 +24,10 @@ def main() -> int:
     words = parser.parse_args()
     browser = find()
     if browser is None:
-        _say("skipped: there is no chromium here (apt-get install chromium)")
+        say("skipped: there is no chromium here (apt-get install chromium)")
         return 0
     words.into.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="tandem-screenshots-") as name, Scene(Path(name), _say) as scene:
+    with tempfile.TemporaryDirectory(prefix="tandem-screenshots-") as name, Scene(Path(name), say) as scene:
         for state, url, page in scene.states():
             # As the server sends it: with its policy. What breaks that policy is complained about.
             desktop, phone = _HEIGHTS[state]
@@ -46,13 +48,8 @@ def main() -> int:
                 photograph(browser, still.as_uri(), view, target)
                 size = target.stat().st_size
                 assert size <= MOST_BYTES, f"{target.name} has {size} bytes"
-                _say(f"{target.name}: {size:,} bytes")
+                say(f"{target.name}: {size:,} bytes")
     return 0
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import time
 import traceback
 from dataclasses import dataclass
 
+from support.lines import say
+
 from simulation import patching
 from simulation.comparing import ViolationError
 from simulation.directed import HISTORIES
@@ -157,12 +159,6 @@ def many(first: int, count: int, jobs: int, stop_after: int) -> int:
     )
     say(f"{done - failed} passed, {failed} failed")
     return 3 if failed else 0
-
-
-def say(text: str) -> None:
-    """Print a line."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -30,12 +30,13 @@ from tandem.controller.coordination import pause_request
 from tandem.controller.history.releasable import Parting, parting
 from tandem.controller.status.checkpoint_view import CheckpointStatusReader, draft, hint
 from tandem.controller.status.outside_view import look
-from tandem.sink.read.scan.range_reader import RangeTask, put_offer, read_range
+from tandem.sink.read.scan.range_reader import put_offer, read_range
+from tandem.sink.read.scan.range_tasks import RangeTask, offered_ranges
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.releases import ReleaseReader
-from tandem.spark_jobs.catch_up.plan import CatchUpPace, generation_being_built, offered_ranges, remaining_ranges
+from tandem.spark_jobs.catch_up.plan import CatchUpPace, generation_being_built, remaining_ranges
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.restore.plan.plan import RestorePlan
 from tandem.spark_jobs.restore.prepare import prepare
@@ -221,7 +222,7 @@ class Operator:
                 try:
                     prepare.refuse_if_clearing(reader, plan)
                 except RefusedError as error:
-                    raise TransientError(f"plans again: {error}") from error
+                    raise TransientError(f"plans again: {error}", code="TDM-X001") from error
                 self.judge.readings.begin(owner, plan)
                 self._read(store, desk, plan, seconds)
                 self.judge.readings.end(owner)
@@ -286,7 +287,7 @@ class Operator:
                 if state is None:
                     continue
                 folder = layout.offers_prefix(reader.pair, state.instance, state.number)
-                offers = offered_ranges([info.key.removeprefix(folder) for info in store.list(folder)])
+                offers = offered_ranges(info.key for info in store.list(folder)).values()
                 reader.refresh()
                 if state.positions:
                     self._ranges(store, desk, deque(remaining_ranges(state, offers, pace, run="job").ranges))
@@ -332,7 +333,7 @@ class Operator:
             desk.think(8.0)
             again = parting(look(self.config, store), topic, topic_id=topic_id, partitions=(), generation=None)
             if (again.partitions, again.through) != (found.partitions, found.through):
-                raise TransientError("the pair has changed since it was shown")
+                raise TransientError("the pair has changed since it was shown", code="TDM-X001")
             ReleaseReader(store, self.config.pair).append(
                 Release(
                     number=0,
@@ -352,7 +353,7 @@ class Operator:
     def _parting(self, store: Store, desk: Desk) -> Parting | None:
         seen = look(self.config, store)
         if seen.brokers is None:
-            raise TransientError("the brokers do not answer")
+            raise TransientError("the brokers do not answer", code="TDM-X001")
         lives = sorted({(topic.name, topic_id) for g in seen.generations for topic_id, topic in g.topics.items()})
         desk.network.random.shuffle(lives)
         for topic, topic_id in lives:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from chaos.crew import UnhealthyError
 from chaos.restoring import RestoreFailedError, TaintedError
+from support.lines import say
 
 from soak.campaign import Plan, Soak
 from soak.samples import FEWEST_WINDOWS, FIGURES, Judgement
@@ -34,46 +35,41 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     # A SIGTERM unwinds like Ctrl-C, so that no process stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TROUBLE))
-    soak = Soak(Plan(seconds=words.minutes * 60, turn_s=words.turn), folder.resolve(), say=_say)
+    soak = Soak(Plan(seconds=words.minutes * 60, turn_s=words.turn), folder.resolve(), say=say)
     try:
         tally = soak.run()
     except (UnhealthyError, RestoreFailedError, TaintedError, TandemError, TimeoutError) as error:
-        _say(f"{type(error).__name__}: {error}\n{soak.tally}\nkept: {folder}")
+        say(f"{type(error).__name__}: {error}\n{soak.tally}\nkept: {folder}")
         return GROWS if soak.tally.findings else TROUBLE
-    _say(str(tally))
+    say(str(tally))
     for name, judgement in tally.judgements.items():
         _tell(name, judgement)
     judgements = tally.judgements.values()
     if all(judgement.flat for judgement in judgements):
-        _say("flat")
+        say("flat")
         if words.folder is None:
             shutil.rmtree(folder, ignore_errors=True)
         return OK
-    _say(f"kept: {folder}")
+    say(f"kept: {folder}")
     if any(judgement.reasons for judgement in judgements if judgement.enough):
-        _say("not flat")
+        say("not flat")
         return GROWS
-    _say(f"too short to judge: fewer than {FEWEST_WINDOWS} windows of two turns after the warm-up")
+    say(f"too short to judge: fewer than {FEWEST_WINDOWS} windows of two turns after the warm-up")
     return TROUBLE
 
 
 def _tell(name: str, judgement: Judgement) -> None:
     slopes = ", ".join(f"{_HEADS[of]} {slope / _UNITS[of]:+.2f}/h" for of, slope in judgement.slopes.items())
-    _say(f"{name}  {judgement.windows} windows, {slopes}, CPU {judgement.cpu_share:.1%} of a core")
+    say(f"{name}  {judgement.windows} windows, {slopes}, CPU {judgement.cpu_share:.1%} of a core")
     for figure in FIGURES:
         first, last = judgement.first[figure], judgement.last[figure]
         unit, head = _UNITS.get(figure, 1.0), _HEADS.get(figure, figure)
-        _say(
+        say(
             f"   {head:<12} first third: median {first.median / unit:.1f}, highest {first.highest / unit:.1f}; "
             f"last third: median {last.median / unit:.1f}, highest {last.highest / unit:.1f}"
         )
     for reason in judgement.reasons:
-        _say(f"   {reason}")
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+        say(f"   {reason}")
 
 
 if __name__ == "__main__":

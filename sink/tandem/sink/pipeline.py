@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 
 import structlog
 
@@ -32,16 +31,20 @@ from tandem.sink.memory_budget import MemoryBudget
 from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.read.backpressure import PATIENCE_S, Backpressure
 from tandem.sink.read.new_partitions import NewPartition, NewPartitions
-from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, PartitionProgress, away_s, shorter_guarantee
-from tandem.sink.read.reader_context import FetchSource, ReaderContext, ScanLane
+from tandem.sink.read.partition_progress import PartitionProgress
+from tandem.sink.read.reader_context import FetchSource, ReaderContext
 from tandem.sink.read.reading_progress import PartitionReading, partition_reading
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.accept_ranges import RangeAcceptor
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
-from tandem.sink.read.scan.spark_ranges import SparkScanLane
-from tandem.sink.read.scan.worker_ranges import RangeWorkers, WorkerScanLane, WorkerSizes
+from tandem.sink.read.scan.range_tasks import RangeSizes
+from tandem.sink.read.scan.range_time_limit import range_time_limit
+from tandem.sink.read.scan.scan_lane import RangeBackEnd, ScanLane
+from tandem.sink.read.scan.spark_ranges import SparkRanges
+from tandem.sink.read.scan.worker_ranges import RangeWorkers, WorkerRanges
 from tandem.sink.read.survey import ClusterSurvey, ClusterSurveyor
 from tandem.sink.read.tail import TailLane, held_back
-from tandem.sink.read.tombstone_guarantee import tombstone_guarantee
+from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S, away_s, shorter_guarantee
 from tandem.sink.resource_limits import resource_shortage
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
 from tandem.sink.store.object_store import ObjectStore
@@ -369,9 +372,7 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001 (the controller decides what a failed pipeline means)
             lacking = resource_shortage(error)
             remedy = {} if lacking is None else {"remedy": lacking.remedy}
-            _LOG.error(
-                "pipeline failed", generation=self._generation, error=str(error), kind=type(error).__name__, **remedy
-            )
+            _LOG.error("pipeline failed", generation=self._generation, error=error, kind=type(error).__name__, **remedy)
             # The commit under way may still append its entry. A new pipeline must not read the chain before that.
             self._committer.finish(timeout=None)
             self._error = error
@@ -392,30 +393,22 @@ class Pipeline:
                 source.close()
 
     def _scan_lane(self, source: FetchSource) -> ScanLane:
-        policy, state = self._policy, self._writer.state
-        if policy.offers_patience_s is None:
-            return self._own_lane(source)
-        return SparkScanLane(
-            self._context, state, own=partial(self._own_lane, source), patience_s=policy.offers_patience_s
-        )
-
-    def _own_lane(self, source: FetchSource) -> ScanLane:
-        policy, workers = self._policy, self._workers
-        if workers is None:
-            return LocalScanLane(self._context, source, parallel=policy.parallel_scans, rate=policy.scan_rate)
-        rate = None if policy.scan_rate is None else max(1, policy.scan_rate // (workers.count + 1))
-        return WorkerScanLane(
-            self._context,
-            LocalScanLane(self._context, source, parallel=policy.parallel_scans, rate=rate),
-            self._writer.state,
-            workers=workers,
-            sizes=WorkerSizes(
+        context, policy, state, workers = self._context, self._policy, self._writer.state, self._workers
+        acceptor = RangeAcceptor(context, state)
+        elsewhere: list[RangeBackEnd] = []
+        rate = policy.scan_rate
+        if policy.offers_patience_s is not None:
+            elsewhere.append(SparkRanges(context, state, acceptor, patience_s=policy.offers_patience_s))
+        if workers is not None:
+            rate = None if rate is None else max(1, rate // (workers.count + 1))
+            sizes = RangeSizes(
                 object_size=policy.object_size,
                 block_size=policy.block_size,
                 compression_level=self._level,
                 rate=rate,
-            ),
-        )
+            )
+            elsewhere.append(WorkerRanges(context, state, acceptor, workers=workers, sizes=sizes))
+        return ScanLane(context, elsewhere, LocalRanges(context, source, parallel=policy.parallel_scans, rate=rate))
 
     def _read(self, source: FetchSource, tail: TailLane, base: ScanLane) -> None:
         share = self._context.share
@@ -563,8 +556,8 @@ class Pipeline:
         else:
             self._context.say(_DENIED, trouble)
         for progress in self._context.progress_of.values():  # its topic's configuration may have changed
-            guarantee = tombstone_guarantee(progress.base_held_to_s, self._policy.chunk_ceiling_s)
-            progress.scan.limit_s, progress.scan.best_effort = guarantee["limit_s"], guarantee["best_effort"]
+            time_limit = range_time_limit(progress.base_held_to_s, self._policy.chunk_ceiling_s)
+            progress.scan.limit_s, progress.scan.best_effort = time_limit["limit_s"], time_limit["best_effort"]
         self._aside.keep({topic.topic_id for topic in self._drafter.guarded})
         self._tell_aside()
         now = clock.now()
@@ -611,7 +604,7 @@ class Pipeline:
         before = state.positions.get(key)
         known = topic if before is None else state.topics.get(topic.topic_id, topic)
         held_to_s = shorter_guarantee(tombstone_guarantee_s(known.config), retention_s)
-        guarantee = tombstone_guarantee(held_to_s, self._policy.chunk_ceiling_s)
+        time_limit = range_time_limit(held_to_s, self._policy.chunk_ceiling_s)
         if retention_s is not None and retention_s < SHORTEST_RETENTION_S:
             _LOG.warning(
                 "delete.retention.ms is too short to prove that no deleted key comes back: best effort",
@@ -636,7 +629,7 @@ class Pipeline:
                         leader=bounds.leader,
                         epoch=bounds.leader_epoch,
                     ),
-                    **guarantee,
+                    **time_limit,
                 ),
                 retention_s=retention_s,
                 expires=expires(topic.config),
@@ -651,7 +644,7 @@ class Pipeline:
             head_at=state.head_at(key),
             head_mono=asked - self._away_s(key),
             head_offset=before.offset,
-            scan=ScanPlan(before.base, **guarantee),
+            scan=ScanPlan(before.base, **time_limit),
             retention_s=held_to_s,
             expires=expires(topic.config),
             skew=state.skew(key),

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families as parse
+from support.backups.requests import job_outcome
 from support.pairs.instances import QUICK, Instance, Pair, PairMaker
 
-from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
+from tandem.backup_avro.documents.outcome import JobKind
 from tandem.controller.metrics.catalogue import METRICS
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.controller.sandbox.ports import pick_ports
@@ -78,17 +79,7 @@ def test_a_pair_is_scraped_through_thick_and_thin(
     ended = round(time.time() * 1000)
     outcomes.put_outcome(
         pair.store,
-        JobOutcome(
-            kind=JobKind.RETENTION,
-            pair=pair.name,
-            at=ended,
-            by="me@here",
-            clean=True,
-            what="1 steps",
-            findings=0,
-            records=0,
-            bytes=9,
-        ),
+        job_outcome(kind=JobKind.RETENTION, pair=pair.name, at=ended, what="1 steps", records=0),
     )
     b, port_b = start(pair, "b")
 

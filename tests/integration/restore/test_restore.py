@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.pairs.instances import store_settings
 from support.restores.cases import Case, CrashAt, CrashError, Do, backup_of_one, read_all, rows_of
+from support.restores.records import load_task
 from support.restores.restore_plans import make_plan
 
 from tandem.backup_avro.chain.entries import EntryKind, iso
@@ -494,10 +495,9 @@ def _first_task(case: Case, topic: str, state: PlanState) -> LoadTask:
     """What loads partition 0 of generation 1, as the run does that said so."""
     [(target, target_id)] = state.targets.items()
     [topic_id] = state.sources
-    return LoadTask(
+    return load_task(
         plan=state.plan,
         run=state.run,
-        pair=PAIR,
         restore="r1",
         topic=topic,
         topic_id=topic_id,

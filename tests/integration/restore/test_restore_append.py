@@ -107,7 +107,7 @@ def test_one_that_did_not_end_stands_in_the_way_of_another_until_it_is_given_up(
     done = abandon(case.target, state.plan[:16])
     assert (done.records, done.put_back, done.stay, done.gone, done.refused) == (600, (live,), (), (), {})
     assert case.target.set_on([live])[live] == config
-    with pytest.raises(RefusedError, match="is abandoned: there is nothing to give up"):
+    with pytest.raises(RefusedError, match="is abandoned: there is nothing to abandon"):
         abandon(case.target, state.plan)
     assert case.restore(RestoreOptions(shape=_LOST, append=True)).records == 2
     assert case.target.set_on([live])[live] == config
@@ -249,7 +249,7 @@ def test_a_topic_that_is_held_off_by_nobody_is_refused(case: Case, live: str) ->
         case.restore(RestoreOptions(append=True), CrashAt("verifying"))
     state = unfinished(case, live)
     lease_record.write_phase(case.target, state, replace(state, state=PlanPhase.ABANDONED))
-    with pytest.raises(RefusedError, match="is configured as restores leave it"):
+    with pytest.raises(RefusedError, match="has the configuration of a restore that was killed"):
         case.restore(RestoreOptions(shape=_LOST, append=True))
 
 
@@ -335,7 +335,7 @@ def test_another_life_of_a_topic_does_not_hide_one_that_did_not_end(
     case.target.admin.delete_topic(live)
     said = _refused(case, RestoreOptions(topics=(live,)))
     assert f"into {', '.join(sorted([live, other]))}, from generation 1, did not end" in said
-    assert "give it up with `tandem restore abandon" in said
+    assert "use `tandem restore abandon" in said
     assert "give its command again" not in said, "there is nothing to go on with"
 
 

@@ -18,6 +18,7 @@ import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.pairs.sessions import kill_session
 from support.restores.cases import ends_of, last_offset, read_all, rows_of
+from support.restores.records import load_task, plan_state
 from support.restores.restore_plans import make_plan
 
 from tandem.controller.sandbox.kafka import KafkaServer
@@ -33,8 +34,7 @@ from tandem.spark_jobs.restore.check.check_partition import (
     stretches,
 )
 from tandem.spark_jobs.restore.lease import lease_record, progress_topic
-from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
-from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition
+from tandem.spark_jobs.restore.load.load_task import LoadPace, SourcePartition
 from tandem.spark_jobs.restore.plan.plan import TopicNaming, transactional_id
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
@@ -162,23 +162,18 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
     plan = make_plan(reader.refresh(), pair=PAIR, naming=TopicNaming(only=name))
     [topic] = plan.topics
     spread = progress_topic.ensure_topic(target.admin, brokers=1, largest=0)
-    state = PlanState(
+    state = plan_state(
         plan=plan.hash,
         run="one",
-        state=PlanPhase.LOADING,
-        generation=1,
         basis=plan.basis,
         targets={name: found.topic_id},
         sources={topic.source.topic_id: 1},
-        merged=(),
-        at=0,
         spread=spread,
     )
     lease_record.write_phase(target, None, state)
-    task = LoadTask(
+    task = load_task(
         plan=plan.hash,
         run="one",
-        pair=PAIR,
         restore="r1",
         topic="orders",
         topic_id=topic.source.topic_id,

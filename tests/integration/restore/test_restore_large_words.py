@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from support.restores.records import plan_state
 
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.spark_jobs.restore.lease import lease_record, progress_topic
 from tandem.spark_jobs.restore.lease import progress as marks
-from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
+from tandem.spark_jobs.restore.lease.progress import PlanPhase
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
 pytestmark = pytest.mark.integration
@@ -22,16 +23,11 @@ def test_a_plan_of_fourteen_thousand_topics(kafka: KafkaServer, topic_name: str)
     target = TargetCluster({"bootstrap.servers": kafka.bootstrap})
     progress_topic.ensure_topic(target.admin, brokers=1, largest=0)
     names = [f"{topic_name}.of-usual-length.{number:05}" for number in range(_TOPICS)]
-    state = PlanState(
+    state = plan_state(
         plan=topic_name.encode().hex(),
-        run="run-1",
         state=PlanPhase.BEGUN,
-        generation=1,
-        basis={1: 7},
         targets=dict.fromkeys(names, ""),
         sources={f"id-of-the-{name}": 1 for name in names},
-        merged=(),
-        at=0,
         spread=16,
     )
     assert len(marks.encode_state(state)) > 1_048_588

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from support.restores.records import task_progress
 
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease import progress_topic
-from tandem.spark_jobs.restore.lease.progress import ProgressView, TargetStrand, TaskProgress
+from tandem.spark_jobs.restore.lease.progress import ProgressView, TargetStrand
 from tandem.spark_jobs.restore.load.batch_producer import BatchProducer
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 
@@ -23,19 +24,10 @@ def test_a_record_about_more_than_a_hundred_thousand_partitions(kafka: KafkaServ
     """
     target = TargetCluster({"bootstrap.servers": kafka.bootstrap})
     progress_topic.ensure_topic(target.admin, brokers=1, largest=0)
-    progress = TaskProgress(
+    progress = task_progress(
         plan=topic_name.encode().hex(),
-        topic_id="id-1",
-        task=0,
         target=topic_name,
-        target_topic_id="id-2",
-        next_offsets={0: 7},
         strands={number: TargetStrand(records=1, hash="ab" * 32, first=0, last=0) for number in range(_PARTITIONS)},
-        tombstones=0,
-        null_keys=0,
-        left_out=0,
-        page=None,
-        rows=(),
     )
     value = marks.encode_progress(progress)
     assert len(value) > 8 * 1024 * 1024

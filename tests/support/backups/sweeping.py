@@ -11,7 +11,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from support.backups.build_backup import CLUSTER, PAIR, Backup, TopicSpec
+from support.backups.build_backup import PAIR, Backup, TopicSpec
+from support.backups.requests import cut_request
 from support.pipeline.doubles import MemoryStore
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Entry, EntryKind, PartitionKey
@@ -27,7 +28,7 @@ from tandem.backup_avro.documents.checkpoint import (
 from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.record.current import Record, TimestampType, decode_body
 from tandem.backup_avro.selection.moments import with_objects_of
-from tandem.backup_avro.selection.newest_state import Selection, select, select_cut
+from tandem.backup_avro.selection.restorable_state import Selection, select, select_cut
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import checkpoints
@@ -223,16 +224,11 @@ class World:
         if self.request is not None or not self.swept.backups:
             return
         nonce = secrets.token_hex(16)
-        asked = CheckpointRequest(
+        asked = cut_request(
             id=f"c-{nonce}",
             nonce=nonce,
-            pair=PAIR,
-            cluster_id=CLUSTER,
-            at=0,
             deadline=10**12,
-            keep_until=None,
             by="me",
-            reason="",
             topics={SPEC.topic().topic_id: TOPIC},
             cut={key_of(partition): end for partition, end in enumerate(self.ends)},
             witnesses=tuple(g.number for g in self._states(self.swept) if takes_part(g) and not g.taints),

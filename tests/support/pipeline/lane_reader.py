@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from concurrent.futures import Executor
 
-from support.backups.chains import key
 from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, evidence, fetched
+from support.pipeline.partition_progress import progress
+from support.pipeline.pipelines import bare_context
 from tandem.backup_avro.chain.entries import Base
-from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.selection.last_records import PartitionCopy
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import Evidence, TopicPartition
 from tandem.sink.meters import Meters
-from tandem.sink.read.partition_progress import PartitionProgress
-from tandem.sink.read.reader_context import ReaderContext
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.tail import TailLane
-from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
-from tandem.sink.write.object_buffer import ObjectBuffer
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -38,34 +34,18 @@ class Reader:
         self.events: list[Event] = []
         self.skipped: list[int] = []
         self.source = ScriptedSource(ends={T0: (9, 1)}, answer=lambda _: [self.events.pop(0)] if self.events else [])
-        self.context = ReaderContext(
-            store=store or MemoryStore(),
-            pool=pool,
-            buffer=ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
-            transcoder=ReferenceTranscoder(),
-            read_committed=True,
-            hurry_survey=lambda: None,
-            copies=lambda _: copies,
-            meters=Meters(skipped=self.skipped.append),
+        self.context = bare_context(
+            store=store or MemoryStore(), pool=pool, copies=lambda _: copies, meters=Meters(skipped=self.skipped.append)
         )
         base = Base(start=0, end=0, leader=1, done_at=1) if tail else Base(start=0, end=9, leader=1)
-        self.progress = self.context.progress_of[T0] = PartitionProgress(
-            key=key(),
-            topic="t",
-            offset=0 if tail else 9,
-            epoch=1,
-            log_start=0,
-            head_at=0,
-            head_mono=0.0,
-            head_offset=0,
-            scan=ScanPlan(base, limit_s=limit_s),
-            retention_s=600.0,
+        self.progress = self.context.progress_of[T0] = progress(
+            offset=0 if tail else 9, head_at=0, head_offset=0, scan=ScanPlan(base, limit_s=limit_s), retention_s=600.0
         )
         if tail:
-            self.lane: TailLane | LocalScanLane = TailLane(self.context, self.source, patience_s=60.0)
+            self.lane: TailLane | LocalRanges = TailLane(self.context, self.source, patience_s=60.0)
             self.lane.add(T0, self.progress)
         else:
-            self.lane = LocalScanLane(self.context, self.source, parallel=1, rate=None)
+            self.lane = LocalRanges(self.context, self.source, parallel=1, rate=None)
             self.lane.add(T0)
         self.lane.step(0.0)
 
@@ -81,4 +61,4 @@ class Reader:
     @property
     def through(self) -> bool:
         """Whether it went on to offset 9."""
-        return self.progress.scan.base.complete if isinstance(self.lane, LocalScanLane) else self.progress.offset == 9
+        return self.progress.scan.base.complete if isinstance(self.lane, LocalRanges) else self.progress.offset == 9

@@ -209,9 +209,9 @@ def through(offset: int) -> Callable[[Generation], bool]:
 
 
 @contextmanager
-def at_work() -> Iterator[Bench]:
-    """A bench with an empty log; whatever was started on it is ended."""
-    bench = Bench(log=Log())
+def at_work(**how: Any) -> Iterator[Bench]:
+    """A bench, with an empty log unless said otherwise; whatever was started on it is ended."""
+    bench = Bench(**how)
     yield bench
     bench.abort.set()
     for pipeline in bench.started:
@@ -219,12 +219,13 @@ def at_work() -> Iterator[Bench]:
         assert pipeline.join(8.0)
 
 
-def bare_context() -> ReaderContext:
+def bare_context(**how: Any) -> ReaderContext:
     """A board without a partition, before an empty store."""
-    return ReaderContext(
-        store=MemoryStore(),
-        buffer=ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
-        transcoder=ReferenceTranscoder(),
-        read_committed=True,
-        hurry_survey=lambda: None,
-    )
+    fields: dict[str, Any] = {
+        "store": MemoryStore(),
+        "buffer": ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
+        "transcoder": ReferenceTranscoder(),
+        "read_committed": True,
+        "hurry_survey": lambda: None,
+    }
+    return ReaderContext(**(fields | how))

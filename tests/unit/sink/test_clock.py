@@ -9,24 +9,23 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from support.backups.chains import Chain, key
 from support.pipeline.doubles import MemoryStore, ScriptedSource, evidence, fetched
+from support.pipeline.partition_progress import progress as progress_at
 from support.pipeline.pipelines import bare_context
 
 from tandem.backup_avro.chain.entries import Base
-from tandem.backup_avro.record.container import Codec
 from tandem.sink import clock
 from tandem.sink.kafka.fetch import fetcher
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.kafka.lookup import log_ends
 from tandem.sink.read import reader_context, tail
-from tandem.sink.read.partition_progress import PartitionProgress, away_s
+from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.tail import TailLane
+from tandem.sink.read.tombstone_guarantee import away_s
 from tandem.sink.store.s3 import client
-from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 from tandem.sink.write import commit_draft
 from tandem.sink.write.commit_draft import CommitDrafter
-from tandem.sink.write.object_buffer import ObjectBuffer
 
 T0 = TopicPartition("t", 0)
 HOUR = 3600.0
@@ -57,13 +56,8 @@ def at_head() -> tuple[ReaderContext, CommitDrafter, PartitionProgress, float]:
     """A partition that is at head now, at 5, all committed; its tombstones are promised for ten minutes."""
     context = bare_context()
     now = clock.now()
-    progress = PartitionProgress(
-        key=key(),
-        topic="t",
+    progress = progress_at(
         offset=5,
-        epoch=1,
-        log_start=0,
-        head_at=1000,
         head_mono=now,
         head_offset=5,
         scan=ScanPlan(Base(start=0, end=0, leader=1, done_at=900), limit_s=60.0),
@@ -95,14 +89,7 @@ def test_a_machine_that_slept_has_a_gap(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_store_whose_clock_is_set_back_stops_no_time() -> None:
     """Being at head goes on to be newer than the base's end; a chain's last time is never undercut."""
     store = MemoryStore(clock_ms=90_000_000, step_ms=0)
-    context = ReaderContext(
-        store=store,
-        buffer=ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
-        transcoder=ReferenceTranscoder(),
-        read_committed=True,
-        hurry_survey=lambda: None,
-        floor=95_000_000,
-    )
+    context = bare_context(store=store, floor=95_000_000)
     first = context.now()
     assert first >= 95_000_000
     store.clock_ms = 3_600_000
@@ -116,13 +103,8 @@ def test_a_store_whose_clock_is_set_back_stops_no_time() -> None:
 
 def test_an_absence_of_unknown_length_is_a_gap() -> None:
     """After a restart only the store's clock tells how long nobody read; set back, it tells nothing."""
-    progress = PartitionProgress(
-        key=key(),
-        topic="t",
+    progress = progress_at(
         offset=5,
-        epoch=1,
-        log_start=0,
-        head_at=1000,
         head_mono=-math.inf,
         head_offset=5,
         scan=ScanPlan(Base(start=0, end=0, leader=1), limit_s=60.0),

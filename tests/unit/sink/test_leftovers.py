@@ -8,23 +8,20 @@ from typing import Any
 
 import pytest
 from support.backups.chains import key, topic
-from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, StandInCluster, fetched
-from support.pipeline.pipelines import QUICK, Bench
+from support.pipeline.doubles import Event, ScriptedSource, StandInCluster, fetched
+from support.pipeline.partition_progress import progress as progress_at
+from support.pipeline.pipelines import QUICK, Bench, bare_context
 from support.records.strategies import batch
 
 from tandem.backup_avro.chain.entries import Base
-from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.record.current import Record
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import AtHead, TopicPartition
-from tandem.sink.read.partition_progress import PartitionProgress
-from tandem.sink.read.reader_context import ReaderContext
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.tail import TailLane
 from tandem.sink.transcode.compiled import CompiledTranscoder
 from tandem.sink.transcode.transcoder_result import Transcoded
-from tandem.sink.write.object_buffer import ObjectBuffer
 
 END = 5
 """Offsets in each partition; a response has one record of each."""
@@ -48,23 +45,13 @@ class Wide:
 
     def __post_init__(self) -> None:
         """Begin to read tails at the beginning, or bases up to the end."""
-        self.context = ReaderContext(
-            store=MemoryStore(),
-            buffer=ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
-            transcoder=CompiledTranscoder(),
-            read_committed=True,
-            hurry_survey=lambda: None,
-        )
+        self.context = bare_context(transcoder=CompiledTranscoder())
         self.source = ScriptedSource(ends=dict.fromkeys(parts(self.count), (END, 1)), answer=self.answer)
         for tp in parts(self.count):
-            self.context.progress_of[tp] = PartitionProgress(
+            self.context.progress_of[tp] = progress_at(
                 key=key(partition=tp.partition),
-                topic="t",
                 offset=0 if self.done else END,
-                epoch=1,
-                log_start=0,
                 head_at=0,
-                head_mono=0.0,
                 head_offset=0,
                 scan=ScanPlan(Base(start=0, end=0 if self.done else END, leader=1), limit_s=600.0),
                 retention_s=60.0,
@@ -96,9 +83,9 @@ class Wide:
             lane.add(tp, self.context.progress_of[tp])
         return lane
 
-    def base(self) -> LocalScanLane:
+    def base(self) -> LocalRanges:
         """A base lane on all of them."""
-        lane = LocalScanLane(self.context, self.source, parallel=self.count, rate=self.rate)
+        lane = LocalRanges(self.context, self.source, parallel=self.count, rate=self.rate)
         for tp in parts(self.count):
             lane.add(tp)
         return lane

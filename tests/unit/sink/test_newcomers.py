@@ -16,10 +16,11 @@ import pytest
 from support.backups.chains import CLUSTER, key, topic
 from support.clusters.lookups import T1, Answer, Brokers, parts
 from support.pipeline.doubles import Event, ScriptedSource, StandInCluster
-from support.pipeline.pipelines import T0, Bench, through
+from support.pipeline.pipelines import T0, Bench, at_work, through
 
 from tandem.backup_avro.chain.entries import RecordHash
-from tandem.backup_avro.selection.coverage import GuardedPartitions, obstacles
+from tandem.backup_avro.selection.completion import obstacles
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.sink import clock
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, name_of
@@ -208,7 +209,10 @@ def test_the_list_of_missing_partitions_is_bounded() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [ClusterUnreachableError("no broker answered", remedy="wait"), OSError(errno.EMFILE, "too many open files")],
+    [
+        ClusterUnreachableError("no broker answered", code="TDM-X001", remedy="wait"),
+        OSError(errno.EMFILE, "too many open files"),
+    ],
 )
 def test_brokers_that_cannot_be_asked_are_asked_again(error: Exception) -> None:
     """All partitions are missing meanwhile, which says nothing about what they hold."""
@@ -226,7 +230,7 @@ def test_brokers_that_cannot_be_asked_are_asked_again(error: Exception) -> None:
 def test_what_only_a_person_can_mend_is_raised() -> None:
     """In the thread of whoever waits for it."""
     asked = Asked()
-    asked.error = ClusterDeniedError("not allowed", remedy="grant it")
+    asked.error = ClusterDeniedError("not allowed", code="TDM-X001", remedy="grant it")
     newcomer_lookup = NewPartitions(asked.open)
     newcomer_lookup.want({T0: topic()})
     with pytest.raises(ClusterDeniedError):
@@ -259,29 +263,25 @@ def test_an_answer_about_a_topic_that_is_gone_is_not_taken(gone: str) -> None:
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     """Two partitions, of which the second has no leader until the test gives it one."""
-    it = Bench(cluster=StandInCluster(topics={"t": topic(partitions=2)}))
-    plain, opened = it.log.answer, it.log.open
+    with at_work(cluster=StandInCluster(topics={"t": topic(partitions=2)})) as it:
+        plain, opened = it.log.answer, it.log.open
 
-    def answer(source: ScriptedSource) -> list[Event]:
-        now = clock.now()
-        events = plain(source)
-        if T1 in source.positions:
-            events += [AtHead(leader_id=1, partitions={T1: 0}, requested_at=now, received_at=now)]
-        return events
+        def answer(source: ScriptedSource) -> list[Event]:
+            now = clock.now()
+            events = plain(source)
+            if T1 in source.positions:
+                events += [AtHead(leader_id=1, partitions={T1: 0}, requested_at=now, received_at=now)]
+            return events
 
-    def open_source() -> ScriptedSource:
-        source = opened()
-        source.ends[T1] = (0, 1)
-        source.leader.setdefault(T1, -1)
-        return source
+        def open_source() -> ScriptedSource:
+            source = opened()
+            source.ends[T1] = (0, 1)
+            source.leader.setdefault(T1, -1)
+            return source
 
-    it.log.answer = answer  # type: ignore[method-assign]  # the brokers of this test
-    it.log.open = open_source  # type: ignore[method-assign]  # as above
-    yield it
-    it.abort.set()
-    for pipeline in it.started:
-        pipeline.drain()
-        assert pipeline.join(5.0)
+        it.log.answer = answer  # type: ignore[method-assign]  # the brokers of this test
+        it.log.open = open_source  # type: ignore[method-assign]  # as above
+        yield it
 
 
 def test_a_partition_without_a_leader_stops_no_other_one(bench: Bench) -> None:
@@ -349,7 +349,7 @@ def test_the_tail_goes_on_while_brokers_are_asked_about_a_new_partition(bench: B
         del source
         questions.append(tps)
         time.sleep(0.7)
-        raise ClusterTransientError("no leader for t-1", remedy="wait")
+        raise ClusterTransientError("no leader for t-1", code="TDM-X001", remedy="wait")
 
     polls: list[float] = []
     tail = bench.log.sources[0]

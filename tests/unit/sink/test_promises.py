@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 from support.backups.chains import Chain, key, position, topic
-from support.pipeline.pipelines import T0, Bench, at_work, bare_context, through
+from support.pipeline.partition_progress import progress as progress_at
+from support.pipeline.pipelines import T0, Bench, bare_context, through
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
 from tandem.sink import clock
 from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
-from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, PartitionProgress, longest_gap_s
+from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.scan.accept_ranges import most_overlap_s
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.survey import ClusterSurvey
+from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S, longest_gap_s
 from tandem.sink.write.commit_draft import CommitDrafter
 
 WEEK, HOUR = 604_800.0, 3600.0
@@ -28,13 +30,6 @@ def promising(seconds: float | None, **more: str) -> Topic:
     if seconds is not None:
         config["delete.retention.ms"] = str(round(seconds * 1000))
     return replace(topic(), config=config)
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    """A pipeline's surroundings."""
-    with at_work() as found:
-        yield found
 
 
 @pytest.mark.parametrize("later", [promising(WEEK), promising(None)])
@@ -89,13 +84,9 @@ def drafting(state: Generation, *heads: float) -> tuple[CommitDrafter, list[Part
     """A drafter of partitions of `t` that were at head then."""
     context = bare_context()
     for number, at in enumerate(heads):
-        context.progress_of[T0._replace(partition=number)] = PartitionProgress(
+        context.progress_of[T0._replace(partition=number)] = progress_at(
             key=key(partition=number),
-            topic="t",
             offset=0,
-            epoch=1,
-            log_start=0,
-            head_at=1000,
             head_mono=at,
             head_offset=0,
             scan=ScanPlan(state.positions[key()].base, limit_s=60.0),

@@ -13,11 +13,12 @@ from datetime import datetime
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.backup_avro.json_fields import NOT_IN_JSON
 from tandem.backup_avro.selection import coverage
-from tandem.controller.status.overview import GenerationState, moment, state_of
+from tandem.controller.status.overview import GenerationState, state_of
 from tandem.controller.status.pair_view import PairView
 
 
@@ -63,7 +64,7 @@ def parting(
     _check_cluster(seen)
     through = seen.newest if generation is None else generation
     if through > seen.newest:
-        raise ConfigError(f"--generation {through}: the newest one is {seen.newest}")
+        raise ConfigError(f"--generation {through}: the newest one is {seen.newest}", code="TDM-I013")
     stored = dict(_stored(seen, topic, through, partitions))
     if topic_id is not None:
         stored = {number: [key for key in keys if key.topic_id == topic_id] for number, keys in stored.items()}
@@ -71,6 +72,7 @@ def parting(
         what = f"topic {topic}" + (f" with the id {topic_id}" if topic_id else "")
         raise ConfigError(
             f"no generation up to {through} holds {'these partitions of ' if partitions else ''}{what}",
+            code="TDM-I014",
             remedy="`tandem status -o json` lists what each generation holds, with topic ids",
         )
     lost = {number: [key for key in keys if _lost(seen, number, key)] for number, keys in stored.items()}
@@ -81,6 +83,7 @@ def parting(
         raise RefusedError(
             f"{topic} exists in the cluster and is guarded: what is stored of it is its backup, and goes by itself "
             "when a newer generation covers it",
+            code="TDM-I015",
             remedy="take the topic out of the configuration of both instances first, if it shall not be backed up",
         )
     whole = not partitions and gone.issuperset(present)
@@ -108,6 +111,7 @@ def _check_cluster(seen: PairView) -> None:
         if here != there:
             raise RefusedError(
                 f"the backup is of cluster {there}, but the brokers belong to cluster {here}",
+                code="TDM-I016",
                 remedy="check kafka.bootstrap.servers, pair and store.root of this configuration",
             )
 
@@ -157,12 +161,14 @@ def _one_life(seen: PairView, topic: str, lost: dict[int, list[PartitionKey]]) -
         for topic_id, numbers in sorted(lives.items())
     )
     raise ConfigError(
-        f"{topic} was created more than once: {told}", remedy="say with --topic-id which one; release them one by one"
+        f"{topic} was created more than once: {told}",
+        code="TDM-I017",
+        remedy="say with --topic-id which one; release them one by one",
     )
 
 
 def _last_read(generation: Generation, keys: Iterable[PartitionKey], topic_id: str) -> datetime:
-    return moment(max(generation.head_at(key) for key in keys if key.topic_id == topic_id))
+    return utc_time(max(generation.head_at(key) for key in keys if key.topic_id == topic_id))
 
 
 def _losses(seen: PairView, lost: dict[int, list[PartitionKey]]) -> Iterator[ReleasableLoss]:
@@ -179,7 +185,7 @@ def _losses(seen: PairView, lost: dict[int, list[PartitionKey]]) -> Iterator[Rel
             partitions=tuple(sorted(key.partition for key in going)),
             records=sum(part.records for part in parts),
             bytes=sum(part.end - part.start for part in parts),
-            last_read_at=moment(max(generation.head_at(key) for key in going)),
+            last_read_at=utc_time(max(generation.head_at(key) for key in going)),
             waits_for=_waits_for(seen, generation),
         )
 

@@ -22,8 +22,9 @@ from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import RefusedError, TandemError, TransientError, bare
-from tandem.backup_avro.selection import coverage
-from tandem.backup_avro.selection.coverage import GuardedPartitions, Shortfall
+from tandem.backup_avro.selection import completion, coverage
+from tandem.backup_avro.selection.completion import Shortfall
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.coordination.heartbeat import head_fields
 from tandem.controller.decision.pair_rules import active_of
 from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
@@ -61,6 +62,12 @@ _WANTED_WITHIN_S = 10.0
 """A task that is still wanted is started again within so long after its rest."""
 
 
+_SHORT = frozenset({"TakeOver", "ClaimNext", "Seal"})
+"""Tasks that append a few entries. A put is tried until its outcome is known: a key that never answers holds them."""
+_STALLED_S = 120.0
+"""Seconds after which `failing` names a short task that is still under way."""
+
+
 class InUseError(TandemError):
     """A generation has pins: it is not cleared until its readers have released them."""
 
@@ -68,6 +75,7 @@ class InUseError(TandemError):
 @dataclass(slots=True, kw_only=True)
 class _Running:
     future: Future[None]
+    since_mono: float
     done_mono: float | None = None
 
 
@@ -87,7 +95,7 @@ class TaskBoard:
         """Start a task unless it is under way or rests after a failure."""
         if slot in self._running or time.monotonic() < self._rest_until.get(slot, 0.0):
             return
-        self._running[slot] = _Running(future=self._pool.submit(work))
+        self._running[slot] = _Running(future=self._pool.submit(work), since_mono=time.monotonic())
 
     def under_way(self, read_began_mono: float) -> frozenset[_SLOT]:
         """Return the tasks that run, or that ended after the read of the chains that began at `read_began_mono`."""
@@ -105,8 +113,20 @@ class TaskBoard:
         return frozenset(slot for slot, until in self._rest_until.items() if now < until and slot not in self._running)
 
     def failing(self) -> tuple[str, ...]:
-        """Return the tasks that fail repeatedly and are still wanted, each with its last error; for any thread."""
+        """Return the tasks that fail repeatedly and are still wanted, each with its last error; for any thread.
+
+        Short tasks that do not end come first.
+        """
         now = time.monotonic()
+        stalled = [
+            f"{action} of generation {number} does not come to an end: the store does not answer for an object that "
+            "the log names, or takes very long"
+            for (action, number), running in sorted(self._running.copy().items(), key=lambda item: item[0])
+            if action in _SHORT and not running.future.done() and now - running.since_mono >= _STALLED_S
+        ]
+        return (*stalled, *self._failed(now))
+
+    def _failed(self, now: float) -> tuple[str, ...]:
         return tuple(
             f"{action} of generation {number} fails: {error}"
             for (action, number), error in sorted(dict(self._trouble).items())
@@ -131,7 +151,7 @@ class TaskBoard:
             self._rest_until[slot] = time.monotonic() + rest
             if count >= _TROUBLE and not isinstance(error, InUseError | CoverLostError):
                 self._trouble[slot] = str(error)
-            _LOG.error("failed, trying again", action=action, generation=generation, error=str(error), wait_s=rest)
+            _LOG.error("failed, trying again", action=action, generation=generation, error=error, wait_s=rest)
 
     def close(self) -> None:
         """Start no more tasks, and return without waiting for the running ones."""
@@ -222,7 +242,9 @@ class InstanceTasks:
         """Return a fresh writer after a failure; HolderLostError if another incarnation holds the chain now."""
         writer = self._load(number)
         if writer.state.holder != self._identity.incarnation:
-            raise HolderLostError(f"generation {number}: incarnation {writer.state.holder} has taken the chain over")
+            raise HolderLostError(
+                f"generation {number}: incarnation {writer.state.holder} has taken the chain over", code="TDM-I020"
+            )
         self.writers[number] = writer
         return writer
 
@@ -250,7 +272,7 @@ class InstanceTasks:
         if mine is None:
             return frozenset()
         guarded = self._guarded(generations)
-        found = coverage.shortfalls(mine, generations, guarded)
+        found = completion.shortfalls(mine, generations, guarded)
         for other in generations:
             self._prover.cut_off(other, mine, [short.key for short in found if short.generation == other.number])
         self._refuse_another_history(generations, found)
@@ -270,6 +292,7 @@ class InstanceTasks:
                 raise NotProvenError(
                     f"generation {number} has read another history of {states[number].name_of(key)} and does not say "
                     f"so yet: {rewritten.reason}",
+                    code="TDM-I021",
                     remedy=f"start {states[number].instance}, which marks it; or it ends when offset {offset} of the "
                     "topic is written",
                 )
@@ -319,7 +342,7 @@ class InstanceTasks:
         # generation can't commit meanwhile; so only the new entries of the chains are read.
         others = [g for g in self._generations() if g.number != mine.number]
         guarded = self._guarded([mine, *others])
-        found = coverage.obstacles(mine, others, guarded, cut)
+        found = completion.obstacles(mine, others, guarded, cut)
         if found:
             _LOG.info("not complete yet", generation=mine.number, obstacles=len(found), first=found[0])
             return
@@ -329,7 +352,7 @@ class InstanceTasks:
             )
         except ObjectLostError as error:
             # Every try would fail, and no other generation is built as long as this one may become COMPLETE.
-            _LOG.error("can't become complete, another generation is needed", generation=mine.number, error=str(error))
+            _LOG.error("can't become complete, another generation is needed", generation=mine.number, error=error)
             writer.append(tainted_entry(_taints(mine, ((part, str(error.args[0])) for part in error.item.parts))))
             return
         self._done_reading.pop(mine.number, None)
@@ -369,7 +392,7 @@ class InstanceTasks:
             generation=writer.state.number,
             partitions=len(taints),
             first=taints[0].reason,
-            remedy="another generation is built without being asked; find out who changes the bucket",
+            remedy="another generation is built without being asked; find the process that changes the bucket",
         )
 
     def _read(self, number: int) -> Generation:
@@ -379,7 +402,9 @@ class InstanceTasks:
         """
         found = next((g for g in self._generations() if g.number == number), None)
         if found is None:
-            raise TransientError(f"generation {number} can't be read any more, or was cleared a moment ago")
+            raise TransientError(
+                f"generation {number} can't be read any more, or was cleared a moment ago", code="TDM-I022"
+            )
         return found
 
     def _confirm(self, number: int, covering: Iterable[Generation]) -> None:
@@ -429,7 +454,7 @@ class InstanceTasks:
         `complete` is whether it was COMPLETE at the decision. A build that was given up may have become COMPLETE since,
         even sealed: then the decision how many sealed generations are kept comes first, and nothing is cleared.
         Raises CoverLostError if a covering generation has lost objects, TransientError if its chain can't be read,
-        InUseError if the generation has pins.
+        InUseError if the generation has pins, NotProvenError as `_without_rewritten_cover`.
         """
         generations = self._generations()
         unreadable = any(damaged > number for damaged in self._chains.damaged)
@@ -447,11 +472,12 @@ class InstanceTasks:
                 _LOG.info("not clearing after all", generation=number)
                 return
             wanted = self._proven(writer.state, again, generations, guarded)
-            self._refuse_rewritten_cover(writer.state, wanted.goes, generations, guarded)
+            wanted = self._without_rewritten_cover(writer.state, wanted, generations, guarded)
         goes = (begun or wanted).goes
         if coverage.unseen_cover(writer.state, goes, generations, unreadable=unreadable, given_up=given_up):
             raise TransientError(
-                f"generation {number} is kept, because no chain that can be read has what takes its place",
+                f"generation {number} is kept, because no readable chain covers it",
+                code="TDM-I023",
                 remedy="bring the damaged chain back, `tandem verify` names it, or wait until another generation is "
                 "complete; `tandem failover` asks for one",
             )
@@ -461,7 +487,9 @@ class InstanceTasks:
         )
         if outcome.pinned:
             owners = ", ".join(sorted({pin.owner for pin in outcome.pinned}))
-            raise InUseError(f"generation {number} is in use by {owners}; it is cleared when they are done")
+            raise InUseError(
+                f"generation {number} is in use by {owners}; it is cleared when they are done", code="TDM-I024"
+            )
         if writer.state.gone:
             self.writers.pop(number, None)
         if writer.state.clearing is None:  # otherwise the process is stopping, and the next one continues the clearing
@@ -480,37 +508,47 @@ class InstanceTasks:
             for newer in {g.number: g for g in doubtful.values()}.values()
             for taint in self._prover.cut_off(mine, newer, [key for key, g in doubtful.items() if g is newer])
         }
-        if not cut:
-            return wanted
-        goes = tuple(key for key in wanted.goes if key not in cut)
-        return Clearing(goes=goes, stays=wanted.stays | dict.fromkeys(sorted(cut), coverage.CUT_OFF_KEPT))
+        return _without(wanted, cut)
 
-    def _refuse_rewritten_cover(
-        self,
-        mine: Generation,
-        goes: Collection[PartitionKey],
-        generations: Iterable[Generation],
-        guarded: GuardedPartitions,
-    ) -> None:
-        """Raise NotProvenError if the log has other records now than those that the covering generation read.
+    def _without_rewritten_cover(
+        self, mine: Generation, wanted: Clearing, generations: list[Generation], guarded: GuardedPartitions
+    ) -> Clearing:
+        """Return `wanted` without the partitions of which no generation that read the present log has the records.
 
-        SEALED proved that both had read one history. A broker's volume may have been put back to a snapshot since then,
-        and the covering generation is tainted only when its holder has noticed. A taint that does not reach down to a
-        common offset proves as little.
+        SEALED proved that `mine` and its cover had read one history. A broker's volume may have been put back to a
+        snapshot since then, and the cover is tainted only when its holder has noticed. A taint that does not reach down
+        to a common offset proves as little. Another generation may cover the partition then, so NotProvenError is
+        raised; unless a later one is COMPLETE and the log lacks what `mine` has read: none can cover it any more.
         """
         states = {state.number: state for state in generations}
-        for number, keys in coverage.covering(mine, goes, generations).items():
-            newer, asked = states[number], []
+        kept: set[PartitionKey] = set()
+        for number, keys in coverage.covering(mine, wanted.goes, generations).items():
+            newer, asked, refuted = states[number], [], {}
             for key in filter(guarded.has, keys):
                 if not coverage.cut_off(newer, key):
                     asked.append(key)
                 elif coverage.common_offset(newer, key) < mine.positions[key].offset:
-                    raise NotProvenError(_KEPT.format(mine.number, number, mine.name_of(key), newer.taints[key].reason))
-            for key, rewritten in self._prover.compare(newer, asked).items():
-                raise NotProvenError(_KEPT.format(mine.number, number, mine.name_of(key), rewritten.reason))
+                    refuted[key] = newer.taints[key].reason
+            refuted |= {key: found.reason for key, found in self._prover.compare(newer, asked).items()}
+            later = coverage.successor(newer, generations)
+            for key, reason in refuted.items():
+                if later is None or key not in later.positions or not self._log_lacks(mine, later, key):
+                    raise NotProvenError(_KEPT.format(mine.number, number, mine.name_of(key), reason), code="TDM-I025")
+                kept.add(key)
+        return _without(wanted, kept)
+
+    def _log_lacks(self, mine: Generation, later: Generation, key: PartitionKey) -> bool:
+        """Return whether the log, as `later` has read it, lacks records that `mine` has read of a partition."""
+        return bool(self._prover.rewritten(mine, later, [key]) or self._prover.cut_off(mine, later, [key]))
 
 
 _KEPT = "generation {} is kept until another one covers it: generation {} covers {}, but {}"
+
+
+def _without(wanted: Clearing, cut: Collection[PartitionKey]) -> Clearing:
+    """Return `wanted` with the partitions of `cut` among those that stay, because the log lacks their records."""
+    goes = tuple(key for key in wanted.goes if key not in cut)
+    return Clearing(goes=goes, stays=wanted.stays | dict.fromkeys(sorted(cut), coverage.CUT_OFF_KEPT))
 
 
 def _taints(state: Generation, lost: Iterable[tuple[Part, str]]) -> tuple[Taint, ...]:

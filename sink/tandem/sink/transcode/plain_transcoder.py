@@ -12,17 +12,17 @@ from typing import Final
 import google_crc32c
 
 from tandem.backup_avro.errors import DamagedError, TooLargeError
-from tandem.backup_avro.record.varint import LONG_MAX, decode_long
+from tandem.backup_avro.record.varint import LONG_MAX
 from tandem.sink.transcode import batch as layout
+from tandem.sink.transcode.aborted_transactions import AbortedTransactions, is_abort_marker
 from tandem.sink.transcode.encode import EncodedBatch, encode_batch
-from tandem.sink.transcode.transcoder_result import OUTPUT_LIMIT, Segment, Transcoded
+from tandem.sink.transcode.transcoder_result import OUTPUT_LIMIT, REFERENCE, Segment, Transcoded
 
 #: Most bytes that the records of one batch may decompress to, unless memory.largest_batch says otherwise.
 BATCH_LIMIT: Final = 256 << 20
 
 _NOTHING: Final = EncodedBatch(segment=None, weight=0, cut=False)
 _EPOCH_MAGIC_CRC: Final = struct.Struct(">ibI")
-_CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
 _REMEDY: Final = (
     "if it is there again on the next read, check the disks of the partition's replicas and move the leader to one "
     "that is sound"
@@ -42,7 +42,7 @@ class ReferenceTranscoder:
     `output_limit`: approximate most bytes that one call returns; it returns at least one record.
     """
 
-    name = "reference"
+    name = REFERENCE
 
     def __init__(self, *, batch_limit: int = BATCH_LIMIT, output_limit: int = OUTPUT_LIMIT) -> None:
         self._batch_limit = batch_limit
@@ -67,7 +67,7 @@ class ReferenceTranscoder:
         data = records if isinstance(records, bytes) else bytes(records)
         size = len(data)
         stop = LONG_MAX if until is None else max(start, until)
-        transactions = _Transactions(aborted) if read_committed else None
+        transactions = AbortedTransactions(aborted) if read_committed else None
         segments: list[Segment] = []
         pos = 0
         past = 0  # the first offset after the batches so far
@@ -99,6 +99,7 @@ class ReferenceTranscoder:
             except DamagedError as error:
                 raise DamagedError(
                     f"topic {topic}, partition {partition}, record batch at offset {base_offset}: {error.args[0]}",
+                    code=error.code,
                     remedy=error.remedy or _REMEDY,
                 ) from error
             if encoded.segment is not None:
@@ -124,22 +125,24 @@ class ReferenceTranscoder:
         partition: int,
         start: int,
         stop: int,
-        transactions: _Transactions | None,
+        transactions: AbortedTransactions | None,
         room: int,
     ) -> tuple[int, EncodedBatch]:
         """Return the batch's last offset and its encoded records. `covered` begins after the CRC."""
         if google_crc32c.value(covered) != crc:
-            raise DamagedError("its CRC is wrong")
+            raise DamagedError("its CRC is wrong", code="TDM-B023")
         attributes, last_delta, base_timestamp, max_timestamp, producer_id, _, _, count = (
             layout.CRC_COVERED.unpack_from(covered)
         )
         last_offset = base_offset + last_delta
         if last_delta < 0 or last_offset > LONG_MAX or not 0 <= count <= last_delta + 1:
-            raise DamagedError(f"it claims {count} records and {last_delta} as its last offset's distance")
+            raise DamagedError(
+                f"it claims {count} records and {last_delta} as its last offset's distance", code="TDM-B024"
+            )
         if transactions is not None:
             transactions.reach(last_offset)
         if attributes & layout.CONTROL:
-            if transactions is not None and count and _is_abort_marker(covered):
+            if transactions is not None and count and is_abort_marker(covered):
                 transactions.end(producer_id)
             return last_offset, _NOTHING
         skipped = (
@@ -178,55 +181,20 @@ class ReferenceTranscoder:
                 raise
             raise DamagedError(
                 f"{error.args[0]}: {flaw.args[0]}",
+                code="TDM-B025",
                 remedy=_LARGE_REMEDY if isinstance(flaw, TooLargeError) else flaw.remedy,
             ) from error
         return last_offset, encoded
 
 
-class _Transactions:
-    """Tracks, batch by batch, the producers whose records belong to an aborted transaction.
-
-    A fetch response lists its aborted transactions as (producer id, first offset). A transaction is open from the first
-    batch that reaches its first offset to its producer's next ABORT marker. Protocol guide, "Fetch".
-    """
-
-    __slots__ = ("_aborted", "_listed")
-
-    def __init__(self, listed: tuple[tuple[int, int], ...]) -> None:
-        self._listed = sorted(listed, key=lambda entry: entry[1], reverse=True)
-        self._aborted: set[int] = set()
-
-    def reach(self, offset: int) -> None:
-        while self._listed and self._listed[-1][1] <= offset:
-            self._aborted.add(self._listed.pop()[0])
-
-    def is_aborted(self, producer_id: int) -> bool:
-        return producer_id in self._aborted
-
-    def end(self, producer_id: int) -> None:
-        self._aborted.discard(producer_id)
-
-
 def _check_frame(magic: int, base_offset: int, length: int, past: int) -> None:
     if magic < layout.MAGIC:
-        raise DamagedError(f"its format is version {magic}", remedy=_OLD_REMEDY)
+        raise DamagedError(f"its format is version {magic}", code="TDM-B026", remedy=_OLD_REMEDY)
     if magic > layout.MAGIC:
-        raise DamagedError(f"its format, version {magic}, is unknown")
+        raise DamagedError(f"its format, version {magic}, is unknown", code="TDM-B027")
     if length < layout.HEADER_SIZE - layout.LENGTH_START:
-        raise DamagedError(f"{length} bytes are too few for it")
+        raise DamagedError(f"{length} bytes are too few for it", code="TDM-B028")
     if base_offset < 0:
-        raise DamagedError("no batch can be there")
+        raise DamagedError("no batch can be there", code="TDM-B029")
     if base_offset < past:
-        raise DamagedError(f"the batch before it goes up to offset {past - 1}")
-
-
-def _is_abort_marker(covered: bytes) -> bool:
-    """Return whether the first record of a control batch is an ABORT marker."""
-    _, pos = decode_long(covered, layout.CRC_COVERED.size)
-    _, pos = decode_long(covered, pos + 1)  # the timestamp's distance, after the attributes
-    _, pos = decode_long(covered, pos)
-    size, pos = decode_long(covered, pos)
-    if size < _CONTROL_KEY.size or pos + size > len(covered):
-        raise DamagedError("its control record has no type")
-    kind: int = _CONTROL_KEY.unpack_from(covered, pos)[1]
-    return kind == layout.ABORT_MARKER
+        raise DamagedError(f"the batch before it goes up to offset {past - 1}", code="TDM-B030")

@@ -94,7 +94,8 @@ class Sweeper:
         if known.damaged:
             names = ", ".join(sorted(known.damaged))
             raise RefusedError(
-                f"checkpoints can't be read, so nobody knows what they need: {names}",
+                f"checkpoints can't be read, so the objects that they need are unknown: {names}",
+                code="TDM-T002",
                 remedy="bring them back from the bucket's versions, or `tandem checkpoint delete` them",
             )
         cuts = open_cuts(item.request for item in known.checkpoints if item.outcome is None)

@@ -12,7 +12,7 @@ from tandem.backup_avro.documents.checkpoint import Checkpoint, why_unrestorable
 from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError, bare
 from tandem.backup_avro.selection import moments
 from tandem.backup_avro.selection.moments import PastState
-from tandem.backup_avro.selection.newest_state import choose
+from tandem.backup_avro.selection.restorable_state import choose_generation
 from tandem.backup_avro.selection.state_as_of import AsOf, as_of
 from tandem.sink.store.chain import checkpoints
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -50,6 +50,7 @@ def find_state(
         numbers = ", ".join(str(state.number) for state in generations)
         raise ConfigError(
             f"pair {reader.pair} has no generation {state_request.generation}",
+            code="TDM-P074",
             remedy=f"there are {numbers}; `tandem status` shows more of them"
             if numbers
             else "`tandem status` shows what there is",
@@ -64,6 +65,7 @@ def find_state(
         number, why = max(damaged.items())
         raise DamagedError(
             f"no complete generation can be read; generation {number}: {why}",
+            code="TDM-P075",
             remedy="bring the object back from the bucket's versions, then `tandem verify`",
         )
     if state_request.at is not None or state_request.commit is not None:
@@ -84,6 +86,7 @@ def refuse_forged(reader: ChainReader) -> None:
         number, error = max(forged.items())
         raise SignatureError(
             f"generation {number}: {error.args[0]}",
+            code="TDM-P076",
             remedy=f"{error.remedy}; to take another generation all the same, name it",
         )
 
@@ -182,13 +185,14 @@ def _entry(
     """Return the generation that a moment is read from, and the number of the moment's entry."""
     there = [state for state in generations if state_request.generation in {None, state.number}]
     if state_request.commit is not None:
-        state = choose(there, state_request.generation)
+        state = choose_generation(there, state_request.generation)
         return state, moments.moment_of(state, state_request.commit).seq
     assert state_request.at is not None
     now = now_ms(reader.store)
     if state_request.at > now + _SKEW_MS:
         raise ConfigError(
             f"the moment {iso(state_request.at)} lies in the future: the store's clock says {iso(now)}",
+            code="TDM-P077",
             remedy="leave it out for the newest state",
         )
     state, found = moments.moment_at(there, state_request.at)
@@ -221,6 +225,7 @@ def _checkpoint(reader: ChainReader, checkpoint_id: str) -> Checkpoint:
     if found is None:
         raise ConfigError(
             f"pair {reader.pair} has no checkpoint {checkpoint_id}",
+            code="TDM-P078",
             remedy="`tandem checkpoint list` shows those there are",
         )
     states = {state.number: state for state in reader.history() if state.number not in reader.damaged}
@@ -228,6 +233,7 @@ def _checkpoint(reader: ChainReader, checkpoint_id: str) -> Checkpoint:
     if why_not is not None:
         raise RefusedError(
             f"checkpoint {checkpoint_id} can't be restored: {why_not}",
+            code="TDM-P079",
             remedy="choose another one (`tandem checkpoint list`), or restore the newest state without --checkpoint",
         )
     return found

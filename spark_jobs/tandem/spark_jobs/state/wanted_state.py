@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from tandem.backup_avro.chain.entries import PartitionKey, Topic, iso
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError
-from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, select, select_cut
 from tandem.backup_avro.selection.one_history import Records, select_one_history
+from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection, select, select_cut
 from tandem.backup_avro.selection.state_as_of import LAGGING_MS, AsOf, KnownMoment, known, select_as_of
 
 
@@ -35,14 +35,18 @@ class StateRequest:
         given = [f"{prefix}{name}" for name, value in states.items() if value is not None]
         if self.checkpoint is not None and self.generation is not None:
             raise ConfigError(
-                f"{prefix}checkpoint goes without {prefix}generation", remedy="a checkpoint knows its generation"
+                f"{prefix}checkpoint is not allowed with {prefix}generation",
+                code="TDM-P080",
+                remedy="leave the generation out: the checkpoint names it",
             )
         if self.commit is not None and self.generation is None:
             raise ConfigError(
-                f"{prefix}commit goes with {prefix}generation", remedy="each generation numbers its entries for itself"
+                f"{prefix}commit requires {prefix}generation",
+                code="TDM-P081",
+                remedy="name the generation too: each one numbers its entries from 1",
             )
         if len(given) > 1:
-            raise ConfigError(f"{' and '.join(given)} each say which state", remedy="give one of them")
+            raise ConfigError(f"{' and '.join(given)} each say which state", code="TDM-P082", remedy="give one of them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,30 +58,44 @@ def objects(chain: Chain, *items: StoredObject, offset: int = 120) -> dict[str, 
     return {"objects": items, "positions": {K: replace(now(chain), offset=offset)}}
 
 
+def sealed() -> Chain:
+    """The same, sealed."""
+    return complete().seal()
+
+
+def rewritten() -> Chain:
+    """Under way, and what its objects held is held by none any more."""
+    return building().append(EntryKind.REWRITE, replaced=tuple(building().state.objects))
+
+
 Bad = Callable[[Chain], Entry]
+
+
+def refused(words: str, bad: Bad, start: Callable[[], Chain] = building) -> tuple[Callable[[], Chain], Bad, str]:
+    """What is said of an entry, the entry, and the chain that it would follow."""
+    return start, bad, words
+
 
 FIRST, NEXT = (f"shop/a/generation=00000001/journal/{seq}.avro" for seq in (1, 2))
 HOLDER = "written by incarnation a-0, but a-1 holds the chain"
 OVER = "nothing but CLEARING and CLEARED may follow SEALED or CLEARING"
 
-REFUSED: dict[str, tuple[Callable[[], Chain], Bad, str]] = {
-    "a number left out": (building, lambda c: c.entry(EntryKind.CONFIRM, seq=9), "entry 3 was expected"),
-    "a number again": (building, lambda c: c.entry(EntryKind.CONFIRM, seq=2), "entry 3 was expected"),
-    "a wrong link": (
-        building,
-        lambda c: c.entry(EntryKind.CONFIRM, prev_sha256="0" * 64),
-        "its link is not the hash of the entry before it",
+REFUSED = {
+    "a number left out": refused("entry 3 was expected", lambda c: c.entry(EntryKind.CONFIRM, seq=9)),
+    "a number again": refused("entry 3 was expected", lambda c: c.entry(EntryKind.CONFIRM, seq=2)),
+    "a wrong link": refused(
+        "its link is not the hash of the entry before it", lambda c: c.entry(EntryKind.CONFIRM, prev_sha256="0" * 64)
     ),
-    "no OPEN first": (Chain, lambda c: c.entry(EntryKind.COMMIT), "OPEN comes first and once"),
-    "OPEN twice": (building, lambda c: c.entry(EntryKind.OPEN, opening=OPENING), "OPEN comes first and once"),
-    "an empty OPEN": (Chain, lambda c: c.entry(EntryKind.OPEN), "OPEN says nothing"),
-    "OPEN by another": (
-        Chain,
-        lambda c: c.entry(EntryKind.OPEN, opening=OPENING, incarnation="b-1"),
+    "no OPEN first": refused("OPEN comes first and once", lambda c: c.entry(EntryKind.COMMIT), start=Chain),
+    "OPEN twice": refused("OPEN comes first and once", lambda c: c.entry(EntryKind.OPEN, opening=OPENING)),
+    "an empty OPEN": refused("OPEN says nothing", lambda c: c.entry(EntryKind.OPEN), start=Chain),
+    "OPEN by another": refused(
         "OPEN is written by the incarnation that claimed the number",
+        lambda c: c.entry(EntryKind.OPEN, opening=OPENING, incarnation="b-1"),
+        start=Chain,
     ),
     **{
-        f"{kind} by another": (building, lambda c, kind=kind: c.entry(kind, incarnation="a-0"), HOLDER)  # type: ignore[misc]  # a default argument
+        f"{kind} by another": refused(HOLDER, lambda c, kind=kind: c.entry(kind, incarnation="a-0"))  # type: ignore[misc]  # a default argument
         for kind in (
             EntryKind.COMMIT,
             EntryKind.CONFIRM,
@@ -91,335 +105,282 @@ REFUSED: dict[str, tuple[Callable[[], Chain], Bad, str]] = {
             EntryKind.SNAPSHOT,
         )
     },
-    "SEALED by another": (complete, lambda c: c.entry(EntryKind.SEALED, incarnation="a-0"), HOLDER),
-    "SEALED too early": (building, lambda c: c.entry(EntryKind.SEALED), "only a COMPLETE generation is sealed"),
+    "SEALED by another": refused(HOLDER, lambda c: c.entry(EntryKind.SEALED, incarnation="a-0"), start=complete),
+    "SEALED too early": refused("only a COMPLETE generation is sealed", lambda c: c.entry(EntryKind.SEALED)),
     **{
-        f"{kind} after SEALED": (lambda: complete().seal(), lambda c, kind=kind: c.entry(kind), OVER)  # type: ignore[misc]  # a default argument
+        f"{kind} after SEALED": refused(OVER, lambda c, kind=kind: c.entry(kind), start=sealed)  # type: ignore[misc]  # a default argument
         for kind in EntryKind
         if kind not in {EntryKind.OPEN, EntryKind.CLEARING, EntryKind.CLEARED, EntryKind.TAKEOVER}
     },
-    "a commit after CLEARING": (lambda: building().clearing(), lambda c: c.entry(EntryKind.COMMIT), OVER),
-    "a commit after a partial CLEARED": (
-        lambda: complete().seal().clearing(stays=[K]).cleared(),
-        lambda c: c.entry(EntryKind.CONFIRM),
-        OVER,
+    "a commit after CLEARING": refused(OVER, lambda c: c.entry(EntryKind.COMMIT), start=lambda: building().clearing()),
+    "a commit after a partial CLEARED": refused(
+        OVER, lambda c: c.entry(EntryKind.CONFIRM), start=lambda: complete().seal().clearing(stays=[K]).cleared()
     ),
-    "anything when all is gone": (
-        lambda: building().clearing().cleared(),
-        lambda c: c.entry(EntryKind.TAKEOVER),
+    "anything when all is gone": refused(
         "the generation is cleared",
+        lambda c: c.entry(EntryKind.TAKEOVER),
+        start=lambda: building().clearing().cleared(),
     ),
-    "CLEARING of the unsealed": (
-        complete,
-        lambda c: c.entry(EntryKind.CLEARING, clearing=Clearing(goes=(K,), stays={})),
+    "CLEARING of the unsealed": refused(
         "a COMPLETE generation is sealed before it is cleared",
+        lambda c: c.entry(EntryKind.CLEARING, clearing=Clearing(goes=(K,), stays={})),
+        start=complete,
     ),
-    "CLEARING by another": (
-        lambda: complete().seal(),
-        lambda c: c.entry(EntryKind.CLEARING, incarnation="a-0", clearing=Clearing(goes=(K,), stays={})),
+    "CLEARING by another": refused(
         "only its holder clears a generation that was COMPLETE",
+        lambda c: c.entry(EntryKind.CLEARING, incarnation="a-0", clearing=Clearing(goes=(K,), stays={})),
+        start=sealed,
     ),
-    "CLEARING twice": (
-        lambda: complete().seal().clearing(),
-        lambda c: c.entry(EntryKind.CLEARING, clearing=Clearing(goes=(), stays={K: "no"})),
+    "CLEARING twice": refused(
         "it is being cleared already",
+        lambda c: c.entry(EntryKind.CLEARING, clearing=Clearing(goes=(), stays={K: "no"})),
+        start=lambda: complete().seal().clearing(),
     ),
-    "CLEARING without names": (
-        lambda: complete().seal(),
-        lambda c: c.entry(EntryKind.CLEARING),
-        "it does not name what goes and what stays",
+    "CLEARING without names": refused(
+        "it does not name what goes and what stays", lambda c: c.entry(EntryKind.CLEARING), start=sealed
     ),
-    "CLEARING that leaves one out": (
-        lambda: complete().seal(),
+    "CLEARING that leaves one out": refused(
+        "it does not name every partition",
         lambda c: c.entry(EntryKind.CLEARING, clearing=Clearing(goes=(), stays={})),
-        "it does not name every partition",
+        start=sealed,
     ),
-    "CLEARING of a stranger": (
-        lambda: complete().seal(),
+    "CLEARING of a stranger": refused(
+        "it does not name every partition",
         lambda c: c.entry(EntryKind.CLEARING, clearing=Clearing(goes=(K, key("x")), stays={})),
-        "it does not name every partition",
+        start=sealed,
     ),
-    "going and staying": (
-        lambda: complete().seal(),
-        lambda c: c.entry(EntryKind.CLEARING, clearing=Clearing(goes=(K,), stays={K: "both"})),
+    "going and staying": refused(
         "a partition both goes and stays",
+        lambda c: c.entry(EntryKind.CLEARING, clearing=Clearing(goes=(K,), stays={K: "both"})),
+        start=sealed,
     ),
-    "what is gone comes back": (
-        lambda: complete_generation(1, {K: 10, key("u"): 5}).seal().clearing(stays=[key("u")]).cleared(),
-        lambda c: c.entry(EntryKind.CLEARING, clearing=Clearing(goes=(key("u"),), stays={K: "again"})),
+    "what is gone comes back": refused(
         "what is gone already can't stay",
+        lambda c: c.entry(EntryKind.CLEARING, clearing=Clearing(goes=(key("u"),), stays={K: "again"})),
+        start=lambda: complete_generation(1, {K: 10, key("u"): 5}).seal().clearing(stays=[key("u")]).cleared(),
     ),
-    "CLEARED without CLEARING": (
-        lambda: complete().seal(),
-        lambda c: c.entry(EntryKind.CLEARED, clearing=Clearing(goes=(K,), stays={})),
+    "CLEARED without CLEARING": refused(
         "it names something else than the CLEARING before it",
-    ),
-    "CLEARED of something else": (
-        lambda: complete().seal().clearing(stays=[K]),
         lambda c: c.entry(EntryKind.CLEARED, clearing=Clearing(goes=(K,), stays={})),
-        "it names something else than the CLEARING before it",
+        start=sealed,
     ),
-    "CLEARED by another": (
-        lambda: complete().seal().clearing(),
-        lambda c: c.entry(EntryKind.CLEARED, incarnation="x", clearing=c.state.clearing),
+    "CLEARED of something else": refused(
+        "it names something else than the CLEARING before it",
+        lambda c: c.entry(EntryKind.CLEARED, clearing=Clearing(goes=(K,), stays={})),
+        start=lambda: complete().seal().clearing(stays=[K]),
+    ),
+    "CLEARED by another": refused(
         "only who cleared it says that it is cleared",
+        lambda c: c.entry(EntryKind.CLEARED, incarnation="x", clearing=c.state.clearing),
+        start=lambda: complete().seal().clearing(),
     ),
-    "clearing in a commit": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, clearing=Clearing(goes=(K,), stays={})),
+    "clearing in a commit": refused(
         "only CLEARING and CLEARED name what goes",
+        lambda c: c.entry(EntryKind.COMMIT, clearing=Clearing(goes=(K,), stays={})),
     ),
-    "a position of no topic": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, positions={key("x"): position(1)}),
+    "a position of no topic": refused(
         "a position of topic id x, which the chain does not know",
+        lambda c: c.entry(EntryKind.COMMIT, positions={key("x"): position(1)}),
     ),
-    "a position that goes back": (
-        building,
+    "a position that goes back": refused(
+        "the position of t-0 goes back from 110 to 109",
         lambda c: c.entry(EntryKind.COMMIT, positions={K: replace(now(c), offset=109)}),
-        "the position of t-0 goes back from 110 to 109",
     ),
-    "a position that goes back behind a new one": (
-        building,
+    "a position that goes back behind a new one": refused(
+        "the position of t-0 goes back from 110 to 109",
         lambda c: c.entry(
-            EntryKind.COMMIT,
-            topics=(topic("u"),),
-            positions={key("u"): position(5), K: replace(now(c), offset=109)},
+            EntryKind.COMMIT, topics=(topic("u"),), positions={key("u"): position(5), K: replace(now(c), offset=109)}
         ),
-        "the position of t-0 goes back from 110 to 109",
     ),
-    "a head that goes back behind the base": (
-        complete,
-        lambda c: c.entry(EntryKind.COMMIT, positions={K: replace(now(c), head_at=10)}),
+    "a head that goes back behind the base": refused(
         "t-0 was read through, and its time at head goes back behind that",
+        lambda c: c.entry(EntryKind.COMMIT, positions={K: replace(now(c), head_at=10)}),
+        start=complete,
     ),
-    "the head of all others goes back": (
-        lambda: building().append(EntryKind.CONFIRM, head_at=30),
-        lambda c: c.entry(EntryKind.CONFIRM, head_at=29),
+    "the head of all others goes back": refused(
         "the time at which all was at head goes back from 30 to 29",
+        lambda c: c.entry(EntryKind.CONFIRM, head_at=29),
+        start=lambda: building().append(EntryKind.CONFIRM, head_at=30),
     ),
-    "another range": (
-        building,
+    "another range": refused(
+        "the base of t-0 changes its range without starting again",
         lambda c: c.entry(EntryKind.COMMIT, **based(c, end=101)),
-        "the base of t-0 changes its range without starting again",
     ),
-    "another start": (
-        building,
+    "another start": refused(
+        "the base of t-0 changes its range without starting again",
         lambda c: c.entry(EntryKind.COMMIT, **based(c, start=7)),
-        "the base of t-0 changes its range without starting again",
     ),
-    "a lower floor": (
-        lambda: building().append(EntryKind.COMMIT, positions={K: again(building())}),
+    "a lower floor": refused(
+        "the base of t-0 goes back",
         lambda c: c.entry(EntryKind.COMMIT, **based(c, floor=1)),
-        "the base of t-0 goes back",
+        start=lambda: building().append(EntryKind.COMMIT, positions={K: again(building())}),
     ),
-    "a floor that old attempts reach": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **based(c, floor=2, done=())),
+    "a floor that old attempts reach": refused(
         "the base of t-0 starts again, but attempts made before would count",
+        lambda c: c.entry(EntryKind.COMMIT, **based(c, floor=2, done=())),
     ),
-    "fewer attempts": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **based(c, attempts=1)),
-        "the base of t-0 goes back",
-    ),
-    "a void taken back": (
-        lambda: building().append(EntryKind.COMMIT, **based(building(), void=(2,), open=())),
-        lambda c: c.entry(EntryKind.COMMIT, **based(c, void=())),
+    "fewer attempts": refused("the base of t-0 goes back", lambda c: c.entry(EntryKind.COMMIT, **based(c, attempts=1))),
+    "a void taken back": refused(
         "the base of t-0 takes back that an attempt is void",
+        lambda c: c.entry(EntryKind.COMMIT, **based(c, void=())),
+        start=lambda: building().append(EntryKind.COMMIT, **based(building(), void=(2,), open=())),
     ),
-    "done taken back": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **based(c, done=((60, 100),))),
-        "the base of t-0 takes back what was done",
+    "done taken back": refused(
+        "the base of t-0 takes back what was done", lambda c: c.entry(EntryKind.COMMIT, **based(c, done=((60, 100),)))
     ),
-    "a done base that changes": (
-        complete,
-        lambda c: c.entry(EntryKind.COMMIT, **based(c, leader=2)),
+    "a done base that changes": refused(
         "the base of t-0 is done and changes no more",
+        lambda c: c.entry(EntryKind.COMMIT, **based(c, leader=2)),
+        start=complete,
     ),
-    "objects in a CONFIRM": (
-        building,
-        lambda c: c.entry(EntryKind.CONFIRM, objects=(c.object(part(110, 111)),)),
-        "only COMMIT and REWRITE add objects",
+    "objects in a CONFIRM": refused(
+        "only COMMIT and REWRITE add objects", lambda c: c.entry(EntryKind.CONFIRM, objects=(c.object(part(110, 111)),))
     ),
-    "a commit that replaces": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, replaced=tuple(c.state.objects)),
-        "only REWRITE replaces objects",
+    "a commit that replaces": refused(
+        "only REWRITE replaces objects", lambda c: c.entry(EntryKind.COMMIT, replaced=tuple(c.state.objects))
     ),
-    "replacing what is not there": (
-        building,
-        lambda c: c.entry(EntryKind.REWRITE, replaced=("x",)),
-        "x is replaced, but is not in the chain",
+    "replacing what is not there": refused(
+        "x is replaced, but is not in the chain", lambda c: c.entry(EntryKind.REWRITE, replaced=("x",))
     ),
-    "replacing one twice": (
-        building,
-        lambda c: c.entry(EntryKind.REWRITE, replaced=2 * tuple(c.state.objects)),
-        "it names an object twice",
+    "replacing one twice": refused(
+        "it names an object twice", lambda c: c.entry(EntryKind.REWRITE, replaced=2 * tuple(c.state.objects))
     ),
-    "one object twice": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, *2 * [c.object(part(110, 111))])),
-        "it names an object twice",
+    "one object twice": refused(
+        "it names an object twice", lambda c: c.entry(EntryKind.COMMIT, **objects(c, *2 * [c.object(part(110, 111))]))
     ),
-    "an object elsewhere": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, replace(c.object(part(110, 111)), key="shop/b/x.avro"))),
+    "an object elsewhere": refused(
         "shop/b/x.avro lies outside shop/a/generation=00000001/",
+        lambda c: c.entry(EntryKind.COMMIT, **objects(c, replace(c.object(part(110, 111)), key="shop/b/x.avro"))),
     ),
-    "an object that climbs out": (
-        building,
+    "an object that climbs out": refused(
+        "shop/a/generation=00000001/../x.avro lies outside shop/a/generation=00000001/",
         lambda c: c.entry(
             EntryKind.COMMIT,
             **objects(c, replace(c.object(part(110, 111)), key="shop/a/generation=00000001/../x.avro")),
         ),
-        "shop/a/generation=00000001/../x.avro lies outside shop/a/generation=00000001/",
     ),
-    "an object that is there": (
-        building,
+    "an object that is there": refused(
+        f"{FIRST} is in the chain already",
         lambda c: c.entry(
             EntryKind.COMMIT, **objects(c, replace(c.object(part(110, 111)), key=next(iter(c.state.objects))))
         ),
-        f"{FIRST} is in the chain already",
     ),
-    "an object that was replaced": (
-        lambda: building().append(EntryKind.REWRITE, replaced=tuple(building().state.objects)),
+    "an object that was replaced": refused(
+        f"{FIRST} is in the chain already",
         lambda c: c.entry(
             EntryKind.COMMIT, **objects(c, replace(c.object(part(110, 111)), key=next(iter(c.state.replaced))))
         ),
-        f"{FIRST} is in the chain already",
+        start=rewritten,
     ),
-    "deletion of what was never replaced": (
-        building,
-        lambda c: c.entry(EntryKind.REWRITE, deleted=tuple(c.state.objects)),
+    "deletion of what was never replaced": refused(
         f"{FIRST} is said to be deleted, but was not replaced before",
+        lambda c: c.entry(EntryKind.REWRITE, deleted=tuple(c.state.objects)),
     ),
-    "deletion of the same twice": (
-        lambda: building().append(EntryKind.REWRITE, replaced=tuple(building().state.objects)),
-        lambda c: c.entry(EntryKind.REWRITE, deleted=2 * tuple(c.state.replaced)),
+    "deletion of the same twice": refused(
         "it names an object twice",
+        lambda c: c.entry(EntryKind.REWRITE, deleted=2 * tuple(c.state.replaced)),
+        start=rewritten,
     ),
-    "a commit that says what was deleted": (
-        lambda: building().append(EntryKind.REWRITE, replaced=tuple(building().state.objects)),
-        lambda c: c.entry(EntryKind.COMMIT, deleted=tuple(c.state.replaced)),
+    "a commit that says what was deleted": refused(
         "only REWRITE replaces objects",
+        lambda c: c.entry(EntryKind.COMMIT, deleted=tuple(c.state.replaced)),
+        start=rewritten,
     ),
-    "an encrypted object of a size that none has": (
-        building,
+    "an encrypted object of a size that none has": refused(
+        f"{NEXT}: no encrypted object has 9 bytes",
         lambda c: c.entry(
             EntryKind.COMMIT, **objects(c, replace(c.object(part(110, 111)), envelope=ENVELOPE, bytes=9))
         ),
-        f"{NEXT}: no encrypted object has 9 bytes",
     ),
-    "a part beyond the plain bytes of an encrypted object": (
-        building,
+    "a part beyond the plain bytes of an encrypted object": refused(
+        f"{NEXT}: bytes 100 to 150 of 149",
         lambda c: c.entry(
             EntryKind.COMMIT,
             **objects(c, replace(c.object(part(110, 111)), envelope=ENVELOPE, bytes=ENVELOPE.stored_size(149))),
         ),
-        f"{NEXT}: bytes 100 to 150 of 149",
     ),
-    "a journal without hashes": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, replace(c.object(part(110, 111)), journal=True))),
+    "a journal without hashes": refused(
         f"{NEXT} is a journal, and not all of its parts have a hash",
+        lambda c: c.entry(EntryKind.COMMIT, **objects(c, replace(c.object(part(110, 111)), journal=True))),
     ),
-    "an empty object": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, replace(c.object(part(110, 111)), parts=()))),
+    "an empty object": refused(
         f"{NEXT} holds nothing",
+        lambda c: c.entry(EntryKind.COMMIT, **objects(c, replace(c.object(part(110, 111)), parts=()))),
     ),
-    "records without a position": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, objects=(c.object(part(110, 111)),)),
-        f"{NEXT}: records without a position",
+    "records without a position": refused(
+        f"{NEXT}: records without a position", lambda c: c.entry(EntryKind.COMMIT, objects=(c.object(part(110, 111)),))
     ),
-    "tail records below the position": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(part(109, 111)))),
+    "tail records below the position": refused(
         f"{NEXT}: offsets 109 to 111 lie outside [110, 120)",
+        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(part(109, 111)))),
     ),
-    "tail records above the position": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(part(110, 120)))),
+    "tail records above the position": refused(
         f"{NEXT}: offsets 110 to 120 lie outside [110, 120)",
+        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(part(110, 120)))),
     ),
-    "first tail records in the base": (
-        lambda: Chain().open(),
+    "first tail records in the base": refused(
+        f"{FIRST}: offsets 99 to 101 lie outside [100, 110)",
         lambda c: c.entry(
             EntryKind.COMMIT,
             topics=(topic(),),
             positions={K: position(110, base=done_base(100))},
             objects=(c.object(part(99, 101)),),
         ),
-        f"{FIRST}: offsets 99 to 101 lie outside [100, 110)",
+        start=lambda: Chain().open(),
     ),
-    "base records beyond the base": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(part(90, 100, scan=2)))),
+    "base records beyond the base": refused(
         f"{NEXT}: offsets 90 to 100 lie outside the base",
+        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(part(90, 100, scan=2)))),
     ),
-    "an attempt that never was": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(part(1, 2, scan=3)))),
+    "an attempt that never was": refused(
         f"{NEXT}: offsets 1 to 2 lie outside the base",
+        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(part(1, 2, scan=3)))),
     ),
-    "an attempt that is over": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(part(50, 60, scan=1)))),
+    "an attempt that is over": refused(
         f"{NEXT}: attempt 1 at the base was over before",
+        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(part(50, 60, scan=1)))),
     ),
-    "the last attempt, which is over": (
-        lambda: building().append(EntryKind.COMMIT, **based(building(), void=(2,), open=())),
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(part(0, 9, scan=2)))),
+    "the last attempt, which is over": refused(
         "shop/a/generation=00000001/journal/3.avro: attempt 2 at the base was over before",
+        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(part(0, 9, scan=2)))),
+        start=lambda: building().append(EntryKind.COMMIT, **based(building(), void=(2,), open=())),
     ),
-    "no records": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(replace(part(110, 111), records=0)))),
+    "no records": refused(
         f"{NEXT}: 0 records in offsets 110 to 111",
+        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(replace(part(110, 111), records=0)))),
     ),
-    "more records than offsets": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(replace(part(110, 111), records=3)))),
+    "more records than offsets": refused(
         f"{NEXT}: 3 records in offsets 110 to 111",
+        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(replace(part(110, 111), records=3)))),
     ),
-    "offsets upside down": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(replace(part(110, 111), first=112)))),
+    "offsets upside down": refused(
         f"{NEXT}: 2 records in offsets 112 to 111",
+        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(replace(part(110, 111), first=112)))),
     ),
-    "bytes beyond the object": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, replace(c.object(part(110, 111)), bytes=149))),
+    "bytes beyond the object": refused(
         f"{NEXT}: bytes 100 to 150 of 149",
+        lambda c: c.entry(EntryKind.COMMIT, **objects(c, replace(c.object(part(110, 111)), bytes=149))),
     ),
-    "bytes where the header of the file is": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(part(110, 111, start=0)))),
+    "bytes where the header of the file is": refused(
         f"{NEXT}: bytes 0 to 50 of 50",
+        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(part(110, 111, start=0)))),
     ),
-    "no bytes": (
-        building,
-        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(replace(part(110, 111), end=100)))),
+    "no bytes": refused(
         f"{NEXT}: bytes 100 to 100 of 100",
+        lambda c: c.entry(EntryKind.COMMIT, **objects(c, c.object(replace(part(110, 111), end=100)))),
     ),
-    "a rewrite of the future": (
-        building,
-        lambda c: c.entry(EntryKind.REWRITE, objects=(c.object(part(100, 110)),)),
+    "a rewrite of the future": refused(
         f"{NEXT}: offsets up to 110 of a partition that was not read so far",
+        lambda c: c.entry(EntryKind.REWRITE, objects=(c.object(part(100, 110)),)),
     ),
-    "a rewrite of a stranger": (
-        building,
-        lambda c: c.entry(EntryKind.REWRITE, objects=(c.object(part(1, 2, of=key("x"))),)),
+    "a rewrite of a stranger": refused(
         f"{NEXT}: offsets up to 2 of a partition that was not read so far",
+        lambda c: c.entry(EntryKind.REWRITE, objects=(c.object(part(1, 2, of=key("x"))),)),
     ),
     **{
-        f"a TAKEOVER with {name}": (
-            building,
-            lambda c, content=content: c.entry(EntryKind.TAKEOVER, incarnation="b", **content),  # type: ignore[misc]  # as above
+        f"a TAKEOVER with {name}": refused(
             "what is read of the cluster is for the holder's commits to say",
+            lambda c, content=content: c.entry(EntryKind.TAKEOVER, incarnation="b", **content),
         )
         for name, content in {
             "positions": {"positions": {K: position(500)}},
@@ -447,7 +408,7 @@ def test_what_breaks_a_rule_is_refused_and_changes_nothing(start: Callable[[], C
     before = copy.deepcopy(chain.state)
     with pytest.raises(ChainError) as refused:
         chain.state.apply(entry, "f" * 64)
-    assert str(refused.value) == f"generation 1, chain entry {entry.seq} ({entry.kind}): {words}"
+    assert str(refused.value) == f"generation 1, entry {entry.seq} ({entry.kind}): {words}"
     assert chain.state == before
 
 

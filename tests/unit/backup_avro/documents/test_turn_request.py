@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
+from support.pairs.messages import message as message_of
 
 from tandem.backup_avro.chain.signatures import SignatureError, Signer, Trust
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
@@ -16,12 +17,10 @@ from tandem.controller.coordination.topic import log_refused
 SIGNER = Signer.generate()
 STRICT = Trust.of([SIGNER.public], require=True)
 LENIENT = Trust.of([SIGNER.public], require=False)
-ASKED = CoordinationMessage(
+ASKED = message_of(
     event=CoordinationEvent.ACTIVATE,
-    pair="shop",
     instance="cli",
     incarnation="x",
-    cluster_id="c",
     request_id="r1",
     at=4711,
     target="a",

@@ -22,7 +22,7 @@ from tandem.backup_avro.chain.entries import (
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.backup_avro.selection.moments import marked, moment_of, moments_beside, past_state, with_objects_of
-from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection
+from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection
 from tandem.backup_avro.selection.state_as_of import LAGGING_MS, AsOf, KnownMoment, as_of, known, select_as_of
 
 K, U = key(), key("u")
@@ -120,7 +120,7 @@ def test_an_entry_before_the_horizon_is_refused_with_where_it_begins() -> None:
     with pytest.raises(RefusedError, match=f"entry {early.seq} of generation 1 lies before the horizon") as refused:
         moment_of(later, early.seq)
     assert refused.value.remedy == f"the restorable window begins with entry {late.seq}, at {iso(late.at)}"
-    with pytest.raises(ConfigError, match=f"entry {late.seq - 1} of generation 1 is no moment that could be restored"):
+    with pytest.raises(ConfigError, match=f"entry {late.seq - 1} of generation 1 is not a restorable moment"):
         moment_of(later, late.seq - 1)
     assert moment_of(later, late.seq) == late
 

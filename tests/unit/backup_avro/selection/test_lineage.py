@@ -15,7 +15,8 @@ from support.pipeline.doubles import MemoryStore, ScriptedSource, StandInCluster
 
 from tandem.backup_avro.chain.entries import EntryKind, PartitionKey, Taint
 from tandem.backup_avro.errors import TransientError
-from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, Shortfall, clearing, doubtful, unguarded, unproven
+from tandem.backup_avro.selection.completion import Shortfall
+from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, clearing, doubtful, unguarded, unproven
 from tandem.controller.instance.act import InstanceTasks
 from tandem.controller.instance.history_proof import HistoryProver, NotProvenError
 from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError
@@ -306,7 +307,7 @@ def test_an_answer_that_can_not_be_had_means_not_now() -> None:
     world = World({3: (3, 8), 5: (5, 15)})
 
     def silent(_: object) -> dict[TopicPartition, tuple[int, int]]:
-        raise ClusterUnreachableError("no broker answers")
+        raise ClusterUnreachableError("no broker answers", code="TDM-X001")
 
     world.source.epoch_ends = silent  # type: ignore[method-assign]  # brokers that are away
     with pytest.raises(ClusterUnreachableError):

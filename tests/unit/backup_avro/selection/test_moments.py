@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.requests import cut_request
 from support.pipeline.doubles import MemoryStore
+from support.restores.records import plan_state
 
 from tandem.backup_avro.chain.entries import EntryKind, Mark, PartitionKey, StoredObject, iso
 from tandem.backup_avro.chain.signatures import SignatureError
-from tandem.backup_avro.documents.checkpoint import CheckpointOutcome, CheckpointRequest
+from tandem.backup_avro.documents.checkpoint import CheckpointOutcome
 from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
 from tandem.backup_avro.record.container import decode_header, decompress, iter_blocks
 from tandem.backup_avro.record.current import Record, decode_body
@@ -21,7 +23,7 @@ from tandem.backup_avro.selection.moments import marked, moment_of, parse_moment
 from tandem.backup_avro.selection.state_as_of import KnownMoment
 from tandem.sink.store.chain import checkpoints
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
+from tandem.spark_jobs.restore.lease.progress import PlanState
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming, TopicPlan
 from tandem.spark_jobs.restore.plan.plan_file import decode, encode
@@ -67,17 +69,7 @@ def held(store: MemoryStore, made: RestorePlan) -> Held:
 
 def written_of(made: RestorePlan) -> PlanState:
     """What a run of a plan leaves on the target."""
-    return PlanState(
-        plan=made.hash,
-        run="x",
-        state=PlanPhase.LOADING,
-        generation=made.generation,
-        basis=made.basis,
-        targets={},
-        sources={},
-        merged=(),
-        at=0,
-    )
+    return plan_state(plan=made.hash, run="x", generation=made.generation, basis=made.basis)
 
 
 @dataclass
@@ -296,7 +288,7 @@ def test_the_generation_of_the_time(store: MemoryStore) -> None:
     )
     with pytest.raises(RefusedError, match="the restorable window begins"):
         plan(store, at=complete, generation=2)
-    with pytest.raises(ConfigError, match="lies in the future"):
+    with pytest.raises(ConfigError, match="TDM-P077"):
         plan(store, at=store.clock_ms + 10_000)
 
 
@@ -322,7 +314,7 @@ def test_what_is_no_moment(store: MemoryStore) -> None:
             plan(store, commit=seq)
         moments = [one.seq for one in past.backup.writer.state.moments if one.seq >= complete]
         assert caught.value.remedy == f"entries {moments[0]} to {moments[-1]} are, those that commit or confirm"
-    with pytest.raises(RefusedError, match="no generation is complete") as refused:
+    with pytest.raises(RefusedError, match="TDM-A125") as refused:
         plan_of(ChainReader(MemoryStore(), PAIR), RestoreOptions(at=0))
     assert refused.value.remedy == "no generation is complete"
 
@@ -334,7 +326,7 @@ def test_a_generation_that_is_being_built_has_no_moments(store: MemoryStore) -> 
     with pytest.raises(ConfigError) as caught:
         moment_of(backup.writer.state, seq)
     assert str(caught.value) == (
-        f"entry {seq} of generation 1 is no moment that could be restored (the generation is not complete)"
+        f"entry {seq} of generation 1 is not a restorable moment (the generation is not complete)"
     )
 
 
@@ -584,7 +576,7 @@ def test_another_generation_that_can_not_be_read_is_left_out_and_named(store: Me
     pair = handover(store)
     reader = ChainReader(store, PAIR)
     generations = reader.refresh()
-    wrong: list[Exception] = [DamagedError("rot")]
+    wrong: list[Exception] = [DamagedError("rot", code="TDM-X001")]
     store.before = lambda operation, key: wrong[0] if operation == "get" and "00000001/" in key else None
     found = moment(reader, generations, StateRequest(at=pair.at))
     selection = found.select(wanted=lambda _: True, removed=False)
@@ -593,7 +585,7 @@ def test_another_generation_that_can_not_be_read_is_left_out_and_named(store: Me
     with pytest.raises(DamagedError, match="rot"):
         moment(reader, generations, StateRequest(at=pair.at), tolerant=False)
     assert len(moment(reader, generations, StateRequest(at=pair.at), merge=False).past) == 1
-    for error in (SignatureError("forged"), NewerFormatError("new")):
+    for error in (SignatureError("forged", code="TDM-X001"), NewerFormatError("new", code="TDM-X001")):
         wrong[0] = error
         with pytest.raises(type(error)):
             moment(reader, generations, StateRequest(at=pair.at))
@@ -631,19 +623,16 @@ def cut_of(store: MemoryStore, past: History, *, keep_until: int | None) -> Held
     """Complete a checkpoint of what there is; return what is in it."""
     state = past.backup.writer.state
     entry = past.backup.append(EntryKind.CHECKPOINT, checkpoint="c")
-    made = CheckpointRequest(
+    made = cut_request(
         id="c",
         nonce="c" * 32,
-        pair=PAIR,
         cluster_id=state.claim.cluster_id,
         at=store.clock_ms,
         deadline=store.clock_ms + MINUTE,
         keep_until=keep_until,
         by="me",
-        reason="",
         topics={topic.topic_id: topic.name for topic in past.backup.topics.values()},
         cut={key: position.offset for key, position in state.positions.items()},
-        witnesses=(1,),
     )
     checkpoints.put_request(store, made)
     mine = CheckpointOutcome(id="c", nonce=made.nonce, at=entry.at, by="a", generation=1, seq=entry.seq)

@@ -9,12 +9,13 @@ import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.backups.chains import Chain, complete_generation, done_base, grown, key, part, position
 from support.pipeline.doubles import MemoryStore
+from support.restores.records import restore_record
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.selection import one_history
 from tandem.backup_avro.selection.moments import past_state
-from tandem.backup_avro.selection.newest_state import PartitionSelection, Slice, select
 from tandem.backup_avro.selection.one_history import Records, select_one_history
+from tandem.backup_avro.selection.restorable_state import PartitionSelection, Slice, select
 from tandem.backup_avro.selection.state_as_of import as_of
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.restore.groups import restore_groups
@@ -257,18 +258,7 @@ def test_a_moment_is_of_one_history_too() -> None:
 
 def of_generation(number: int) -> RestoreRecord:
     """A restore that rested on it."""
-    return RestoreRecord(
-        id="r",
-        pair=PAIR,
-        plan="p",
-        generation=number,
-        seq=1,
-        as_of=None,
-        at=1,
-        target_cluster="c",
-        topics=(),
-        groups={},
-    )
+    return restore_record(id="r", plan="p", generation=number, at=1)
 
 
 def test_what_reads_a_state_compares_what_is_stored() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
+from support.pipeline.waiting import until
 
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
 from tandem.controller.coordination import topic as coordination
@@ -61,14 +62,6 @@ class Quiet:
         """Nothing is held."""
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for it."""
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> Iterator[CoordinationTopic]:
     """One without brokers."""
@@ -88,7 +81,9 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Iterator[CoordinationTopic]:
     made.close(5)
 
 
-@pytest.mark.parametrize("error", [ClusterUnreachableError("no token"), RuntimeError("can't start new thread")])
+@pytest.mark.parametrize(
+    "error", [ClusterUnreachableError("no token", code="TDM-X001"), RuntimeError("can't start new thread")]
+)
 def test_a_consumer_that_can_not_be_opened_is_opened_later(
     topic: CoordinationTopic, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:

@@ -10,7 +10,7 @@ from support.backups.chains import Chain, complete_generation, guarded, key, pos
 from support.pairs.observations import HEARD, POLICY, RUNNING, SILENT, K, look, mine, peers
 
 from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind
-from tandem.backup_avro.selection.coverage import Shortfall
+from tandem.backup_avro.selection.completion import Shortfall
 from tandem.controller.decision import decide as decisions
 from tandem.controller.decision.decide import (
     AskPeer,
@@ -41,641 +41,401 @@ def went(chain: Chain, incarnation: str) -> Chain:
     return chain.takeover(incarnation)
 
 
+def lets_go(chain: Chain, reason: Reason) -> Clear:
+    """Clearing of all that the generation holds."""
+    whole = chain.clearing().state.clearing
+    assert whole is not None
+    return Clear(generation=chain.number, clearing=whole, reason=reason)
+
+
+def story(
+    seen: Observation, *actions: decisions.Action, role: Role = Role.PASSIVE, reason: Reason = Reason.STEADY
+) -> tuple[Observation, Role, tuple[decisions.Action, ...], Reason]:
+    """What is seen, and what follows of it: unless said otherwise a Passive with nothing to do."""
+    return seen, role, actions, reason
+
+
 BUSY = Twin(known=True, heard_mono=499.0, incarnations={"a-0": 499.0})
 CLAIM_2 = ClaimNext(generation=2, reason=Reason.ACTIVE_SILENT)
+CLAIM_FIRST = ClaimNext(generation=1, reason=Reason.NOTHING_EXISTS)
+CLAIM_NEXT = ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS)
 START = StartPipeline(generation=1, reason=Reason.STEADY)
+RESTART = StartPipeline(generation=1, reason=Reason.RESTARTED)
+TAKE_1 = TakeOver(generation=1, reason=Reason.RESTARTED)
+ASK = AskPeer(generation=2, reason=Reason.ROTATION_DUE)
+HAND_OVER = Drain(generation=1, reason=Reason.HANDOVER)
+SEAL = Seal(generation=1, successor=2, reason=Reason.COVERED)
 SEALING = ("Seal", 1)
 REFUSED: dict[str, Any] = {"tasks": frozenset({SEALING}), "resting": frozenset({SEALING})}
 GONE_KEPT = "the cluster no longer has it, or it is no longer guarded; its last backup is kept"
 
-STORIES: dict[str, tuple[Observation, Role, tuple[decisions.Action, ...], Reason]] = {
-    "first start: the one that goes first claims": (
-        look(),
-        Role.PASSIVE,
-        (ClaimNext(generation=1, reason=Reason.NOTHING_EXISTS),),
-        Reason.NOTHING_EXISTS,
+STORIES = {
+    "first start: the one that goes first claims": story(look(), CLAIM_FIRST, reason=Reason.NOTHING_EXISTS),
+    "first start: the other one waits": story(
+        look(me="b", peer=replace(HEARD, instance="a")), reason=Reason.WAITING_FOR_FIRST
     ),
-    "first start: the other one waits": (
-        look(me="b", peer=replace(HEARD, instance="a")),
-        Role.PASSIVE,
-        (),
-        Reason.WAITING_FOR_FIRST,
+    "first start: the first one is absent": story(
+        look(me="b", peer=Peer(instance="a")), CLAIM_FIRST, reason=Reason.NOTHING_EXISTS
     ),
-    "first start: the first one is absent": (
-        look(me="b", peer=Peer(instance="a")),
-        Role.PASSIVE,
-        (ClaimNext(generation=1, reason=Reason.NOTHING_EXISTS),),
-        Reason.NOTHING_EXISTS,
-    ),
-    "first start: the first one is alive, and does not begin": (
+    "first start: the first one is alive, and does not begin": story(
         look(me="b", peer=Peer(instance="a", heard_mono=2_699.0), now_mono=2_700.0),
-        Role.PASSIVE,
-        (ClaimNext(generation=1, reason=Reason.NOTHING_EXISTS),),
-        Reason.NOTHING_EXISTS,
+        CLAIM_FIRST,
+        reason=Reason.NOTHING_EXISTS,
     ),
-    "first start: the first one is alive, and may still begin": (
-        look(me="b", peer=Peer(instance="a", heard_mono=2_699.0), now_mono=2_699.9),
-        Role.PASSIVE,
-        (),
-        Reason.WAITING_FOR_FIRST,
+    "first start: the first one is alive, and may still begin": story(
+        look(me="b", peer=Peer(instance="a", heard_mono=2_699.0), now_mono=2_699.9), reason=Reason.WAITING_FOR_FIRST
     ),
-    "first start: the first one has built something a while ago": (
+    "first start: the first one has built something a while ago": story(
         look(me="b", peer=Peer(instance="a", heard_mono=2_699.0, progressed_mono=10.0), now_mono=2_700.0),
-        Role.PASSIVE,
-        (),
-        Reason.WAITING_FOR_FIRST,
+        reason=Reason.WAITING_FOR_FIRST,
     ),
-    "first start: absent, but not for long enough": (
-        look(me="b", peer=Peer(instance="a"), started_mono=450.0),
-        Role.PASSIVE,
-        (),
-        Reason.WAITING_FOR_FIRST,
+    "first start: absent, but not for long enough": story(
+        look(me="b", peer=Peer(instance="a"), started_mono=450.0), reason=Reason.WAITING_FOR_FIRST
     ),
-    "no answer of the brokers yet": (look(guarded=None), Role.PASSIVE, (), Reason.WAITING_FOR_BROKERS),
-    "my claim is on its way to OPEN": (look(Chain(claimed_at=499_000)), Role.PASSIVE, (), Reason.STEADY),
-    "the peer's claim is on its way to OPEN": (
-        look(Chain(instance="b", incarnation="b-1", claimed_at=499_000)),
-        Role.PASSIVE,
-        (),
-        Reason.STEADY,
+    "no answer of the brokers yet": story(look(guarded=None), reason=Reason.WAITING_FOR_BROKERS),
+    "my claim is on its way to OPEN": story(look(Chain(claimed_at=499_000))),
+    "the peer's claim is on its way to OPEN": story(look(Chain(instance="b", incarnation="b-1", claimed_at=499_000))),
+    "a claim of an earlier life of mine was never opened": story(
+        look(Chain(incarnation="a-0", claimed_at=499_000)), CLAIM_NEXT, reason=Reason.NOTHING_EXISTS
     ),
-    "a claim of an earlier life of mine was never opened": (
-        look(Chain(incarnation="a-0", claimed_at=499_000)),
-        Role.PASSIVE,
-        (ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),),
-        Reason.NOTHING_EXISTS,
+    "a claim of the peer was never opened": story(
+        look(Chain(instance="b", incarnation="b-1", claimed_at=0)), CLAIM_NEXT, reason=Reason.NOTHING_EXISTS
     ),
-    "a claim of the peer was never opened": (
-        look(Chain(instance="b", incarnation="b-1", claimed_at=0)),
-        Role.PASSIVE,
-        (ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),),
-        Reason.NOTHING_EXISTS,
+    "a claim of the peer was never opened, and the store's clock was set back": story(
+        look(Chain(instance="b", incarnation="b-1", claimed_at=86_400_000)), CLAIM_NEXT, reason=Reason.NOTHING_EXISTS
     ),
-    "a claim of the peer was never opened, and the store's clock was set back": (
-        look(Chain(instance="b", incarnation="b-1", claimed_at=86_400_000)),
-        Role.PASSIVE,
-        (ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),),
-        Reason.NOTHING_EXISTS,
+    "my generation is read": story(look(building(1)), START, role=Role.CATCH_UP),
+    "it is being read": story(look(building(1), pipelines={1: RUNNING}), role=Role.CATCH_UP),
+    "a start under way is not repeated": story(
+        look(building(1), tasks=frozenset({("StartPipeline", 1)})), role=Role.CATCH_UP
     ),
-    "my generation is read": (look(building(1)), Role.CATCH_UP, (START,), Reason.STEADY),
-    "it is being read": (look(building(1), pipelines={1: RUNNING}), Role.CATCH_UP, (), Reason.STEADY),
-    "a start under way is not repeated": (
-        look(building(1), tasks=frozenset({("StartPipeline", 1)})),
-        Role.CATCH_UP,
-        (),
-        Reason.STEADY,
+    "a failed pipeline rests": story(
+        look(building(1), pipelines={1: replace(RUNNING, failed_mono=498.0)}), role=Role.CATCH_UP
     ),
-    "a failed pipeline rests": (
-        look(building(1), pipelines={1: replace(RUNNING, failed_mono=498.0)}),
-        Role.CATCH_UP,
-        (),
-        Reason.STEADY,
+    "a failed pipeline is started again": story(
+        look(building(1), pipelines={1: replace(RUNNING, failed_mono=490.0)}), RESTART, role=Role.CATCH_UP
     ),
-    "a failed pipeline is started again": (
-        look(building(1), pipelines={1: replace(RUNNING, failed_mono=490.0)}),
-        Role.CATCH_UP,
-        (StartPipeline(generation=1, reason=Reason.RESTARTED),),
-        Reason.STEADY,
-    ),
-    "all is read through": (
+    "all is read through": story(
         look(building(1, base=None, offset=10), pipelines={1: RUNNING}),
-        Role.CATCH_UP,
-        (Complete(generation=1, reason=Reason.READ_THROUGH),),
-        Reason.STEADY,
+        Complete(generation=1, reason=Reason.READ_THROUGH),
+        role=Role.CATCH_UP,
     ),
-    "all is read through, but who knows what is guarded": (
+    "all is read through, but who knows what is guarded": story(
         look(building(1, base=None, offset=10), pipelines={1: RUNNING}, guarded=None),
-        Role.CATCH_UP,
-        (),
-        Reason.WAITING_FOR_BROKERS,
+        role=Role.CATCH_UP,
+        reason=Reason.WAITING_FOR_BROKERS,
     ),
-    "I am Active": (look(mine(1), pipelines={1: RUNNING}), Role.ACTIVE, (), Reason.STEADY),
-    "rotation is due: the peer is asked": (
-        look(mine(1), pipelines={1: RUNNING}, at=1_000_000),
-        Role.ACTIVE,
-        (AskPeer(generation=2, reason=Reason.ROTATION_DUE),),
-        Reason.ROTATION_DUE,
+    "I am Active": story(look(mine(1), pipelines={1: RUNNING}), role=Role.ACTIVE),
+    "rotation is due: the peer is asked": story(
+        look(mine(1), pipelines={1: RUNNING}, at=1_000_000), ASK, role=Role.ACTIVE, reason=Reason.ROTATION_DUE
     ),
-    "asked a while ago": (
+    "asked a while ago": story(
         look(mine(1), pipelines={1: RUNNING}, at=1_000_000, asked_mono={2: 471.0}),
-        Role.ACTIVE,
-        (AskPeer(generation=2, reason=Reason.ROTATION_DUE),),
-        Reason.ROTATION_DUE,
+        ASK,
+        role=Role.ACTIVE,
+        reason=Reason.ROTATION_DUE,
     ),
-    "the peer is dead when its turn comes: I build the next beside mine": (
+    "the peer is dead when its turn comes: I build the next beside mine": story(
         look(mine(1), pipelines={1: RUNNING}, at=1_000_000, asked_mono={2: 470.0}, peer=SILENT),
-        Role.ACTIVE,
-        (ClaimNext(generation=2, reason=Reason.PEER_SILENT, detail="the generation is due for rotation"),),
-        Reason.PEER_SILENT,
+        ClaimNext(generation=2, reason=Reason.PEER_SILENT, detail="the generation is due for rotation"),
+        role=Role.ACTIVE,
+        reason=Reason.PEER_SILENT,
     ),
-    "the peer claimed and died: the next number is asked for": (
+    "the peer claimed and died: the next number is asked for": story(
         look(mine(1), building(2, "b"), pipelines={1: RUNNING}, at=1_000_000, asked_mono={2: 0.0}, peer=SILENT),
-        Role.ACTIVE,
-        (AskPeer(generation=3, reason=Reason.ROTATION_DUE),),
-        Reason.ROTATION_DUE,
+        AskPeer(generation=3, reason=Reason.ROTATION_DUE),
+        role=Role.ACTIVE,
+        reason=Reason.ROTATION_DUE,
     ),
-    "the peer builds": (
-        look(mine(1), building(2, "b"), pipelines={1: RUNNING}, at=1_000_000),
-        Role.ACTIVE,
-        (),
-        Reason.STEADY,
-    ),
-    "a survivor has two duties": (
+    "the peer builds": story(look(mine(1), building(2, "b"), pipelines={1: RUNNING}, at=1_000_000), role=Role.ACTIVE),
+    "a survivor has two duties": story(
         look(mine(1), building(2), pipelines={1: RUNNING}, at=1_000_000, peer=SILENT),
-        Role.ACTIVE,
-        (StartPipeline(generation=2, reason=Reason.STEADY),),
-        Reason.STEADY,
+        StartPipeline(generation=2, reason=Reason.STEADY),
+        role=Role.ACTIVE,
     ),
-    "a tainted Active asks at once": (
+    "a tainted Active asks at once": story(
         look(mine(1).taint(5), pipelines={1: RUNNING}),
-        Role.ACTIVE,
-        (AskPeer(generation=2, reason=Reason.TAINTED),),
-        Reason.TAINTED,
+        AskPeer(generation=2, reason=Reason.TAINTED),
+        role=Role.ACTIVE,
+        reason=Reason.TAINTED,
     ),
-    "the peer is Active and well": (look(peers(1)), Role.PASSIVE, (), Reason.STEADY),
-    "the Active is silent": (look(peers(1), peer=SILENT), Role.PASSIVE, (CLAIM_2,), Reason.ACTIVE_SILENT),
-    "the Active was never heard, but I am new": (
-        look(peers(1), peer=Peer(instance="b"), started_mono=450.0),
-        Role.PASSIVE,
-        (),
-        Reason.STEADY,
-    ),
-    "the Active talks, but its chain stands still": (
+    "the peer is Active and well": story(look(peers(1))),
+    "the Active is silent": story(look(peers(1), peer=SILENT), CLAIM_2, reason=Reason.ACTIVE_SILENT),
+    "the Active was never heard, but I am new": story(look(peers(1), peer=Peer(instance="b"), started_mono=450.0)),
+    "the Active talks, but its chain stands still": story(
         look(peers(1), now_mono=5000.0, peer=Peer(instance="b", heard_mono=4999.0, progressed_mono=100.0)),
-        Role.PASSIVE,
-        (CLAIM_2,),
-        Reason.ACTIVE_SILENT,
+        CLAIM_2,
+        reason=Reason.ACTIVE_SILENT,
     ),
-    "asked for the next turn": (
+    "asked for the next turn": story(
         look(peers(1), activations=(Activation(request_id="x", target="a", generation=2, reason="test"),)),
-        Role.PASSIVE,
-        (ClaimNext(generation=2, reason=Reason.ASKED, detail="test"),),
-        Reason.ASKED,
+        ClaimNext(generation=2, reason=Reason.ASKED, detail="test"),
+        reason=Reason.ASKED,
     ),
-    "asked for a turn that was taken, or somebody else": (
+    "asked for a turn that was taken, or somebody else": story(
         look(
             peers(1),
             activations=(
                 Activation(request_id="x", target="a", generation=1, reason=""),
                 Activation(request_id="y", target="b", generation=2, reason=""),
             ),
-        ),
-        Role.PASSIVE,
-        (),
-        Reason.STEADY,
+        )
     ),
-    "restarted as Active": (
-        look(went(mine(1), "a-0")),
-        Role.PASSIVE,
-        (TakeOver(generation=1, reason=Reason.RESTARTED),),
-        Reason.RESTARTED,
-    ),
-    "restarted with two duties": (
+    "restarted as Active": story(look(went(mine(1), "a-0")), TAKE_1, reason=Reason.RESTARTED),
+    "restarted with two duties": story(
         look(went(mine(1), "a-0"), went(building(2), "a-0")),
-        Role.PASSIVE,
-        (TakeOver(generation=1, reason=Reason.RESTARTED), TakeOver(generation=2, reason=Reason.RESTARTED)),
-        Reason.RESTARTED,
+        TAKE_1,
+        TakeOver(generation=2, reason=Reason.RESTARTED),
+        reason=Reason.RESTARTED,
     ),
-    "restarted while clearing": (
-        look(went(mine(1).seal().clearing(), "a-0"), peers(2)),
-        Role.PASSIVE,
-        (TakeOver(generation=1, reason=Reason.RESTARTED),),
-        Reason.RESTARTED,
+    "restarted while clearing": story(
+        look(went(mine(1).seal().clearing(), "a-0"), peers(2)), TAKE_1, reason=Reason.RESTARTED
     ),
-    "restarted after all of it was let go": (
-        look(went(building(1), "a-0").clearing().cleared(), peers(2)),
-        Role.PASSIVE,
-        (),
-        Reason.STEADY,
+    "restarted after all of it was let go": story(look(went(building(1), "a-0").clearing().cleared(), peers(2))),
+    "a twin is alive": story(
+        look(went(mine(1), "a-0"), twin=Twin(known=True, heard_mono=490.0)), reason=Reason.TWIN_ALIVE
     ),
-    "a twin is alive": (
-        look(went(mine(1), "a-0"), twin=Twin(known=True, heard_mono=490.0)),
-        Role.PASSIVE,
-        (),
-        Reason.TWIN_ALIVE,
+    "a twin may be alive: I have just started": story(
+        look(went(mine(1), "a-0"), twin=Twin(known=True), started_mono=490.0), reason=Reason.TWIN_ALIVE
     ),
-    "a twin may be alive: I have just started": (
-        look(went(mine(1), "a-0"), twin=Twin(known=True), started_mono=490.0),
-        Role.PASSIVE,
-        (),
-        Reason.TWIN_ALIVE,
+    "a twin holds a chain, and I hold a newer one": story(
+        look(went(mine(1).seal(), "a-0"), mine(3), twin=BUSY, pipelines={3: RUNNING}), TAKE_1, reason=Reason.RESTARTED
     ),
-    "a twin holds a chain, and I hold a newer one": (
-        look(went(mine(1).seal(), "a-0"), mine(3), twin=BUSY, pipelines={3: RUNNING}),
-        Role.PASSIVE,
-        (TakeOver(generation=1, reason=Reason.RESTARTED),),
-        Reason.RESTARTED,
+    "a twin holds a chain, and mine is older": story(
+        look(mine(1).seal(), went(mine(3), "a-0"), twin=BUSY), reason=Reason.TWIN_ALIVE
     ),
-    "a twin holds a chain, and mine is older": (
-        look(mine(1).seal(), went(mine(3), "a-0"), twin=BUSY),
-        Role.PASSIVE,
-        (),
-        Reason.TWIN_ALIVE,
+    "a twin has been silent": story(
+        look(went(mine(1), "a-0"), twin=Twin(known=True, heard_mono=484.0)), TAKE_1, reason=Reason.RESTARTED
     ),
-    "a twin has been silent": (
-        look(went(mine(1), "a-0"), twin=Twin(known=True, heard_mono=484.0)),
-        Role.PASSIVE,
-        (TakeOver(generation=1, reason=Reason.RESTARTED),),
-        Reason.RESTARTED,
+    "a twin said goodbye": story(
+        look(went(mine(1), "a-0"), twin=Twin(known=True, heard_mono=499.0, left=True)), TAKE_1, reason=Reason.RESTARTED
     ),
-    "a twin said goodbye": (
-        look(went(mine(1), "a-0"), twin=Twin(known=True, heard_mono=499.0, left=True)),
-        Role.PASSIVE,
-        (TakeOver(generation=1, reason=Reason.RESTARTED),),
-        Reason.RESTARTED,
-    ),
-    "fenced": (
+    "fenced": story(
         look(mine(1), pipelines={1: replace(RUNNING, fenced=True)}),
-        Role.HALTED,
-        (Halt(reason=Reason.FENCED),),
-        Reason.FENCED,
+        Halt(reason=Reason.FENCED),
+        role=Role.HALTED,
+        reason=Reason.FENCED,
     ),
-    "taken over from a process that was stopped, whose pipeline has not met it yet": (
+    "taken over from a process that was stopped, whose pipeline has not met it yet": story(
         look(went(mine(1), "a-2"), twin=Twin(known=True, heard_mono=484.0), pipelines={1: RUNNING}),
-        Role.HALTED,
-        (Halt(reason=Reason.FENCED),),
-        Reason.FENCED,
+        Halt(reason=Reason.FENCED),
+        role=Role.HALTED,
+        reason=Reason.FENCED,
     ),
-    "taken over from a process whose pipeline had failed": (
+    "taken over from a process whose pipeline had failed": story(
         look(went(mine(1), "a-2"), pipelines={1: replace(RUNNING, failed_mono=499.0)}),
-        Role.HALTED,
-        (Halt(reason=Reason.FENCED),),
-        Reason.FENCED,
+        Halt(reason=Reason.FENCED),
+        role=Role.HALTED,
+        reason=Reason.FENCED,
     ),
-    "taken over after it was read: whoever woke up takes it back, and nobody reads": (
-        look(went(mine(1).seal(), "a-2"), mine(3), pipelines={1: DRAINED, 3: RUNNING}),
-        Role.PASSIVE,
-        (TakeOver(generation=1, reason=Reason.RESTARTED),),
-        Reason.RESTARTED,
+    "taken over after it was read: whoever woke up takes it back, and nobody reads": story(
+        look(went(mine(1).seal(), "a-2"), mine(3), pipelines={1: DRAINED, 3: RUNNING}), TAKE_1, reason=Reason.RESTARTED
     ),
-    "spoilt before COMPLETE: stop reading": (
-        look(peers(1), building(2).taint(3), pipelines={2: RUNNING}),
-        Role.PASSIVE,
-        (Drain(generation=2, reason=Reason.SPOILT),),
-        Reason.STEADY,
+    "spoilt before COMPLETE: stop reading": story(
+        look(peers(1), building(2).taint(3), pipelines={2: RUNNING}), Drain(generation=2, reason=Reason.SPOILT)
     ),
-    "spoilt and stopping": (
-        look(peers(1), building(2).taint(3), pipelines={2: replace(RUNNING, draining=True)}),
-        Role.PASSIVE,
-        (),
-        Reason.STEADY,
+    "spoilt and stopping": story(look(peers(1), building(2).taint(3), pipelines={2: replace(RUNNING, draining=True)})),
+    "spoilt and stopped: let it go": story(
+        look(peers(1), building(2).taint(3), pipelines={2: DRAINED}), lets_go(building(2), Reason.SPOILT)
     ),
-    "spoilt and stopped: let it go": (
-        look(peers(1), building(2).taint(3), pipelines={2: DRAINED}),
-        Role.PASSIVE,
-        (Clear(generation=2, clearing=building(2).clearing().state.clearing, reason=Reason.SPOILT),),  # type: ignore[arg-type]  # it is there
-        Reason.STEADY,
+    "spoilt and let go: nothing is left to do": story(look(building(1).taint(3).clearing().cleared(), peers(2))),
+    "superseded while it was built": story(
+        look(building(1), peers(2), pipelines={1: RUNNING}), Drain(generation=1, reason=Reason.SUPERSEDED)
     ),
-    "spoilt and let go: nothing is left to do": (
-        look(building(1).taint(3).clearing().cleared(), peers(2)),
-        Role.PASSIVE,
-        (),
-        Reason.STEADY,
+    "a successor is COMPLETE and well: drain": story(
+        look(mine(1), peers(2), pipelines={1: RUNNING}), HAND_OVER, role=Role.ACTIVE
     ),
-    "superseded while it was built": (
-        look(building(1), peers(2), pipelines={1: RUNNING}),
-        Role.PASSIVE,
-        (Drain(generation=1, reason=Reason.SUPERSEDED),),
-        Reason.STEADY,
-    ),
-    "a successor is COMPLETE and well: drain": (
-        look(mine(1), peers(2), pipelines={1: RUNNING}),
-        Role.ACTIVE,
-        (Drain(generation=1, reason=Reason.HANDOVER),),
-        Reason.STEADY,
-    ),
-    "a successor is behind and its owner is dead: read on": (
+    "a successor is behind and its owner is dead: read on": story(
         look(mine(1, 11), peers(2), pipelines={1: RUNNING}, peer=SILENT),
-        Role.ACTIVE,
-        (ClaimNext(generation=3, reason=Reason.ACTIVE_SILENT),),
-        Reason.ACTIVE_SILENT,
+        ClaimNext(generation=3, reason=Reason.ACTIVE_SILENT),
+        role=Role.ACTIVE,
+        reason=Reason.ACTIVE_SILENT,
     ),
-    "a tainted successor is none": (
-        look(mine(1), peers(2).taint(5), pipelines={1: RUNNING}),
-        Role.ACTIVE,
-        (),
-        Reason.STEADY,
-    ),
-    "draining": (
-        look(mine(1), peers(2), pipelines={1: replace(RUNNING, draining=True)}),
-        Role.ACTIVE,
-        (),
-        Reason.STEADY,
-    ),
-    "the drain failed: begin again": (
+    "a tainted successor is none": story(look(mine(1), peers(2).taint(5), pipelines={1: RUNNING}), role=Role.ACTIVE),
+    "draining": story(look(mine(1), peers(2), pipelines={1: replace(RUNNING, draining=True)}), role=Role.ACTIVE),
+    "the drain failed: begin again": story(
         look(mine(1, 11), peers(2), pipelines={1: replace(RUNNING, draining=True, failed_mono=490.0)}),
-        Role.ACTIVE,
-        (StartPipeline(generation=1, reason=Reason.RESTARTED),),
-        Reason.STEADY,
+        RESTART,
+        role=Role.ACTIVE,
     ),
-    "drained and covered: seal": (
-        look(mine(1), peers(2), pipelines={1: DRAINED}),
-        Role.ACTIVE,
-        (Seal(generation=1, successor=2, reason=Reason.COVERED),),
-        Reason.STEADY,
-    ),
-    "restarted and covered: seal without reading": (
-        look(mine(1), peers(2)),
-        Role.ACTIVE,
-        (Seal(generation=1, successor=2, reason=Reason.COVERED),),
-        Reason.STEADY,
-    ),
-    "drained and not covered yet": (
-        look(mine(1, 11), peers(2), pipelines={1: DRAINED}),
-        Role.ACTIVE,
-        (),
-        Reason.STEADY,
-    ),
-    "drained and not covered in time: read on": (
+    "drained and covered: seal": story(look(mine(1), peers(2), pipelines={1: DRAINED}), SEAL, role=Role.ACTIVE),
+    "restarted and covered: seal without reading": story(look(mine(1), peers(2)), SEAL, role=Role.ACTIVE),
+    "drained and not covered yet": story(look(mine(1, 11), peers(2), pipelines={1: DRAINED}), role=Role.ACTIVE),
+    "drained and not covered in time: read on": story(
         look(mine(1, 11), peers(2), pipelines={1: replace(DRAINED, drained_mono=480.0)}),
-        Role.ACTIVE,
-        (StartPipeline(generation=1, reason=Reason.NOT_COVERED_IN_TIME, resumed=True),),
-        Reason.STEADY,
+        StartPipeline(generation=1, reason=Reason.NOT_COVERED_IN_TIME, resumed=True),
+        role=Role.ACTIVE,
     ),
-    "a seal that is on its way: nothing is read on": (
+    "a seal that is on its way: nothing is read on": story(
         look(mine(1), peers(2), pipelines={1: replace(DRAINED, drained_mono=480.0)}, tasks=frozenset({SEALING})),
-        Role.ACTIVE,
-        (),
-        Reason.STEADY,
+        role=Role.ACTIVE,
     ),
-    "a seal that failed is waited for": (
-        look(mine(1), peers(2), pipelines={1: replace(DRAINED, drained_mono=480.1)}, **REFUSED),
-        Role.ACTIVE,
-        (),
-        Reason.STEADY,
+    "a seal that failed is waited for": story(
+        look(mine(1), peers(2), pipelines={1: replace(DRAINED, drained_mono=480.1)}, **REFUSED), role=Role.ACTIVE
     ),
-    "it could not be sealed in time: read on": (
+    "it could not be sealed in time: read on": story(
         look(mine(1), peers(2), pipelines={1: replace(DRAINED, drained_mono=480.0)}, **REFUSED),
-        Role.ACTIVE,
-        (StartPipeline(generation=1, reason=Reason.NOT_SEALED_IN_TIME, resumed=True),),
-        Reason.STEADY,
+        StartPipeline(generation=1, reason=Reason.NOT_SEALED_IN_TIME, resumed=True),
+        role=Role.ACTIVE,
     ),
-    "restarted, and it could not be sealed in time: read on": (
+    "restarted, and it could not be sealed in time: read on": story(
         look(mine(1), peers(2), **REFUSED),
-        Role.ACTIVE,
-        (StartPipeline(generation=1, reason=Reason.NOT_SEALED_IN_TIME, resumed=True),),
-        Reason.STEADY,
+        StartPipeline(generation=1, reason=Reason.NOT_SEALED_IN_TIME, resumed=True),
+        role=Role.ACTIVE,
     ),
-    "read on after a seal that failed: no new drain yet": (
+    "read on after a seal that failed: no new drain yet": story(
         look(mine(1), peers(2), pipelines={1: PipelineState(started_mono=481.0, resumed=True)}, **REFUSED),
-        Role.ACTIVE,
-        (),
-        Reason.STEADY,
+        role=Role.ACTIVE,
     ),
-    "drained once more, the seal is tried again": (
-        look(mine(1), peers(2), pipelines={1: replace(DRAINED, drained_mono=480.0)}),
-        Role.ACTIVE,
-        (Seal(generation=1, successor=2, reason=Reason.COVERED),),
-        Reason.STEADY,
+    "drained once more, the seal is tried again": story(
+        look(mine(1), peers(2), pipelines={1: replace(DRAINED, drained_mono=480.0)}), SEAL, role=Role.ACTIVE
     ),
-    "resumed a moment ago: no new drain yet": (
-        look(mine(1), peers(2), pipelines={1: PipelineState(started_mono=481.0, resumed=True)}),
-        Role.ACTIVE,
-        (),
-        Reason.STEADY,
+    "resumed a moment ago: no new drain yet": story(
+        look(mine(1), peers(2), pipelines={1: PipelineState(started_mono=481.0, resumed=True)}), role=Role.ACTIVE
     ),
-    "sealed and covered: clear": (
-        look(mine(1).seal(), peers(2)),
-        Role.PASSIVE,
-        (Clear(generation=1, clearing=mine(1).seal().clearing().state.clearing, reason=Reason.COVERED),),  # type: ignore[arg-type]  # it is there
-        Reason.STEADY,
+    "sealed and covered: clear": story(look(mine(1).seal(), peers(2)), lets_go(mine(1).seal(), Reason.COVERED)),
+    "sealed, but what covered it is gone or tainted": story(look(mine(1).seal(), peers(2).taint(5))),
+    "sealed, and all of it stays": story(look(mine(1).seal(), peers(2, 5), guarded=guarded(topic("other")))),
+    "a build that was spoilt goes on being cleared": story(
+        look(building(1).clearing(), peers(2)), lets_go(building(1), Reason.SPOILT)
     ),
-    "sealed, but what covered it is gone or tainted": (
-        look(mine(1).seal(), peers(2).taint(5)),
-        Role.PASSIVE,
-        (),
-        Reason.STEADY,
-    ),
-    "sealed, and all of it stays": (
-        look(mine(1).seal(), peers(2, 5), guarded=guarded(topic("other"))),
-        Role.PASSIVE,
-        (),
-        Reason.STEADY,
-    ),
-    "a build that was spoilt goes on being cleared": (
-        look(building(1).clearing(), peers(2)),
-        Role.PASSIVE,
-        (Clear(generation=1, clearing=building(1).clearing().state.clearing, reason=Reason.SPOILT),),  # type: ignore[arg-type]  # it is there
-        Reason.STEADY,
-    ),
-    "a successor covers, and its owner is dead: drain all the same": (
+    "a successor covers, and its owner is dead: drain all the same": story(
         look(mine(1), peers(2), pipelines={1: RUNNING}, peer=SILENT),
-        Role.ACTIVE,
-        (Drain(generation=1, reason=Reason.HANDOVER), ClaimNext(generation=3, reason=Reason.ACTIVE_SILENT)),
-        Reason.ACTIVE_SILENT,
+        HAND_OVER,
+        ClaimNext(generation=3, reason=Reason.ACTIVE_SILENT),
+        role=Role.ACTIVE,
+        reason=Reason.ACTIVE_SILENT,
     ),
-    "a successor is behind, and its owner is alive: drain": (
-        look(mine(1, 11), peers(2), pipelines={1: RUNNING}),
-        Role.ACTIVE,
-        (Drain(generation=1, reason=Reason.HANDOVER),),
-        Reason.STEADY,
+    "a successor is behind, and its owner is alive: drain": story(
+        look(mine(1, 11), peers(2), pipelines={1: RUNNING}), HAND_OVER, role=Role.ACTIVE
     ),
-    "sealed, and a part of it stays: the rest goes": (
+    "sealed, and a part of it stays: the rest goes": story(
         look(
             complete_generation(1, {K: 10, key("u"): 10}, instance="a").seal(),
             complete_generation(2, {K: 10}, instance="b"),
         ),
-        Role.PASSIVE,
-        (
-            Clear(
-                generation=1,
-                clearing=Clearing(goes=(K,), stays={key("u"): GONE_KEPT}),
-                reason=Reason.COVERED,
-            ),
-        ),
-        Reason.STEADY,
+        Clear(generation=1, clearing=Clearing(goes=(K,), stays={key("u"): GONE_KEPT}), reason=Reason.COVERED),
     ),
-    "drained for a successor that is gone: read on": (
-        look(mine(1), pipelines={1: DRAINED}),
-        Role.ACTIVE,
-        (StartPipeline(generation=1, reason=Reason.NO_SUCCESSOR),),
-        Reason.STEADY,
+    "drained for a successor that is gone: read on": story(
+        look(mine(1), pipelines={1: DRAINED}), StartPipeline(generation=1, reason=Reason.NO_SUCCESSOR), role=Role.ACTIVE
     ),
-    "a successor is not covering yet, and nothing reads: read": (
-        look(mine(1, 11), peers(2)),
-        Role.ACTIVE,
-        (START,),
-        Reason.STEADY,
+    "a successor is not covering yet, and nothing reads: read": story(
+        look(mine(1, 11), peers(2)), START, role=Role.ACTIVE
     ),
-    "a failed pipeline of a handover rests": (
-        look(mine(1, 11), peers(2), pipelines={1: replace(RUNNING, failed_mono=498.0)}),
-        Role.ACTIVE,
-        (),
-        Reason.STEADY,
+    "a failed pipeline of a handover rests": story(
+        look(mine(1, 11), peers(2), pipelines={1: replace(RUNNING, failed_mono=498.0)}), role=Role.ACTIVE
     ),
-    "at that very moment: a failed pipeline has rested": (
-        look(building(1), pipelines={1: replace(RUNNING, failed_mono=495.0)}),
-        Role.CATCH_UP,
-        (StartPipeline(generation=1, reason=Reason.RESTARTED),),
-        Reason.STEADY,
+    "at that very moment: a failed pipeline has rested": story(
+        look(building(1), pipelines={1: replace(RUNNING, failed_mono=495.0)}), RESTART, role=Role.CATCH_UP
     ),
-    "at that very moment: resumed for as long as a handover takes": (
+    "at that very moment: resumed for as long as a handover takes": story(
         look(mine(1), peers(2), pipelines={1: PipelineState(started_mono=480.0, resumed=True)}),
-        Role.ACTIVE,
-        (Drain(generation=1, reason=Reason.HANDOVER),),
-        Reason.STEADY,
+        HAND_OVER,
+        role=Role.ACTIVE,
     ),
-    "at that very moment: the Active is silent": (
+    "at that very moment: the Active is silent": story(
         look(peers(1), peer=Peer(instance="b", heard_mono=440.0, progressed_mono=400.0)),
-        Role.PASSIVE,
-        (CLAIM_2,),
-        Reason.ACTIVE_SILENT,
+        CLAIM_2,
+        reason=Reason.ACTIVE_SILENT,
     ),
-    "the Active has a name that nobody has any more": (
-        look(complete_generation(1, {K: 10}, instance="former")),
-        Role.PASSIVE,
-        (CLAIM_2,),
-        Reason.ACTIVE_SILENT,
+    "the Active has a name that nobody has any more": story(
+        look(complete_generation(1, {K: 10}, instance="former")), CLAIM_2, reason=Reason.ACTIVE_SILENT
     ),
-    "a build of a name that nobody has any more": (
-        look(Chain(instance="former", incarnation="former-1").open()),
-        Role.PASSIVE,
-        (ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),),
-        Reason.NOTHING_EXISTS,
+    "a build of a name that nobody has any more": story(
+        look(Chain(instance="former", incarnation="former-1").open()), CLAIM_NEXT, reason=Reason.NOTHING_EXISTS
     ),
-    "a fresh claim of a name that nobody has any more": (
+    "a fresh claim of a name that nobody has any more": story(
         look(Chain(instance="former", incarnation="former-1", claimed_at=499_000)),
-        Role.PASSIVE,
-        (ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),),
-        Reason.NOTHING_EXISTS,
+        CLAIM_NEXT,
+        reason=Reason.NOTHING_EXISTS,
     ),
-    "the Active's chain grows, though nobody hears it": (
-        look(peers(1), peer=Peer(instance="b", heard_mono=400.0, progressed_mono=499.0)),
-        Role.PASSIVE,
-        (),
-        Reason.STEADY,
+    "the Active's chain grows, though nobody hears it": story(
+        look(peers(1), peer=Peer(instance="b", heard_mono=400.0, progressed_mono=499.0))
     ),
-    "the Active's chain grew rarely since it was heard last": (
+    "the Active's chain grew rarely since it was heard last": story(
         look(
             peers(1),
             now_mono=2000.0,
             peer=Peer(instance="b", heard_mono=400.0, progressed_mono=921.0, progressed_before_mono=430.0),
-        ),
-        Role.PASSIVE,
-        (),
-        Reason.STEADY,
+        )
     ),
-    "at that very moment: it does not grow any more": (
+    "at that very moment: it does not grow any more": story(
         look(
             peers(1),
             now_mono=2000.0,
             peer=Peer(instance="b", heard_mono=400.0, progressed_mono=920.0, progressed_before_mono=430.0),
         ),
-        Role.PASSIVE,
-        (CLAIM_2,),
-        Reason.ACTIVE_SILENT,
+        CLAIM_2,
+        reason=Reason.ACTIVE_SILENT,
     ),
-    "the Active was never heard, and its chain grew": (
-        look(peers(1), peer=Peer(instance="b", progressed_mono=40.0, progressed_before_mono=30.0)),
-        Role.PASSIVE,
-        (),
-        Reason.STEADY,
+    "the Active was never heard, and its chain grew": story(
+        look(peers(1), peer=Peer(instance="b", progressed_mono=40.0, progressed_before_mono=30.0))
     ),
-    "at that very moment: the Active's last commit was seen after its last heartbeat": (
+    "at that very moment: the Active's last commit was seen after its last heartbeat": story(
         look(peers(1), peer=Peer(instance="b", heard_mono=400.0, progressed_mono=435.0, progressed_before_mono=429.0)),
-        Role.PASSIVE,
-        (CLAIM_2,),
-        Reason.ACTIVE_SILENT,
+        CLAIM_2,
+        reason=Reason.ACTIVE_SILENT,
     ),
-    "I can't hear anybody": (look(peers(1), peer=SILENT, deaf=True), Role.PASSIVE, (), Reason.STEADY),
-    "I can't hear anybody, and nobody was heard since I began": (
-        look(peers(1), peer=Peer(instance="b"), deaf=True),
-        Role.PASSIVE,
-        (),
-        Reason.STEADY,
+    "I can't hear anybody": story(look(peers(1), peer=SILENT, deaf=True)),
+    "I can't hear anybody, and nobody was heard since I began": story(
+        look(peers(1), peer=Peer(instance="b"), deaf=True)
     ),
-    "I can't hear anybody, and the Active's chain does not grow": (
-        look(peers(1), now_mono=1480.0, peer=SILENT, deaf=True),
-        Role.PASSIVE,
-        (CLAIM_2,),
-        Reason.ACTIVE_SILENT,
+    "I can't hear anybody, and the Active's chain does not grow": story(
+        look(peers(1), now_mono=1480.0, peer=SILENT, deaf=True), CLAIM_2, reason=Reason.ACTIVE_SILENT
     ),
-    "at that very moment: the Active's chain stands still": (
+    "at that very moment: the Active's chain stands still": story(
         look(peers(1), now_mono=5000.0, peer=Peer(instance="b", heard_mono=4999.0, progressed_mono=2300.0)),
-        Role.PASSIVE,
-        (CLAIM_2,),
-        Reason.ACTIVE_SILENT,
+        CLAIM_2,
+        reason=Reason.ACTIVE_SILENT,
     ),
-    "the Active talks, and its chain grew a while ago": (
-        look(peers(1), now_mono=5000.0, peer=Peer(instance="b", heard_mono=4999.0, progressed_mono=2301.0)),
-        Role.PASSIVE,
-        (),
-        Reason.STEADY,
+    "the Active talks, and its chain grew a while ago": story(
+        look(peers(1), now_mono=5000.0, peer=Peer(instance="b", heard_mono=4999.0, progressed_mono=2301.0))
     ),
-    "the Active was heard, I am new, and its chain stands still as far as I know": (
-        look(peers(1), now_mono=5000.0, started_mono=4950.0, peer=Peer(instance="b", heard_mono=4999.0)),
-        Role.PASSIVE,
-        (),
-        Reason.STEADY,
+    "the Active was heard, I am new, and its chain stands still as far as I know": story(
+        look(peers(1), now_mono=5000.0, started_mono=4950.0, peer=Peer(instance="b", heard_mono=4999.0))
     ),
-    "at that very moment: first start, absent for long enough": (
-        look(me="b", peer=Peer(instance="a"), started_mono=440.0),
-        Role.PASSIVE,
-        (ClaimNext(generation=1, reason=Reason.NOTHING_EXISTS),),
-        Reason.NOTHING_EXISTS,
+    "at that very moment: first start, absent for long enough": story(
+        look(me="b", peer=Peer(instance="a"), started_mono=440.0), CLAIM_FIRST, reason=Reason.NOTHING_EXISTS
     ),
-    "first start: the first one was heard before I came and is gone since": (
-        look(me="b", peer=Peer(instance="a", heard_mono=400.0), started_mono=450.0),
-        Role.PASSIVE,
-        (),
-        Reason.WAITING_FOR_FIRST,
+    "first start: the first one was heard before I came and is gone since": story(
+        look(me="b", peer=Peer(instance="a", heard_mono=400.0), started_mono=450.0), reason=Reason.WAITING_FOR_FIRST
     ),
-    "at that very moment: a claim of the peer was never opened": (
-        look(Chain(instance="b", incarnation="b-1", claimed_at=440_000)),
-        Role.PASSIVE,
-        (ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),),
-        Reason.NOTHING_EXISTS,
+    "at that very moment: a claim of the peer was never opened": story(
+        look(Chain(instance="b", incarnation="b-1", claimed_at=440_000)), CLAIM_NEXT, reason=Reason.NOTHING_EXISTS
     ),
-    "a fresh claim of a peer that is silent": (
+    "a fresh claim of a peer that is silent": story(
         look(Chain(instance="b", incarnation="b-1", claimed_at=499_000), peer=SILENT),
-        Role.PASSIVE,
-        (ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),),
-        Reason.NOTHING_EXISTS,
+        CLAIM_NEXT,
+        reason=Reason.NOTHING_EXISTS,
     ),
-    "my fresh claim, while the peer is silent": (
-        look(Chain(claimed_at=499_000), peer=SILENT),
-        Role.PASSIVE,
-        (),
-        Reason.STEADY,
-    ),
-    "at that very moment: a twin has been silent": (
+    "my fresh claim, while the peer is silent": story(look(Chain(claimed_at=499_000), peer=SILENT)),
+    "at that very moment: a twin has been silent": story(
         look(went(mine(1), "a-0"), twin=Twin(known=True, heard_mono=485.0, incarnations={"a-0": 485.0})),
-        Role.PASSIVE,
-        (TakeOver(generation=1, reason=Reason.RESTARTED),),
-        Reason.RESTARTED,
+        TAKE_1,
+        reason=Reason.RESTARTED,
     ),
-    "at that very moment: one of two twins has been silent": (
+    "at that very moment: one of two twins has been silent": story(
         look(
             went(mine(1), "a-0"),
             twin=Twin(known=True, heard_mono=499.0, incarnations={"a-0": 485.0, "a-2": 499.0}),
         ),
-        Role.PASSIVE,
-        (TakeOver(generation=1, reason=Reason.RESTARTED),),
-        Reason.RESTARTED,
+        TAKE_1,
+        reason=Reason.RESTARTED,
     ),
-    "my generation can't be read any more": (
+    "my generation can't be read any more": story(
         look(newest=1, damaged=frozenset({1}), pipelines={1: RUNNING}),
-        Role.PASSIVE,
-        (
-            Drain(generation=1, reason=Reason.UNREADABLE),
-            ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),
-        ),
-        Reason.NOTHING_EXISTS,
+        Drain(generation=1, reason=Reason.UNREADABLE),
+        CLAIM_NEXT,
+        reason=Reason.NOTHING_EXISTS,
     ),
-    "a generation that can't be read is drained once": (
-        look(mine(2), damaged=frozenset({1}), pipelines={1: DRAINED, 2: RUNNING}),
-        Role.ACTIVE,
-        (),
-        Reason.STEADY,
+    "a generation that can't be read is drained once": story(
+        look(mine(2), damaged=frozenset({1}), pipelines={1: DRAINED, 2: RUNNING}), role=Role.ACTIVE
     ),
-    "CLEARING is finished, whatever was covered": (
+    "CLEARING is finished, whatever was covered": story(
         look(mine(1).seal().clearing()),
-        Role.PASSIVE,
-        (
-            Clear(generation=1, clearing=mine(1).seal().clearing().state.clearing, reason=Reason.COVERED),  # type: ignore[arg-type]  # it is there
-            ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),
-        ),
-        Reason.NOTHING_EXISTS,
+        lets_go(mine(1).seal(), Reason.COVERED),
+        CLAIM_NEXT,
+        reason=Reason.NOTHING_EXISTS,
     ),
 }
 

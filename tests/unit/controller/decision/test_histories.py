@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.backups.chains import OPENING, Chain, complete_generation, done_base, guarded, key, part, position, topic
+from support.pairs.observations import POLICY, K, look
 from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, StandInCluster, evidence, fetched, no_source
+from support.pipeline.partition_progress import progress
+from support.pipeline.pipelines import bare_context
 from support.pipeline.waiting import until
 
 from tandem.backup_avro.chain.entries import Base, GroupOffset, Part
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.record.container import Codec
-from tandem.backup_avro.selection.coverage import clearing, spoilt
-from tandem.backup_avro.selection.newest_state import Slice, select
+from tandem.backup_avro.selection.completion import spoilt
+from tandem.backup_avro.selection.coverage import clearing
+from tandem.backup_avro.selection.restorable_state import Slice, select
 from tandem.controller.decision.decide import Reason, StartPipeline, decide
-from tandem.controller.decision.observation import Observation, Peer, PipelineState, Policy, Role
+from tandem.controller.decision.observation import PipelineState, Role
 from tandem.controller.instance.act import InstanceTasks, TaskBoard
 from tandem.controller.instance.pipelines import asked_between_commits
 from tandem.controller.instance.store_watch import StoreWatch
@@ -28,19 +31,16 @@ from tandem.sink import clock
 from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, GuardedTopics
 from tandem.sink.kafka.fetch.events import Fetched, TopicPartition
 from tandem.sink.pipeline import Phase, PipelineReport
-from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.survey import ClusterSurvey, ClusterSurveyor
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity
 from tandem.sink.store.object_store import StoreTransientError
-from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 from tandem.sink.write.commit_draft import CommitDrafter
-from tandem.sink.write.object_buffer import ObjectBuffer
 
-K, U = key(), key("u")
+U = key("u")
 T0 = TopicPartition("t", 0)
 
 
@@ -93,28 +93,7 @@ def test_an_old_generation_that_was_asked_for_is_not_filled_up_from_a_later_scan
 
 def decided(*chains: Chain, pipelines: dict[int, PipelineState]) -> tuple[object, ...]:
     """What instance a does about these chains, 500 s after its start, its peer being well."""
-    seen = Observation(
-        now_mono=500.0,
-        at=500_000,
-        me="a",
-        incarnation="a-1",
-        started_mono=0.0,
-        generations=tuple(chain.state for chain in chains),
-        newest=len(chains),
-        guarded=guarded(topic()),
-        peer=Peer(instance="b", heard_mono=499.0, progressed_mono=499.0),
-        pipelines=pipelines,
-    )
-    policy = Policy(
-        first="a",
-        rotation_interval_s=1000.0,
-        liveness_timeout_s=60.0,
-        peer_timeout_s=30.0,
-        handover_timeout_s=20.0,
-        heartbeat_s=5.0,
-        flush_interval_s=10.0,
-    )
-    return decide(Role.ACTIVE, seen, policy).actions
+    return decide(Role.ACTIVE, look(*chains, pipelines=pipelines), POLICY).actions
 
 
 def test_what_was_drained_for_a_successor_is_read_on_when_that_one_is_tainted() -> None:
@@ -140,7 +119,7 @@ def test_a_task_may_fail_for_ever() -> None:
     context = TaskBoard(workers=1)
     slot = ("Clear", 1)
     for _ in range(1100):
-        context._look(slot, StoreTransientError("held by a pin"))
+        context._look(slot, StoreTransientError("held by a pin", code="TDM-X001"))
     assert slot in context.under_way(time.monotonic())
     context.close()
 
@@ -267,13 +246,7 @@ def test_nobody_waits_for_a_pipeline_that_ended(phase: Phase) -> None:
 
 def context(store: MemoryStore) -> ReaderContext:
     """What lanes share."""
-    return ReaderContext(
-        store=store,
-        buffer=ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
-        transcoder=ReferenceTranscoder(),
-        read_committed=True,
-        hurry_survey=lambda: None,
-    )
+    return bare_context(store=store)
 
 
 @pytest.mark.parametrize(
@@ -290,14 +263,11 @@ def test_how_often_being_at_head_is_confirmed(guaranteed: list[float | None], ev
     """An eighth of the shortest promise, but no more often than for one of a minute: 0 asks for nothing either."""
     on = context(MemoryStore())
     for number, retention_s in enumerate(guaranteed):
-        on.progress_of[TopicPartition("t", number)] = PartitionProgress(
+        on.progress_of[TopicPartition("t", number)] = progress(
             key=K,
-            topic="t",
             offset=0,
             epoch=0,
-            log_start=0,
             head_at=0,
-            head_mono=0.0,
             head_offset=0,
             scan=ScanPlan(done_base(0), limit_s=60.0),
             retention_s=retention_s,
@@ -340,19 +310,8 @@ def test_a_chunk_behind_which_nothing_is_readable_ends() -> None:
     source = ScriptedSource(ends={T0: (end, 1)}, answer=lambda _: [events.pop(0)] if events else [])
     shared = context(MemoryStore())
     scan = ScanPlan(Base(start=0, end=end, leader=1), limit_s=60.0)
-    shared.progress_of[T0] = PartitionProgress(
-        key=K,
-        topic="t",
-        offset=end,
-        epoch=1,
-        log_start=0,
-        head_at=0,
-        head_mono=0.0,
-        head_offset=end,
-        scan=scan,
-        retention_s=86_400.0,
-    )
-    lane = LocalScanLane(shared, source, parallel=1, rate=None)
+    shared.progress_of[T0] = progress(key=K, offset=end, head_at=0, head_offset=end, scan=scan, retention_s=86_400.0)
+    lane = LocalRanges(shared, source, parallel=1, rate=None)
     lane.add(T0)
     lane.step(0.0)
     first = scan.chunk

@@ -5,24 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.backups.chains import Chain, complete_generation, guarded, key, position, topic
+from support.backups.chains import Chain, complete_generation, position
+from support.pairs import observations
+from support.pairs.observations import POLICY, RUNNING, K
 
 from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind, Taint
 from tandem.backup_avro.chain.generation import Generation
 from tandem.controller.decision.decide import AskPeer, ClaimNext, Reason, decide
-from tandem.controller.decision.observation import Activation, Observation, Peer, PipelineState, Policy, Role
+from tandem.controller.decision.observation import Activation, Role
 from tandem.controller.decision.spoilt_builds import SpoiltBuilds, spoilt_builds
-
-K = key()
-_POLICY = Policy(
-    first="a",
-    rotation_interval_s=3600.0,
-    liveness_timeout_s=60.0,
-    peer_timeout_s=60.0,
-    handover_timeout_s=60.0,
-    heartbeat_s=5.0,
-    flush_interval_s=10.0,
-)
 
 
 def spoilt(number: int, *, instance: str = "a", gone: bool = True, at: int = 0) -> Generation:
@@ -74,21 +65,10 @@ def look(
         if by_person is None
         else (Activation(request_id="x", target="a", generation=4, reason="why", by_person=by_person),)
     )
-    seen = Observation(
-        now_mono=500.0,
-        at=at,
-        me="a",
-        incarnation="a-1",
-        started_mono=0.0,
-        generations=generations,
-        newest=3,
-        guarded=guarded(topic()),
-        peer=Peer(instance="b", heard_mono=499.0, progressed_mono=499.0),
-        activations=asked,
-        pipelines={1: PipelineState(started_mono=0.0)},
-        spoilt=found,
+    seen = observations.look(
+        generations=generations, newest=3, at=at, activations=asked, pipelines={1: RUNNING}, spoilt=found
     )
-    decision = decide(Role.PASSIVE, seen, _POLICY)
+    decision = decide(Role.PASSIVE, seen, POLICY)
     assert (decision.reason is Reason.RESTING) is ("the log was cut" in decision.why)
     return decision.actions, decision.reason
 

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.backups.chains import Chain, complete_generation, guarded, key, position, topic
+from support.pairs import observations
+from support.pairs.messages import message, peers
+from support.pairs.observations import HEARD, POLICY, RUNNING, K
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Base, Claim
+from tandem.backup_avro.chain.entries import Base
 from tandem.backup_avro.chain.json_codec import encode_claim
-from tandem.backup_avro.documents.coordination_message import CoordinationEvent, CoordinationMessage
-from tandem.controller.coordination.peer_state import PeerState
+from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.controller.decision.decide import (
     AskPeer,
     ClaimNext,
@@ -28,38 +30,18 @@ from tandem.controller.decision.decide import (
     decide,
     was_requested,
 )
-from tandem.controller.decision.observation import Activation, Observation, Peer, PipelineState, Policy, Role, Twin
+from tandem.controller.decision.observation import Activation, Peer, PipelineState, Role, Twin
 from tandem.sink.store.chain.chain_reader import ChainReader
 
-K, U = key(), key("u")
-POLICY = Policy(
-    first="a",
-    rotation_interval_s=1000.0,
-    liveness_timeout_s=60.0,
-    peer_timeout_s=30.0,
-    handover_timeout_s=20.0,
-    heartbeat_s=5.0,
-    flush_interval_s=10.0,
-)
-RUNNING = PipelineState(started_mono=0.0)
+U = key("u")
 DRAINED = PipelineState(started_mono=0.0, draining=True, drained_mono=490.0)
 
 
 def look(*chains: Chain, me: str = "a", incarnation: str = "", **how: Any) -> Decision:
     """What instance `me` decides 500 s after its start, long after the rotation is due; the other one is well."""
-    states = tuple(chain.state for chain in chains)
-    fields: dict[str, Any] = {
-        "now_mono": 500.0,
-        "at": 5_000_000,
-        "me": me,
-        "incarnation": incarnation or f"{me}-1",
-        "started_mono": 0.0,
-        "generations": states,
-        "newest": max((state.number for state in states), default=0),
-        "guarded": guarded(topic()),
-        "peer": Peer(instance="b" if me == "a" else "a", heard_mono=499.0, progressed_mono=499.0),
-    }
-    return decide(Role.PASSIVE, Observation(**(fields | how)), POLICY)
+    peer = replace(HEARD, instance="b" if me == "a" else "a")
+    fields: dict[str, Any] = {"at": 5_000_000, "me": me, "incarnation": incarnation or f"{me}-1", "peer": peer}
+    return decide(Role.PASSIVE, observations.look(*chains, **(fields | how)), POLICY)
 
 
 def building(number: int, instance: str) -> Chain:
@@ -107,11 +89,8 @@ def test_a_request_is_granted_once() -> None:
 
 def test_the_build_that_was_passed_over_is_given_up() -> None:
     """Once the newer one is COMPLETE it is drained and cleared, and the Active hands over to the newer one."""
-    active, endless, newer = (
-        complete_generation(1, {K: 10}),
-        building(2, "b"),
-        complete_generation(3, {K: 10}, instance="b"),
-    )
+    active, endless = complete_generation(1, {K: 10}), building(2, "b")
+    newer = complete_generation(3, {K: 10}, instance="b")
     of_b = look(active, endless, newer, me="b", at=500_000, pipelines={2: RUNNING, 3: RUNNING}).actions
     assert of_b == (Drain(generation=2, reason=Reason.SUPERSEDED),)
     drained = replace(RUNNING, draining=True, drained_mono=490.0)
@@ -123,21 +102,11 @@ def test_the_build_that_was_passed_over_is_given_up() -> None:
 
 def test_requests_of_persons_and_instances_are_told_apart() -> None:
     """By who sent them: an instance sends under its own name."""
-    peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1")
+    heard = peers()
     for sender in ("a", "b", "cli"):
-        message = CoordinationMessage(
-            event=CoordinationEvent.ACTIVATE,
-            pair=PAIR,
-            instance=sender,
-            incarnation=f"{sender}-9",
-            cluster_id="c",
-            request_id=sender,
-            at=1,
-            target="a",
-            generation=3,
-        )
-        peers.note(message, heard_mono=1.0)
-    assert {one.request_id: one.by_person for one in peers.activations()} == {"a": False, "b": False, "cli": True}
+        asking = message(sender, CoordinationEvent.ACTIVATE, "9", request_id=sender, target="a", generation=3)
+        heard.note(asking, heard_mono=1.0)
+    assert {one.request_id: one.by_person for one in heard.activations()} == {"a": False, "b": False, "cli": True}
 
 
 # --- a flood of requests ----------------------------------------------------------------------------------------------
@@ -189,10 +158,7 @@ def test_two_instances_may_build_at_once() -> None:
         ({2: 4_500_000, 3: 4_500_000, 4: 4_500_000, 5: 4_880_000}, True),  # twice that
         (dict.fromkeys(range(2, 200), 4_100_000), False),
         (dict.fromkeys(range(2, 6), 5_050_000), False),  # the store's clock was set back
-        (
-            dict.fromkeys(range(2, 6), 4_000_000),
-            True,
-        ),  # older than an interval, COMPLETE since
+        (dict.fromkeys(range(2, 6), 4_000_000), True),  # older than an interval, COMPLETE since
     ],
 )
 @pytest.mark.parametrize("by_person", [True, False])
@@ -288,25 +254,12 @@ def test_who_holds_something_takes_the_rest_over() -> None:
 
 def test_who_is_heard_is_told_by_incarnation() -> None:
     """Those that left, and those only known from before, are not among them."""
-    peers = PeerState(pair=PAIR, instances=("a", "b"), incarnation="a-1")
-
-    def say(incarnation: str, event: CoordinationEvent, now: float, *, live: bool = True) -> None:
-        message = CoordinationMessage(
-            event=event,
-            pair=PAIR,
-            instance="a",
-            incarnation=incarnation,
-            cluster_id="c",
-            request_id="r",
-            at=1,
-        )
-        peers.note(message, heard_mono=now if live else None)
-
-    say("a-0", CoordinationEvent.PROGRESS, 1.0, live=False)
-    say("a-2", CoordinationEvent.PROGRESS, 5.0)
-    say("a-3", CoordinationEvent.PROGRESS, 6.0)
-    say("a-3", CoordinationEvent.LEAVING, 7.0)
-    assert peers.twin("a").incarnations == {"a-2": 5.0}
+    heard = peers()
+    heard.note(message("a", life="0"), heard_mono=None)
+    heard.note(message("a", life="2"), heard_mono=5.0)
+    heard.note(message("a", life="3"), heard_mono=6.0)
+    heard.note(message("a", CoordinationEvent.LEAVING, "3"), heard_mono=7.0)
+    assert heard.twin("a").incarnations == {"a-2": 5.0}
 
 
 # --- claims that were never opened ------------------------------------------------------------------------------------
@@ -318,16 +271,7 @@ def test_a_claim_that_was_never_opened_is_forgotten_when_it_is_not_needed() -> N
     one = Backup.claim(store, topics=[TopicSpec("t")])
     one.commit(records("t", 0, range(5)))
     one.complete()
-    claim = Claim(
-        generation=2,
-        pair=PAIR,
-        instance="b",
-        incarnation="b-1",
-        cluster_id="cluster-1",
-        nonce="0" * 16,
-        at=1,
-        reason="test",
-    )
+    claim = Chain(number=2, instance="b", incarnation="b-1").state.claim
     store.put_if_absent(layout.claim_key(PAIR, 2), encode_claim(claim))
     reader = ChainReader(store, PAIR)
     assert [state.number for state in reader.refresh()] == [1, 2], "somebody may be about to open it"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
@@ -15,19 +14,13 @@ from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.controller.history.handover_progress import HandoverPlan, HandoverStanding, Stage, plan, standing
 from tandem.controller.status.overview import overview
-from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 
 ORDERS = TopicSpec("orders")
 BOTH = {"a": 1.0, "b": 2.0}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """A file store."""
-    return open_store(tmp_path.as_uri())
 
 
 def begin(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:
@@ -72,7 +65,7 @@ def test_the_active_may_refresh_itself(store: ObjectStore) -> None:
 def test_no_such_instance(store: ObjectStore) -> None:
     """A wrong name is a usage error that lists the right ones."""
     completed(store)
-    with pytest.raises(ConfigError, match="no such instance") as caught:
+    with pytest.raises(ConfigError, match="TDM-I007") as caught:
         asked(store, to="c")
     assert caught.value.remedy == "choose a or b"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
@@ -16,7 +15,7 @@ from tandem.controller.history import background_history
 from tandem.controller.history.background_history import BackgroundHistory
 from tandem.controller.history.store_history import GradualAnnals, read_past_events
 from tandem.controller.instance.store_watch import StoreView
-from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 
 ORDERS = TopicSpec("orders")
@@ -39,12 +38,6 @@ def view_of(store: ObjectStore) -> StoreView:
     live = tuple(reader.refresh(tolerant=True))
     damaged = {number: str(error) for number, error in reader.damaged.items()}
     return StoreView(began_mono=0.0, generations=live, numbers=tuple(reader.numbers), grew_mono={}, damaged=damaged)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    (tmp_path / "store").mkdir()
-    return open_store((tmp_path / "store").as_uri())
 
 
 def test_read_by_and_by_it_is_the_whole_history(store: ObjectStore) -> None:

@@ -6,10 +6,11 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
 import pytest
+from support.pipeline.waiting import until
 
 from tandem.controller.decision.observation import Role
 from tandem.controller.http import server as http_server
@@ -212,11 +213,3 @@ def test_when_all_are_being_answered_only_probes_are_let_in(monkeypatch: pytest.
         gate.set()
         server.shutdown()
         server.server_close()
-
-
-def until(reached: Callable[[], bool]) -> None:
-    """Wait for what other threads do."""
-    deadline = time.monotonic() + 15
-    while not reached() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert reached()

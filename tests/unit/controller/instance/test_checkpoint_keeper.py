@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from support.backups.build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
+from support.backups.requests import cut_request
 from support.pipeline.doubles import MemoryStore, UnchangingStore
 
 from tandem.backup_avro.chain import layout
@@ -53,19 +54,8 @@ def completed(store: MemoryStore, number: int = 1, upto: int = 10, instance: str
 
 def request(store: MemoryStore, end: int = 10, *, nonce: str = "a" * 32, **how: object) -> CheckpointRequest:
     """A request that was put, for a cut of the one partition."""
-    made = CheckpointRequest(
-        id="nightly",
-        nonce=nonce,
-        pair=PAIR,
-        cluster_id=CLUSTER,
-        at=store.clock_ms,
-        deadline=store.clock_ms + 60_000,
-        keep_until=None,
-        by="me@here",
-        reason="",
-        topics={K.topic_id: "orders"},
-        cut={K: end},
-        witnesses=(1,),
+    made = cut_request(
+        nonce=nonce, at=store.clock_ms, deadline=store.clock_ms + 60_000, topics={K.topic_id: "orders"}, cut={K: end}
     )
     made = replace(made, **how)  # type: ignore[arg-type]  # the caller names fields
     return checkpoints.put_request(store, made).request
@@ -230,7 +220,7 @@ def test_what_became_of_another_request_is_damage(store: MemoryStore) -> None:
     with pytest.raises(DamagedError, match="what became of another request, b"):
         checkpoints.find_checkpoint(store, PAIR, asked.id)
     assert checkpoints.completed_at(store, PAIR, pin) is None
-    with pytest.raises(DamagedError, match="what became of another request"):
+    with pytest.raises(DamagedError, match="TDM-S018"):
         checkpoints.settle_request(
             store, asked, CheckpointOutcome(id=asked.id, nonce=asked.nonce, at=0, by="a", generation=1, seq=3)
         )
@@ -278,7 +268,7 @@ def test_a_crash_in_the_middle_is_finished_by_whoever_comes_next(store: MemorySt
     mine = keeper(store)
 
     def breaks(operation: str, name: str) -> Exception | None:
-        return StoreTransientError("503") if operation == "put" and place in name else None
+        return StoreTransientError("503", code="TDM-X001") if operation == "put" and place in name else None
 
     store.after = breaks
     finish(mine, backup.writer, GUARDED)
@@ -364,7 +354,9 @@ def test_a_fenced_writer_and_a_store_that_refuses(store: MemoryStore) -> None:
     backup = completed(store)
     asked = request(store)
     mine = keeper(store)
-    store.before = lambda op, name: StoreDeniedError("no") if op == "put" and "/pins/" in name else None
+    store.before = lambda op, name: (
+        StoreDeniedError("no", code="TDM-X001") if op == "put" and "/pins/" in name else None
+    )
     finish(mine, backup.writer, GUARDED)
     store.before = lambda *_: None
     assert checkpoints.outcome_of(store, asked) is None
@@ -378,7 +370,7 @@ def test_what_an_election_cut_off_is_in_no_checkpoint(store: MemoryStore) -> Non
     """An Active that nobody has told yet stands beyond the cut with other records: the brokers are asked first."""
     backup = completed(store)
     asked = request(store, 7)
-    answers: list[bool | TandemError] = [TransientError("no answer"), False, True]
+    answers: list[bool | TandemError] = [TransientError("no answer", code="TDM-X001"), False, True]
     names: list[list[PartitionKey]] = []
 
     def brokers(state: Generation, keys: Collection[PartitionKey]) -> bool:
@@ -413,7 +405,7 @@ def test_before_sealing_is_the_last_chance(store: MemoryStore) -> None:
     assert mine.open == ()
     mine.last_chance(backup.writer, GUARDED)
     assert outcome(store, asked).generation == 1
-    store.before = lambda op, _: StoreTransientError("503") if op == "list" else None
+    store.before = lambda op, _: StoreTransientError("503", code="TDM-X001") if op == "list" else None
     mine.last_chance(backup.writer, GUARDED)
 
 

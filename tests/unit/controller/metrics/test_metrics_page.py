@@ -14,9 +14,11 @@ from confluent_kafka import KafkaError, Message
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.requests import job_outcome
 from support.pairs.sights import message, sight
 from support.pipeline.doubles import MemoryStore
 from support.pipeline.pipelines import Bench, at_work, through
+from support.pipeline.waiting import until
 
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome, JobScope, UnsettledFindings
 from tandem.controller.coordination.peer_state import PeerState
@@ -24,14 +26,14 @@ from tandem.controller.coordination.topic import CoordinationTopic
 from tandem.controller.decision.observation import Role
 from tandem.controller.instance.store_watch import last_handover_ms
 from tandem.controller.metrics.catalogue import COMMON, METRICS, MetricKind
-from tandem.controller.metrics.collector import MetricDetail, MetricsPage
 from tandem.controller.metrics.instance_metrics import BackupPictures, LastRuns, Picture, backup_picture
 from tandem.controller.metrics.job_results import ResultsWatch
+from tandem.controller.metrics.page import MetricDetail, MetricsPage
 from tandem.controller.metrics.reference import page as reference
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.pipeline import Phase
 from tandem.sink.read.reading_progress import PartitionReading
-from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import outcomes
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import StoreTransientError
@@ -90,12 +92,6 @@ def reading(topic: str, partition: int = 0, **fields: object) -> PartitionReadin
         hanging=False,
     )
     return replace(up_to_date, **fields)  # type: ignore[arg-type]  # fields of a reading
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """A file store."""
-    return open_store(tmp_path.as_uri())
 
 
 @pytest.fixture
@@ -192,7 +188,7 @@ def test_a_drained_pipeline_falls_behind_nothing(bench: Bench) -> None:
 def test_what_the_store_refuses_is_counted_as_retries(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each upload that is tried again counts, and one that came through in the end took all that time."""
     monkeypatch.setattr("tandem.sink.write.commit._RETRY_S", 0.01)
-    failures = iter([StoreTransientError("away")] * 3)
+    failures = iter([StoreTransientError("away", code="TDM-X001")] * 3)
     bench.store.before = lambda operation, key: (
         next(failures, None) if operation == "put" and "partition=" in key else None
     )
@@ -336,18 +332,7 @@ def test_the_coordination_topic_fails_until_it_was_read_and_takes_messages() -> 
 
 def outcome(kind: JobKind, **fields: object) -> JobOutcome:
     """A run that went well."""
-    went_well = JobOutcome(
-        kind=kind,
-        pair=PAIR,
-        at=1_700_000_000_000,
-        by="me@here",
-        clean=True,
-        what="all",
-        findings=0,
-        records=7,
-        bytes=9,
-        phases={"all": 2.5},
-    )
+    went_well = job_outcome(kind=kind, at=1_700_000_000_000, phases={"all": 2.5})
     return replace(went_well, **fields)  # type: ignore[arg-type]  # fields of an outcome
 
 
@@ -376,22 +361,15 @@ def test_results_are_read_beside_and_stay_when_the_store_goes() -> None:
     outcomes.put_outcome(store, outcome(JobKind.DRILL))
     watch.start()
     try:
-        _until(lambda: watch.results().last.get(JobKind.DRILL) is not None)
-        store.before = lambda *_: StoreTransientError("away")
+        until(lambda: watch.results().last.get(JobKind.DRILL) is not None)
+        store.before = lambda *_: StoreTransientError("away", code="TDM-X001")
         time.sleep(0.05)
         assert watch.results().last[JobKind.DRILL] == outcome(JobKind.DRILL)
         store.before = lambda *_: None
         outcomes.put_outcome(store, outcome(JobKind.RETENTION))
-        _until(lambda: watch.results().last[JobKind.RETENTION] is not None)
+        until(lambda: watch.results().last[JobKind.RETENTION] is not None)
     finally:
         watch.stop()
-
-
-def _until(true: object, seconds: float = 8.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():  # type: ignore[operator]  # a callable
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 # --- the page itself --------------------------------------------------------------------------------------------------

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from support.pipeline.waiting import until
 
 from tandem.controller.process.cached_call import CachedCall
 
@@ -37,13 +38,6 @@ def slow() -> Iterator[Slow]:
     found = Slow()
     yield found
     found.gate.set()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SOON_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_nobody_asks_nothing_is_asked(slow: Slow) -> None:

@@ -116,12 +116,6 @@ def test_a_writer_says_which_one_it_is() -> None:
         policy(PLACE, CredentialRole.WRITER, instance="c")
 
 
-def test_a_folder_has_no_policies() -> None:
-    """They are for S3."""
-    with pytest.raises(ConfigError, match="policies are for S3"):
-        place_of("file:///backups", pair="p", instances=("a", "b"))
-
-
 @pytest.mark.parametrize(
     ("region", "partition"),
     [(None, "aws"), ("eu-central-1", "aws"), ("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")],

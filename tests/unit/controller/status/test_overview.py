@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support.backups.build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
@@ -18,18 +17,12 @@ from tandem.controller.cli.output.output import plain
 from tandem.controller.status.health import Fault
 from tandem.controller.status.overview import GenerationState, GenerationStatus, Overview, overview
 from tandem.controller.status.pair_view import Gap
-from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_writer import now_ms
 
 ORDERS = TopicSpec("orders", partitions=2)
 BOTH = {"a": 1.0, "b": 2.0}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """A file store."""
-    return open_store(tmp_path.as_uri())
 
 
 def begin(store: ObjectStore, number: int = 1, instance: str = "a", upto: int = 10) -> Backup:

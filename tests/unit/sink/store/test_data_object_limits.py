@@ -16,7 +16,7 @@ from support.pipeline.doubles import MemoryStore
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.documents.connector_layout import ConnectorReading
 from tandem.backup_avro.errors import DamagedError, ExitCode
-from tandem.backup_avro.selection.newest_state import Slice
+from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.objects import read_range
 from tandem.sink.store import ObjectStore, OutsizedObjectError, StoreAccess, open_store
@@ -195,7 +195,7 @@ def test_whoever_may_not_read_finds_its_own_object_by_its_size() -> None:
     """A catch-up job may put data and list it. The answer to its put was lost, and the next try met the object."""
 
     def denied(operation: str, key: str) -> Exception | None:
-        return StoreDeniedError(f"get {key}: 403") if operation == "get" else None
+        return StoreDeniedError(f"get {key}: 403", code="TDM-X001") if operation == "get" else None
 
     store = MemoryStore(objects={"a/b": b"mine", "a/bc": b"of others"}, before=denied)
     put_new(store, "a/b", b"mine")

@@ -28,7 +28,7 @@ from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.record.current import Record, TimestampType
-from tandem.backup_avro.selection.newest_state import select
+from tandem.backup_avro.selection.restorable_state import select
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.datasource import plan
@@ -41,12 +41,6 @@ DAY = 86_400_000
 NOON = 1_700_000_000_000
 ODD_TIMES = (-1, 0, 1, NOON, NOON + 1, NOON + DAY, 1 << 62, -(1 << 62))
 Row = tuple[str, int, int]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """A file store."""
-    return open_store(tmp_path.as_uri())
 
 
 def reader(store: ObjectStore, **options: str) -> KafkaBackupReader:
@@ -268,7 +262,7 @@ def test_pruned_objects_are_not_fetched(store: ObjectStore, tmp_path: Path) -> N
     first = backup.commit(records("orders", 0, range(10)) + records("orders", 1, range(10)))
     backup.commit(records("orders", 0, range(10, 20), timestamp=NOON + DAY) + records("users", 0, range(3)))
     backup.complete()
-    (tmp_path / first.objects[0].key).write_bytes(b"")
+    (tmp_path / "store" / first.objects[0].key).write_bytes(b"")
     for options in (
         {"startOffset": "orders:0=10"},
         {"startTimestamp": str(NOON + DAY)},
@@ -319,7 +313,7 @@ def test_a_newer_state_that_cannot_be_read_is_an_error(store: ObjectStore, tmp_p
     second = Backup.claim(store, topics=[TopicSpec("orders")], number=2, instance="b")
     second.commit(records("orders", 0, range(9)))
     second.complete()
-    entry = next((tmp_path / PAIR / "generations" / "00000002").glob("*3.json"))
+    entry = next((tmp_path / "store" / PAIR / "generations" / "00000002").glob("*3.json"))
     entry.write_bytes(b"{}")
     with pytest.raises(DamagedError):
         reader(store).partitions()
@@ -429,7 +423,7 @@ def test_columns_are_fixed(store: ObjectStore) -> None:
     source = KafkaBackup({"root": store.url, "pair": PAIR, "store.session_token": "hush"})
     assert repr(source) == "KafkaBackup()"
     source = KafkaBackup({"root": store.url, "pair": PAIR})
-    with pytest.raises(ConfigError, match="columns are fixed"):
+    with pytest.raises(ConfigError, match="TDM-P051"):
         source.reader(StructType().add("key", "binary"))
 
 
@@ -445,5 +439,5 @@ def test_filters_are_taken_only_if_that_is_asked_for(store: ObjectStore, monkeyp
     assert type(pushing.reader(schema)) is PushingReader
     monkeypatch.delattr(DataSourceReader, "pushFilters")
     assert type(KafkaBackup(options).reader(schema)) is KafkaBackupReader
-    with pytest.raises(ConfigError, match="pushFilters needs PySpark"):
+    with pytest.raises(ConfigError, match="TDM-P052"):
         pushing.reader(schema)

@@ -14,8 +14,8 @@ from support.records.strategies import logs
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.record.current import NOT_UTF8, Record, TimestampType, encode
-from tandem.backup_avro.selection.newest_state import select
-from tandem.sink.store import ObjectStore, StoreAccess, open_store
+from tandem.backup_avro.selection.restorable_state import select
+from tandem.sink.store import ObjectStore, StoreAccess
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.datasource.options import NumberRange, parse_options, referenced, store_options
 from tandem.spark_jobs.datasource.plan import ReadTask, plan_tasks
@@ -24,12 +24,6 @@ from tandem.spark_jobs.reading.object_reader import Body, ObjectReader, StoreAdd
 from tandem.spark_jobs.state.wanted_state import StateRequest
 
 SECRET = "hush-hush-hush"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """A file store."""
-    return open_store(tmp_path.as_uri())
 
 
 def test_options_are_read_whatever_their_case() -> None:
@@ -110,7 +104,7 @@ def test_settings_of_a_store_survive_as_options(settings: StoreAccess) -> None:
         ({"root": "file:///x", "pair": "p", "generation": "new"}, "'new' is no number"),
         ({"root": "file:///x", "pair": "p", "generation": "0"}, "'0' is no number"),
         ({"root": "file:///x", "pair": "p", "minPartitions": "0"}, "minPartitions '0' is no number"),
-        ({"root": "file:///x", "pair": "p", "commit": "4"}, "option commit goes with"),
+        ({"root": "file:///x", "pair": "p", "commit": "4"}, "option commit requires"),
         ({"root": "file:///x", "pair": "p", "at": "yesterday"}, "option at 'yesterday' is no moment"),
         ({"root": "file:///x", "pair": "p", "at": "2026-01-01T00:00:00"}, "says no zone"),
         ({"root": "file:///x", "pair": "p", "at": "2026-01-01T00:00:00Z", "checkpoint": "c"}, "each say which state"),

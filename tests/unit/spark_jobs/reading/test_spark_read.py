@@ -15,18 +15,12 @@ from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from tandem.backup_avro.errors import DamagedError, TandemError
 from tandem.backup_avro.record.container import Codec, encode_header
 from tandem.backup_avro.record.current import Record, decode_body
-from tandem.backup_avro.selection.newest_state import Slice
+from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import ChangedObjectError, MissingObjectError, ObjectReader
 from tandem.spark_jobs.spark import session
 from tandem.spark_jobs.spark.session import from_spark
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """A file store."""
-    return open_store(tmp_path.as_uri())
 
 
 def slices(store: ObjectStore) -> list[Slice]:
@@ -108,7 +102,7 @@ def test_a_changed_object_is_refused_before_it_is_decoded(
     backup = Backup.claim(store, topics=[TopicSpec("orders")])
     backup.commit(records("orders", 0, range(20)))
     (piece,) = slices(store)
-    damage(tmp_path / piece.item.key, change)
+    damage(tmp_path / "store" / piece.item.key, change)
     with pytest.raises(DamagedError, match=message) as caught:
         next(ObjectReader(store).bodies(piece))
     assert piece.item.key in str(caught.value)
@@ -122,7 +116,7 @@ def test_slices_of_one_object_fetch_it_once(store: ObjectStore, tmp_path: Path) 
     first, second = slices(store)
     reader = ObjectReader(store)
     assert [body.first for body in reader.bodies(first)] == [0, 4]
-    (tmp_path / first.item.key).unlink()
+    (tmp_path / "store" / first.item.key).unlink()
     assert [body.first for body in reader.bodies(second)] == [0, 4]
 
 
@@ -131,7 +125,7 @@ def test_a_part_of_a_journal_can_be_read_alone(store: ObjectStore, tmp_path: Pat
     backup = Backup.claim(store, topics=[TopicSpec("orders", 2)])
     backup.commit(records("orders", 0, range(9)) + records("orders", 1, range(5)), journal=True)
     first, second = slices(store)
-    path = tmp_path / first.item.key
+    path = tmp_path / "store" / first.item.key
     data = bytearray(path.read_bytes())
     data[second.part.start + 5] ^= 1
     path.unlink()
@@ -140,7 +134,7 @@ def test_a_part_of_a_journal_can_be_read_alone(store: ObjectStore, tmp_path: Pat
     assert [body.first for body in reader.bodies(replace(first, low=2, high=6))] == [2, 4]
     with pytest.raises(DamagedError, match=rf"bytes {second.part.start} to {second.part.end} are not what the chain"):
         list(reader.bodies(second))
-    with pytest.raises(DamagedError, match="SHA-256"):
+    with pytest.raises(DamagedError, match="TDM-P063"):
         list(ObjectReader(store).bodies(first))
     path.unlink()
     with pytest.raises(MissingObjectError):
@@ -165,7 +159,7 @@ def test_what_is_read_again_is_what_was_checked(
     (piece,) = slices(store)
     bodies = ObjectReader(store, apart=True).bodies_apart(piece, most=1)
     assert [next(bodies).first for _ in range(2)] == [0, 4]
-    path = tmp_path / piece.item.key
+    path = tmp_path / "store" / piece.item.key
     if change == "cut":
         path.write_bytes(path.read_bytes()[: piece.part.end // 2])
     else:
@@ -210,14 +204,14 @@ def test_what_the_header_of_a_journal_says_is_not_believed(store: ObjectStore, t
     backup = Backup.claim(store, topics=[TopicSpec("orders", 2)], codec=Codec.NULL)
     backup.commit(records("orders", 0, range(9)) + records("orders", 1, range(5)), journal=True)
     first, _ = slices(store)
-    path = tmp_path / first.item.key
+    path = tmp_path / "store" / first.item.key
     data = path.read_bytes()
     header = encode_header(codec=lie, sync=bytes(16))
     start = min(part.start for part in first.item.parts)
     path.unlink()
     path.write_bytes(header[:start].ljust(start, b"x") + data[start:])
     assert [body.first for body in ObjectReader(store, apart=True).bodies(first)] == [0, 4, 8]
-    with pytest.raises(DamagedError, match="SHA-256"):
+    with pytest.raises(DamagedError, match="TDM-P063"):
         list(ObjectReader(store).bodies(first))
 
 
@@ -241,7 +235,7 @@ def test_memory_for_fetched_objects_is_bounded(store: ObjectStore, tmp_path: Pat
     reader = ObjectReader(store, cache_bytes=first.item.bytes + 1)
     list(reader.bodies(first))
     list(reader.bodies(second))
-    (tmp_path / first.item.key).unlink()
+    (tmp_path / "store" / first.item.key).unlink()
     with pytest.raises(MissingObjectError):
         list(reader.bodies(first))
 
@@ -278,6 +272,15 @@ def test_errors_of_tasks_come_back_as_they_were_raised(text: str, kind: str, mes
     assert isinstance(error, TandemError)
     assert type(error).__name__ == kind
     assert message in str(error)
+    assert error.code in {"TDM-P072", "TDM-P073", "TDM-P061"}
+
+
+def test_the_code_of_a_task_comes_back() -> None:
+    """It is the note below the error's line; that of an error before it, in a chain of causes, is another's."""
+    raised = "tandem.backup_avro.errors.DamagedError: a is damaged (look)\n"
+    cause = "ValueError: b\nerror code: TDM-X002\n\nThe above exception was the direct cause\n"
+    assert from_spark(f"{cause}{raised}error code: TDM-X001\n\n\tat a.b.C\n").code == "TDM-X001"
+    assert from_spark(f"{cause}{raised}\n\tat a.b.C\n").code == "TDM-P061"
 
 
 def test_what_sessions_are_given() -> None:

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from support.pipeline.doubles import MemoryStore
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import Base, EntryKind, Position, StoredObject
 from tandem.backup_avro.record.current import Record
-from tandem.sink.store import ObjectStore, UploadInfo, open_store
+from tandem.sink.store import ObjectStore, UploadInfo
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
@@ -37,12 +36,6 @@ HOUR = 3_600_000
 DAY = 24 * HOUR
 LOGS = TopicSpec("logs", config={"cleanup.policy": "delete", "retention.ms": str(HOUR)})
 ORDERS = TopicSpec("orders", 2)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """A file store."""
-    return open_store(tmp_path.as_uri())
 
 
 def observe(

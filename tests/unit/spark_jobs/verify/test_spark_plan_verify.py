@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +15,7 @@ from tandem.backup_avro.chain.entries import Base, EntryKind, Part, Position, St
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.current import Record, encode
-from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_figures import ObjectFigures
 from tandem.spark_jobs.verify.verify_plan import (
@@ -34,12 +33,6 @@ from tandem.spark_jobs.verify.verify_plan import (
     sampled,
     summarize,
 )
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """A file store."""
-    return open_store(tmp_path.as_uri())
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from tandem.backup_avro.chain import integers
 from tandem.backup_avro.errors import RefusedError, TandemError, TimedOutError, TransientError
 from tandem.controller.cli.options.consent import consent, one_line
 from tandem.controller.cli.options.durations import span
@@ -113,6 +114,7 @@ def take_turn(settings: Config, whom: Callable[[PairView], str | None], options:
             if (again.generation, again.target) != (asked.generation, asked.target):
                 raise RefusedError(
                     "the pair has changed since it was shown: another generation was claimed",
+                    code="TDM-H003",
                     remedy="`tandem status` shows how it stands; run the command again if it is still needed",
                 )
         _carry_out(settings, store, seen, asked, options)
@@ -129,6 +131,7 @@ def _look(settings: Config, store: ObjectStore) -> PairView:
     if seen.heard is None or seen.brokers is None:
         raise TransientError(
             f"nothing was asked: {'; '.join(gap.message for gap in seen.gaps)}",
+            code="TDM-H004",
             remedy=f"{seen.gaps[0].remedy or 'check the brokers'}; then ask again. What was backed up is safe in the "
             "store, with or without a handover",
         )
@@ -305,7 +308,7 @@ def _show(
         pair=asked.pair,
         request_id=message.request_id,
         reason=message.reason,
-        requested_at=output.moment(message.at),
+        requested_at=integers.utc_time(message.at),
         from_instance=asked.active,
         from_generation=asked.former,
         to_instance=stands.builder or asked.target,
@@ -320,7 +323,7 @@ def _show(
     table = Table(
         columns=("step", "at", "took"),
         rows=[
-            ("requested", output.at(output.moment(message.at)), None),
+            ("requested", output.at(integers.utc_time(message.at)), None),
             *((step.step, output.at(step.at), duration(step.seconds)) for step in stands.steps),
         ],
         right=frozenset({"took"}),
@@ -351,12 +354,14 @@ def _conclude(asked: HandoverPlan, stands: HandoverStanding, wait_s: float) -> N
         output.warn(f"{stands.builder} claimed generation {asked.generation} before {asked.target} did")
     if stands.stage is Stage.GIVEN_UP:
         raise TandemError(
-            f"{stands.builder} has given generation {asked.generation} up; nothing is lost, the backup is what it was",
+            f"{stands.builder} abandoned generation {asked.generation}; nothing is lost, the backup is unchanged",
+            code="TDM-H005",
             remedy=f"`tandem history --generation {asked.generation}` and the log of {stands.builder} say why; "
             "then ask again",
         )
     if stands.stage is not Stage.DONE:
         raise TimedOutError(
             f"not done after {duration(timedelta(seconds=wait_s))}: {_progress(stands, asked, None)}",
+            code="TDM-H006",
             remedy="the request stays in force and goes on by itself; `tandem status` shows how it goes",
         )

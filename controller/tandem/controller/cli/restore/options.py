@@ -13,6 +13,7 @@ from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.options.backup_place import chosen, renames
+from tandem.controller.cli.options.durations import moment_text
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.topic_config import settings_in
 from tandem.controller.cli.output import output
@@ -55,14 +56,15 @@ def shape_of(given: ShapeArguments) -> RecordChanges:
 
     if not given.tombstones and not given.latest:
         raise ConfigError(
-            "--no-tombstones goes with --latest-per-key",
-            remedy="without tombstones a log with older values would bring deleted keys back",
+            "--no-tombstones requires --latest-per-key",
+            code="TDM-R095",
+            remedy="add --latest-per-key: without tombstones, older values would bring deleted keys back",
         )
     without = {decode_key("--exclude-key", text, given.key_format) for text in given.exclude_key or ()}
     without.update(_keys_in(given.exclude_keys_file, given.key_format))
     only = None if given.key is None else frozenset(decode_key("--key", text, given.key_format) for text in given.key)
     if given.excluded is Excluded.TOMBSTONE and not without:
-        raise ConfigError("--excluded tombstone without a key", remedy="name keys with --exclude-key")
+        raise ConfigError("--excluded tombstone without a key", code="TDM-R096", remedy="name keys with --exclude-key")
     since = before = None
     if given.filter_timestamp is not None:
         since, before = _span(given.filter_timestamp)
@@ -119,23 +121,34 @@ def options_of(given: RestoreArguments) -> RestoreOptions:
     from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
     if given.to is not None and (given.rename or given.patterns or given.suffix):
-        raise ConfigError("--to goes with none of --map, --map-pattern and --suffix", remedy="give one of them")
+        raise ConfigError(
+            "--to is not allowed with --map, --map-pattern or --suffix", code="TDM-R097", remedy="give one of them"
+        )
     if given.partitions is not None and given.shape.partitioner is None and given.counts_known:
         raise ConfigError(
-            "--partitions goes with --repartition", remedy="say how producers choose a partition, murmur2 or crc32"
+            "--partitions requires --repartition",
+            code="TDM-R098",
+            remedy="add --repartition with the producers' partitioner: murmur2 (Java) or crc32 (librdkafka)",
         )
     if given.append and given.topic_config:
-        raise ConfigError("--topic-config goes without --append", remedy="what is appended to keeps its own config")
+        raise ConfigError(
+            "--topic-config is not allowed with --append",
+            code="TDM-R099",
+            remedy="leave it out: an existing topic keeps its own configuration",
+        )
     if given.append and given.keep_load_config:
         raise ConfigError(
-            "--append goes with no --keep-load-config", remedy="topics that are added to get their own config back"
+            "--append is not allowed with --keep-load-config",
+            code="TDM-R100",
+            remedy="leave --keep-load-config out: the topics get their own configuration back",
         )
     if given.append and (given.partitions is not None or given.replication_factor is not None):
         raise ConfigError(
-            "--append goes with neither --partitions nor --replication-factor",
-            remedy="these are for new topics; add to topics that are there",
+            "--append is not allowed with --partitions or --replication-factor",
+            code="TDM-R101",
+            remedy="leave them out: --append writes to topics that exist",
         )
-    moment = None if given.at is None else parse_moment("--at", given.at)
+    moment = None if given.at is None else parse_moment("--at", moment_text("--at", given.at))
     StateRequest(generation=given.generation, at=moment, commit=given.commit, checkpoint=given.checkpoint).check("--")
     renamed = renames("--map", given.rename)
     return RestoreOptions(
@@ -169,12 +182,18 @@ def planned(file: Path, given: RestoreOptions, *, pair: str) -> RestoreOptions:
     from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - likewise
 
     if replace(given, consent=False, leaves_record=True) != RestoreOptions():
-        raise ConfigError("--apply goes with no option that chooses what is restored", remedy="the file says all of it")
+        raise ConfigError(
+            "--apply is not allowed with options that choose what is restored",
+            code="TDM-R102",
+            remedy="leave them out: the plan file names everything",
+        )
     try:
         data = file.read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"--apply {file}: can't be read: {error.strerror}", remedy="name a file that --plan has written"
+            f"--apply {file}: can't be read: {error.strerror}",
+            code="TDM-R103",
+            remedy="name a file that --plan has written",
         ) from error
     options = replace(plan_file.decode(data, f"--apply {file}", pair=pair), leaves_record=given.leaves_record)
     output.note(f"plan {plan_file.id_of(data)} from {file}")
@@ -189,7 +208,9 @@ def write_plan(file: Path, plan: RestorePlan, options: RestoreOptions) -> None:
     try:
         write_whole(file, data, place=f"--plan {file}", mode=0o600)
     except FileExistsError as error:
-        raise ConfigError(f"--plan {file}: {error.strerror}", remedy="name a file that can be made anew") from error
+        raise ConfigError(
+            f"--plan {file}: {error.strerror}", code="TDM-R104", remedy="name a file that can be made anew"
+        ) from error
     output.note(f"plan {plan_file.id_of(data)} is in {file}")
 
 
@@ -198,7 +219,7 @@ def decode_key(option: str, text: str, form: KeyFormat) -> bytes:
     try:
         return form.decode(text)
     except ValueError:
-        raise ConfigError(f"{option}: a key is not {form.value}", remedy="see --key-format") from None
+        raise ConfigError(f"{option}: a key is not {form.value}", code="TDM-R105", remedy="see --key-format") from None
 
 
 def _keys_in(file: Path | None, form: KeyFormat) -> Iterator[bytes]:
@@ -209,6 +230,7 @@ def _keys_in(file: Path | None, form: KeyFormat) -> Iterator[bytes]:
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"--exclude-keys-file {file}: can't be read: {type(error).__name__}",
+            code="TDM-R106",
             remedy="name a file of UTF-8 text, with one key on each line",
         ) from error
     lines = text.split("\n")
@@ -220,6 +242,7 @@ def _keys_in(file: Path | None, form: KeyFormat) -> Iterator[bytes]:
         elif number < len(lines):
             raise ConfigError(
                 f"--exclude-keys-file {file}, line {number} is empty",
+                code="TDM-R107",
                 remedy="an empty key is named with --exclude-key ''",
             )
 
@@ -228,12 +251,16 @@ def _span(text: str) -> tuple[int | None, int | None]:
     first, found, last = text.partition("..")
     if not found or not (first or last):
         raise ConfigError(
-            f"--filter-timestamp {text!r} is not FROM..TO", remedy="either side may be left out, but not both"
+            f"--filter-timestamp {text!r} is not FROM..TO",
+            code="TDM-R108",
+            remedy="either side may be left out, but not both",
         )
     since = parse_moment("--filter-timestamp", first) if first else None
     before = parse_moment("--filter-timestamp", last) if last else None
     if since is not None and before is not None and since >= before:
-        raise ConfigError(f"--filter-timestamp {text!r} ends before it begins", remedy="write the earlier time first")
+        raise ConfigError(
+            f"--filter-timestamp {text!r} ends before it begins", code="TDM-R109", remedy="write the earlier time first"
+        )
     return since, before
 
 
@@ -244,7 +271,7 @@ def _partitioner(text: str) -> Partitioner:
         return Partitioner(text)
     except ValueError:
         known = " or ".join(item.value for item in Partitioner)
-        raise ConfigError(f"--repartition {text!r} is unknown", remedy=f"it is {known}") from None
+        raise ConfigError(f"--repartition {text!r} is unknown", code="TDM-R110", remedy=f"it is {known}") from None
 
 
 def _offset_mode(text: str) -> OffsetMode:
@@ -254,17 +281,21 @@ def _offset_mode(text: str) -> OffsetMode:
         return OffsetMode(text)
     except ValueError:
         known = " or ".join(item.value for item in OffsetMode)
-        raise ConfigError(f"--offsets {text!r} is unknown", remedy=f"it is {known}") from None
+        raise ConfigError(f"--offsets {text!r} is unknown", code="TDM-R148", remedy=f"it is {known}") from None
 
 
 def _pattern(text: str) -> tuple[str, str]:
     pattern, found, replacement = text.rpartition("=")
     if not (pattern and found and replacement):
-        raise ConfigError(f"--map-pattern {text!r} is not EXPRESSION=NEW", remedy=r"for example '(.*)\.v1=\1.v2'")
+        raise ConfigError(
+            f"--map-pattern {text!r} is not EXPRESSION=NEW", code="TDM-R111", remedy=r"for example '(.*)\.v1=\1.v2'"
+        )
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"--map-pattern {text}: {error}", remedy=r"for example '(.*)\.v1=\1.v2'") from error
+        raise ConfigError(
+            f"--map-pattern {text}: {error}", code="TDM-R112", remedy=r"for example '(.*)\.v1=\1.v2'"
+        ) from error
     return pattern, replacement
 
 
@@ -275,7 +306,9 @@ def _rate(option: str, text: str) -> int:
         return parse_rate(text)
     except ValueError as error:
         raise ConfigError(
-            f"{option} {text!r} {error}", remedy="bytes a second, e.g. 50MiB; without a bound, leave it out"
+            f"{option} {text!r} {error}",
+            code="TDM-R113",
+            remedy="bytes a second, e.g. 50MiB; without a bound, leave it out",
         ) from None
 
 
@@ -291,6 +324,7 @@ def bounds(items: Iterable[str]) -> dict[tuple[str, int], int]:
         if place in found:
             raise ConfigError(
                 f"--until names {place[0]}:{place[1]} twice, up to {found[place]} and up to {offset}",
+                code="TDM-R114",
                 remedy="name each partition once",
             )
         found[place] = offset
@@ -303,5 +337,7 @@ def bound(text: str) -> tuple[tuple[str, int], int]:
     topic, colon, partition = place.rpartition(":")
     number, end = number_in(partition, most=_LAST_PARTITION), number_in(offset)
     if not (topic and colon and found) or number is None or end is None:
-        raise ConfigError(f"--until {text!r} is not TOPIC:PARTITION=OFFSET", remedy="for example orders:0=1000")
+        raise ConfigError(
+            f"--until {text!r} is not TOPIC:PARTITION=OFFSET", code="TDM-R115", remedy="for example orders:0=1000"
+        )
     return (topic, number), end

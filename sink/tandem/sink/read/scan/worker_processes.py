@@ -14,16 +14,16 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
 
 from tandem.backup_avro.errors import TandemError, TransientError
 from tandem.sink.kafka.auth.client_config import Value
-from tandem.sink.kafka.fetch.fetcher import RawFetcher
-from tandem.sink.read.scan.range_reader import RangeRead, RangeTask, read_range
-from tandem.sink.store import ObjectStore, StoreAccess, open_store
-from tandem.sink.transcode.implementation_choice import best_transcoder
+from tandem.sink.read.scan.range_reader import RangeReader
+from tandem.sink.read.scan.range_tasks import RangeRead, RangeTask
+from tandem.sink.store import StoreAccess, open_store
 from tandem.sink.transcode.plain_transcoder import BATCH_LIMIT
 
 _LOG = structlog.get_logger()
@@ -89,7 +89,7 @@ class WorkerPool:
         """Queue a range to read. The future raises the errors of `read_range`, or WorkerLostError."""
         answer: Future[RangeRead] = Future()
         if self._closed.is_set():
-            answer.set_exception(WorkerLostError("the workers were told to end"))
+            answer.set_exception(WorkerLostError("the workers were told to end", code="TDM-B007"))
         else:
             self._inbox.put(_Asked(task, answer))
         return answer
@@ -124,7 +124,9 @@ class WorkerPool:
                 inner = pool.submit(_work, asked.task)
             except Exception as error:  # noqa: BLE001 (no process, no thread, or a pool that has just broken)
                 self._drop_pool()
-                asked.answer.set_exception(WorkerLostError(f"no worker process could be started: {error}"))
+                asked.answer.set_exception(
+                    WorkerLostError(f"no worker process could be started: {error}", code="TDM-B008")
+                )
                 continue
             self._running[inner] = _Begun(asked.answer, pool)
             inner.add_done_callback(self._inbox.put)
@@ -139,11 +141,13 @@ class WorkerPool:
             if self._pool is pool:  # otherwise another range has reported it already, and there is a new pool
                 _LOG.warning("a worker process has ended, starting others")
                 self._drop_pool()
-            answer.set_exception(WorkerLostError("a worker process has ended", remedy="see whether memory ran out"))
+            answer.set_exception(
+                WorkerLostError("a worker process has ended", code="TDM-B009", remedy="see whether memory ran out")
+            )
         elif isinstance(error, TandemError):
             answer.set_exception(error)
         else:
-            answer.set_exception(WorkerLostError(f"a worker failed: {type(error).__name__}: {error}"))
+            answer.set_exception(WorkerLostError(f"a worker failed: {type(error).__name__}: {error}", code="TDM-B010"))
 
     def _start(self) -> ProcessPoolExecutor:
         self._used_at = time.monotonic()
@@ -181,26 +185,19 @@ class WorkerPool:
                     self._waiting.append(item)
         left = [asked.answer for asked in self._waiting if asked.answer.set_running_or_notify_cancel()]
         for answer in (*left, *(begun.answer for begun in self._running.values())):
-            answer.set_exception(WorkerLostError("the workers were told to end"))
+            answer.set_exception(WorkerLostError("the workers were told to end", code="TDM-B011"))
 
 
-@dataclass(slots=True)
-class _Here:
-    """State that this worker keeps between ranges."""
-
-    setting: WorkerSettings
-    store: ObjectStore | None = None
-    sources: dict[bool, RawFetcher] = field(default_factory=dict)
-
-
-_here: list[_Here] = []
+_here: list[RangeReader] = []
 
 
 def _begin(setting: WorkerSettings, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the instance, which ends its workers
     threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
     setting.prepare()
-    _here[:] = [_Here(setting)]
+    # The store is opened with the first range: an error here would be reported as a process that has ended.
+    open_store_ = partial(open_store, setting.root, setting.settings)
+    _here[:] = [RangeReader(setting.props, open_store_, batch_limit=setting.batch_limit)]
 
 
 def _watch(parent: int) -> None:
@@ -211,19 +208,5 @@ def _watch(parent: int) -> None:
 
 
 def _work(task: RangeTask) -> RangeRead:
-    (here,) = _here
-    if here.store is None:  # not in `_begin`: an error there would be reported as a process that has ended
-        here.store = open_store(here.setting.root, here.setting.settings)
-    committed = task.opening.isolation_level == "read_committed"
-    source = here.sources.get(committed)
-    if source is None:
-        source = here.sources[committed] = RawFetcher(here.setting.props, read_committed=committed)
-    try:
-        transcoder = best_transcoder(batch_limit=here.setting.batch_limit)
-        return read_range(task, source=source, store=here.store, transcoder=transcoder)
-    except Exception:
-        # The state of the source is unknown: the next range begins with a new connection.
-        del here.sources[committed]
-        with suppress(Exception):
-            source.close()
-        raise
+    (reader,) = _here
+    return reader.read(task)

@@ -71,7 +71,9 @@ class _LastRecord:
             sent = self._producer.append_outside(task.target, last.target, batch.data, 1)
             there = sent.base_offset(task.pace.answer_seconds)
             if there < 0:
-                raise ProduceError(f"{task.place}: the broker has the last record, but does not say where")
+                raise ProduceError(
+                    f"{task.place}: the broker has the last record, but does not say where", code="TDM-R140"
+                )
         if task.floor and there < last.body.first:
             raise short_of_records(task, last.body.first, there)
         row = OffsetRow.of(batch.runs, partition=task.number, target=last.target, records=1, base=there)

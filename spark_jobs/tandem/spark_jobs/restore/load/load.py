@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from tandem.backup_avro.errors import DamagedError, RefusedError, TransientError
-from tandem.backup_avro.selection.newest_state import Slice
+from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.transcode import content_hash
 from tandem.sink.transcode.implementation_choice import best_bodies
@@ -98,7 +98,7 @@ def load_partition(task: LoadTask) -> LoadResult:
                 seen, moved, delay = attempt.committed, now, _FIRST_DELAY
             if now - moved > task.pace.give_up_seconds:
                 raise
-            _LOG.warning("restore stumbled, resuming", place=task.place, error=str(error), wait_s=delay)
+            _LOG.warning("restore stumbled, resuming", place=task.place, error=error, wait_s=delay)
             time.sleep(delay)
             delay = min(delay * 2, _LONGEST_DELAY)
         else:
@@ -164,6 +164,7 @@ class _Attempt:
         if not wanted <= there or (task.count is not None and len(there) != task.count):
             raise RefusedError(
                 f"{task.target} has other partitions than when this was planned: {len(there)}",
+                code="TDM-R049",
                 remedy="somebody has changed their number meanwhile; see --dry-run for what can be done with it now",
             )
         producer.know(marks.TOPIC)
@@ -217,6 +218,7 @@ class _Attempt:
         if _offset(found) != offset or found is None:
             raise DamagedError(
                 f"{task.place}: the record at offset {offset}, the last one, is not in the backup any more",
+                code="TDM-R142",
                 remedy="delete the target topic and restore from the start",
             )
         return found
@@ -289,6 +291,7 @@ def _check_run(task: LoadTask, follower: ProgressReader) -> None:
     if state is None or state.run != task.run or state.state is not PlanPhase.LOADING:
         raise RefusedError(
             f"{task.place}: another run has taken over this restore, or ended it",
+            code="TDM-R050",
             remedy="let that one finish, or start again",
         )
 

@@ -47,7 +47,8 @@ class TargetLog:
             if time.monotonic() > deadline:
                 raise ProduceError(
                     f"{self._task.place}: the marker of the last transaction was not written within "
-                    f"{self._task.pace.answer_seconds:.0f} s"
+                    f"{self._task.pace.answer_seconds:.0f} s",
+                    code="TDM-R141",
                 )
             time.sleep(delay)
             delay = min(2 * delay, _LONGEST_WAIT_S)

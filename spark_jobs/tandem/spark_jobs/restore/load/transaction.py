@@ -35,6 +35,7 @@ def short_of_records(task: LoadTask, offset: int, there: int) -> DamagedError:
     return DamagedError(
         f"{task.place}: the record at source offset {offset} lies at {there} on the target, below it: there are fewer "
         "records than the chain says",
+        code="TDM-R143",
         remedy="`tandem verify` shows the extent; delete the target topic and restore with --offsets dense",
     )
 
@@ -134,6 +135,7 @@ class Transaction:
                 if row.first < self._next.get(row.partition, 0):
                     raise DamagedError(
                         f"{task.topic}-{row.partition}: offset {row.first} comes after {self._next[row.partition] - 1}",
+                        code="TDM-R051",
                         remedy="`tandem verify` shows the extent; restore from another generation with --generation",
                     )
             sent = self._producer.append(task.target, chunk.target, batch.data, batch.records)
@@ -169,7 +171,7 @@ class Transaction:
         self._in_flight -= item.sent.size
         if base < 0:
             # The response to a repeated request: the broker has the batch, but no longer knows its offset.
-            raise ProduceError(f"{self._task.place}: the broker has a batch, but does not say where")
+            raise ProduceError(f"{self._task.place}: the broker has a batch, but does not say where", code="TDM-R052")
         end = base + item.sent.records
         if self._task.floor and end <= item.rows[-1].last:
             raise short_of_records(self._task, item.rows[-1].last, end - 1)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from tandem.backup_avro.errors import RefusedError
-from tandem.backup_avro.selection.newest_state import Slice
+from tandem.backup_avro.selection.restorable_state import Slice
 
 
 class OffsetMode(StrEnum):
@@ -58,7 +58,9 @@ def choose_mode(wanted: OffsetMode | None, target: TopicTarget) -> TopicOffsets:
     if obstacle is None:
         return TopicOffsets(OffsetMode.FLOOR, "no record lies below its source offset")
     if wanted is OffsetMode.FLOOR:
-        raise RefusedError(f"--offsets floor is not possible: {obstacle}", remedy="leave --offsets out")
+        raise RefusedError(
+            f"--offsets floor is not possible: {obstacle}", code="TDM-R146", remedy="leave --offsets out"
+        )
     return TopicOffsets(OffsetMode.DENSE, obstacle)
 
 

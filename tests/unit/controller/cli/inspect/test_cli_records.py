@@ -13,7 +13,7 @@ from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.errors import ConfigError, ExitCode
 from tandem.backup_avro.record.current import NOT_UTF8, Record, TimestampType
-from tandem.backup_avro.selection.newest_state import select
+from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.cli.inspect.records import Bytes, key_bytes, shown
 from tandem.controller.cli.main import run
 from tandem.controller.cli.options.key_format import KeyFormat
@@ -138,6 +138,7 @@ def test_a_damaged_object_is_an_error(root: str, tmp_path: Path, capsys: pytest.
     assert ask(root, "--topic", "orders", "--key", "key-3") == ExitCode.UNHEALTHY
     captured = capsys.readouterr()
     assert damaged.name in captured.err
+    assert "[TDM-P064]" in captured.err
     assert captured.out == ""
 
 
@@ -171,7 +172,7 @@ def test_where_an_export_goes(tmp_path: Path) -> None:
     assert place(f"file:{tmp_path}/x") == place(f"file://{tmp_path}/x") == f"file://{tmp_path}/x"
     assert place("s3a://bucket/x") == "s3a://bucket/x"
     assert place("x").startswith("file:///")
-    with pytest.raises(ConfigError, match="--to must not hold credentials") as refused:
+    with pytest.raises(ConfigError, match="TDM-P022") as refused:
         place("s3a://AKIA:hush@bucket/x")
     assert "hush" not in str(refused.value)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.build_backup import Backup, TopicSpec, records
+from support.backups.requests import job_outcome
 from support.pages.html_check import checked
 
 from tandem.backup_avro.chain.entries import EntryKind
-from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.cli.main import run
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain import outcomes
@@ -37,17 +37,7 @@ def test_a_report_is_one_file(
     tmp_path: Path, store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Generations, turns that are over too, the last runs; nothing on stdout, where it is on stderr."""
-    run_ = JobOutcome(
-        kind=JobKind.VERIFY,
-        pair=PAIR,
-        at=now_ms(store),
-        by="me",
-        clean=True,
-        what="all of it",
-        findings=0,
-        records=1,
-        bytes=1,
-    )
+    run_ = job_outcome(at=now_ms(store), by="me", what="all of it", records=1, bytes=1)
     outcomes.put_outcome(store, run_)
     target = tmp_path / "status.html"
     assert run(["report", "-c", config, "--html", str(target)]) == 0

@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.requests import job_outcome
 from support.pairs.sights import listening, message, sight
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
-from tandem.backup_avro.documents.outcome import JobKind, JobOutcome, JobScope
+from tandem.backup_avro.documents.outcome import JobKind, JobScope
 from tandem.controller.cli.inspect.status import _tables
 from tandem.controller.cli.main import run
 from tandem.controller.cli.output import output
@@ -173,16 +174,10 @@ def test_the_last_runs_are_shown_and_do_not_count(
 ) -> None:
     """When was verified and drilled last, how it went, and that a failed one leaves the pair healthy."""
     completed(store)
-    run_of = JobOutcome(
-        kind=JobKind.VERIFY,
-        pair=PAIR,
+    run_of = job_outcome(
         at=now_ms(store) - 65_000,
-        by="me@here",
-        clean=True,
         what="all chains and objects",
-        findings=0,
         records=1500,
-        bytes=9,
         generations={1: 3},
         phases={"verify": 2.5},
     )

@@ -12,10 +12,10 @@ import jsonschema
 import pytest
 import yaml
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.requests import cut_request
 from support.pages import documents
 from support.pages.command_tree import commands
 
-from tandem.backup_avro.documents.checkpoint import CheckpointRequest
 from tandem.controller.cli.main import ALIASES, run
 from tandem.controller.cli.output import schemas
 from tandem.controller.cli.output.documents import DOCUMENTS
@@ -103,20 +103,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def checkpoint(store: ObjectStore) -> None:
     """A checkpoint that nobody has completed yet."""
     at = now_ms(store)
-    request = CheckpointRequest(
-        id="first",
-        nonce="0" * 32,
-        pair=PAIR,
-        cluster_id="cluster-1",
-        at=at,
-        deadline=at + 600_000,
-        keep_until=None,
-        by="me@here",
-        reason="test",
-        topics={},
-        cut={},
-        witnesses=(1,),
-    )
+    request = cut_request(id="first", at=at, deadline=at + 600_000, reason="test")
     checkpoints.put_request(store, request)
 
 

@@ -11,13 +11,14 @@ from pathlib import PurePath
 
 import pytest
 from support.backups.build_backup import Backup, TopicSpec, records
+from support.backups.requests import job_outcome
 from support.pages.html_check import Page, checked
 from support.pairs.sights import LIVENESS_S, listening, message, sight
 from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
-from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
+from tandem.backup_avro.documents.outcome import JobKind
 from tandem.controller.coordination.peer_state import PeerState
 from tandem.controller.history.turns import turn_of
 from tandem.controller.http.page.content import ROWS, Content, Freshness, content
@@ -277,17 +278,7 @@ def test_late_at_the_end_of_a_log(store: MemoryStore) -> None:
 def test_runs_that_failed(store: MemoryStore) -> None:
     """A failed verification and a clean drill, with when and what."""
     built(store)
-    one = JobOutcome(
-        kind=JobKind.VERIFY,
-        pair="shop",
-        at=now_ms(store),
-        by="cron",
-        clean=False,
-        what="all of generation 1",
-        findings=2,
-        records=5,
-        bytes=9,
-    )
+    one = job_outcome(at=now_ms(store), by="cron", clean=False, what="all of generation 1", findings=2, records=5)
     drill = replace(one, kind=JobKind.DRILL, clean=True, findings=0, what="2 topics")
     broken = replace(one, error="the broker went away")
     told = drawn(sight(store, listener=heard(store), topics=[ORDERS]), ran={JobKind.VERIFY: one, JobKind.DRILL: drill})
@@ -339,17 +330,8 @@ def test_whatever_comes_from_outside_is_text(store: MemoryStore, draw: object) -
         store, listener=listening(*said), topics=[evil, ORDERS], ends={(evil.name, 0): (0, 9)}, missing=[f"{NASTY}m"]
     )
     pin = Pin(id="checkpoint-1", generation=1, owner=f"{NASTY}p", until=None)
-    run = JobOutcome(
-        kind=JobKind.DRILL,
-        pair="shop",
-        at=at,
-        by=NASTY,
-        clean=False,
-        what=f"{NASTY}w",
-        findings=0,
-        records=0,
-        bytes=0,
-        error=f"{NASTY}e",
+    run = job_outcome(
+        kind=JobKind.DRILL, at=at, by=NASTY, clean=False, what=f"{NASTY}w", records=0, bytes=0, error=f"{NASTY}e"
     )
     told = shown(replace(seen, pins=[pin], root=f"s3://{NASTY}", pair=f"{NASTY}pair"), ran={JobKind.DRILL: run})
     html = draw(replace(told, freshness=(Freshness(what=NASTY, age_s=None, trouble=f"{NASTY}f"),)))  # type: ignore[operator]

@@ -15,11 +15,12 @@ from confluent_kafka.admin import ConfigEntry, ConfigSource  # type: ignore[attr
 from structlog.testing import capture_logs
 from support.backups.chains import CLUSTER, OPENING, PAIR, Chain, complete_generation, guarded, key, position, topic
 from support.pipeline.doubles import MemoryStore, StandInCluster
-from support.pipeline.pipelines import T0, Bench, Log, through
+from support.pipeline.pipelines import T0, Bench, Log, bare_context, through
 
 from tandem.backup_avro.chain.entries import EntryKind, GroupOffset, Topic
 from tandem.backup_avro.documents import checkpoint
-from tandem.backup_avro.selection.coverage import GuardedPartitions, clearing, obstacles, uncovered, unguarded
+from tandem.backup_avro.selection.completion import obstacles
+from tandem.backup_avro.selection.coverage import GuardedPartitions, clearing, uncovered, unguarded
 from tandem.controller.config import Config
 from tandem.controller.instance.checkpoint_keeper import _unprovable
 from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
@@ -27,10 +28,8 @@ from tandem.sink.kafka.cluster import admin as cluster_module
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
 from tandem.sink.kafka.errors.cluster_errors import ClusterAuthenticationError, ClusterDeniedError
-from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.survey import ClusterSurvey
 from tandem.sink.store.chain.chain_writer import Identity, claim
-from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 from tandem.sink.write.commit import CommitDraft, Committer
 from tandem.sink.write.commit_draft import CommitDrafter
 from tandem.sink.write.object_buffer import ObjectBuffer
@@ -315,7 +314,7 @@ def test_a_login_that_is_refused_during_a_commit_is_tried_again(monkeypatch: pyt
     bench = Bench(log=Log(offsets=[0, 1], end=2))
     pipeline = bench.start()
     bench.until(through(2))
-    bench.cluster.error = ClusterAuthenticationError("broker 3 refuses", remedy="renew")
+    bench.cluster.error = ClusterAuthenticationError("broker 3 refuses", code="TDM-X001", remedy="renew")
     bench.log.append(2)
     wait(lambda: any("not stored yet: broker 3 refuses" in text for text in pipeline.report().trouble))
     bench.cluster.error = None
@@ -408,13 +407,7 @@ def test_offsets_of_groups_on_a_denied_topic_are_kept() -> None:
     """Nobody asks for them meanwhile, and a group that has others is not one that gave these up."""
     on_t, on_u = GroupOffset(key=T, offset=5), GroupOffset(key=U, offset=7)
     moved = replace(on_t, offset=6)
-    context = ReaderContext(
-        store=MemoryStore(),
-        buffer=cast("ObjectBuffer", SimpleNamespace(cut=lambda *_, **__: ())),
-        transcoder=ReferenceTranscoder(),
-        read_committed=True,
-        hurry_survey=lambda: None,
-    )
+    context = bare_context(buffer=cast("ObjectBuffer", SimpleNamespace(cut=lambda *_, **__: ())))
     drafter = CommitDrafter(context, Chain().open().state, max_objects=4, flush_interval_s=60.0)
     told = {"g": (on_t, on_u), "h": (on_u,), "i": (on_t,), "large": (on_u,)}
     drafter.survey(ClusterSurvey(found=GuardedTopics(topics=(topic(), topic("u"))), groups=told))

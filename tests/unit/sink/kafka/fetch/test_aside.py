@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from support.backups.chains import key, topic
 from support.pipeline.doubles import Event, ScriptedSource, fetched
-from support.pipeline.pipelines import QUICK, Bench, through
+from support.pipeline.pipelines import QUICK, Bench, at_work, through
 from support.records.strategies import batch
 
 from tandem.backup_avro.errors import DamagedError
@@ -20,36 +20,34 @@ from tandem.sink.store.object_store import StoreRejectedError, StoreTransientErr
 from tandem.sink.write.topics_aside import TopicsAside
 
 U0 = TopicPartition("u", 0)
-REFUSED = StoreRejectedError("put '…/t+0': the store answered 400 KeyTooLongError", remedy="see the store's own log")
+REFUSED = StoreRejectedError(
+    "put '…/t+0': the store answered 400 KeyTooLongError", code="TDM-X001", remedy="see the store's own log"
+)
 
-FAILS = StoreTransientError("put '…/t+0': the store answered 500 InternalError")
+FAILS = StoreTransientError("put '…/t+0': the store answered 500 InternalError", code="TDM-X001")
 
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     """Two topics, of one partition each: `t` as the bench has it, and `u`, that gets a record at each answer."""
-    it = Bench(policy=replace(QUICK, max_objects=8))
-    it.cluster.topics["u"] = topic("u")
-    plain, ends = it.log.answer, iter(range(1, 10_000))
+    with at_work(policy=replace(QUICK, max_objects=8)) as it:
+        it.cluster.topics["u"] = topic("u")
+        plain, ends = it.log.answer, iter(range(1, 10_000))
 
-    def answer(source: ScriptedSource) -> list[Event]:
-        source.ends.setdefault(U0, (0, 1))
-        events = plain(source)
-        at, now = source.positions.get(U0), clock.now()
-        if at is None:
-            return events
-        if source is not it.log.sources[0]:
-            return [*events, AtHead(leader_id=1, partitions={U0: at}, requested_at=now, received_at=now)]
-        time.sleep(0.005)
-        record = Record(topic="u", partition=0, offset=at, timestamp=at, key=b"u", value=b"%d" % next(ends))
-        return [*events, fetched(batch([record], leader_epoch=1), at, end=at + 1, at=now, topic="u")]
+        def answer(source: ScriptedSource) -> list[Event]:
+            source.ends.setdefault(U0, (0, 1))
+            events = plain(source)
+            at, now = source.positions.get(U0), clock.now()
+            if at is None:
+                return events
+            if source is not it.log.sources[0]:
+                return [*events, AtHead(leader_id=1, partitions={U0: at}, requested_at=now, received_at=now)]
+            time.sleep(0.005)
+            record = Record(topic="u", partition=0, offset=at, timestamp=at, key=b"u", value=b"%d" % next(ends))
+            return [*events, fetched(batch([record], leader_epoch=1), at, end=at + 1, at=now, topic="u")]
 
-    it.log.answer = answer  # type: ignore[method-assign]  # the test's own
-    yield it
-    it.abort.set()
-    for pipeline in it.started:
-        pipeline.drain()
-        assert pipeline.join(5.0)
+        it.log.answer = answer  # type: ignore[method-assign]  # the test's own
+        yield it
 
 
 def refuse(bench: Bench, error: Exception, *, also: Callable[[str], bool] = lambda _: False) -> None:
@@ -65,7 +63,7 @@ def u_grows(bench: Bench, *, by: int = 10) -> None:
     bench.until(lambda state: state.positions[key("u")].offset >= before + by)
 
 
-@pytest.mark.parametrize("error", [REFUSED, StoreUnfitError("name too long", remedy="use s3://")])
+@pytest.mark.parametrize("error", [REFUSED, StoreUnfitError("name too long", code="TDM-X001", remedy="use s3://")])
 def test_a_topic_that_the_store_refuses_stops_no_other_one(
     bench: Bench, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +118,7 @@ def test_a_store_that_takes_nothing_at_all_ends_the_pipeline(bench: Bench, monke
 
     def probe(prefix: str) -> tuple[str, ...]:
         assert prefix.endswith("/generation=00000001/")
-        raise StoreRejectedError("nor a probe")
+        raise StoreRejectedError("nor a probe", code="TDM-X001")
 
     monkeypatch.setattr(bench.store, "probe", probe)
     refuse(bench, REFUSED)
@@ -259,8 +257,12 @@ def test_what_can_not_be_read_is_named_up_to_five(bench: Bench) -> None:
     """A heartbeat has room for a few troubles, and one more number says how many there are."""
     pipeline = bench.start()
     for number in range(7):
-        pipeline._context.say_damaged(TopicPartition("x", number), DamagedError(f"x-{number}: bad"), tail=True)
-        pipeline._context.say_damaged(TopicPartition("x", number), DamagedError(f"x-{number}: bad"), tail=True)
+        pipeline._context.say_damaged(
+            TopicPartition("x", number), DamagedError(f"x-{number}: bad", code="TDM-X001"), tail=True
+        )
+        pipeline._context.say_damaged(
+            TopicPartition("x", number), DamagedError(f"x-{number}: bad", code="TDM-X001"), tail=True
+        )
     report = pipeline.report()
     assert report.trouble[0] == "x-0: bad; x-1: bad; x-2: bad; x-3: bad; x-4: bad; and 2 more partitions"
     assert report.unread == 7

@@ -7,16 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 from support.backups.chains import key
-from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, evidence, fetched
+from support.pipeline.doubles import Event, ScriptedSource, evidence, fetched
+from support.pipeline.partition_progress import progress
+from support.pipeline.pipelines import bare_context
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.container import Codec
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, TopicPartition
-from tandem.sink.read.partition_progress import PartitionProgress
-from tandem.sink.read.reader_context import ReaderContext
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.accept_ranges import restart_scan
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.transcode.transcoder_result import Segment, Transcoded
 from tandem.sink.write.object_buffer import ObjectBuffer
@@ -69,13 +70,7 @@ class Lane:
         monkeypatch.setattr("tandem.sink.read.scan.local_ranges.time", SimpleNamespace(sleep=self.wait))
         self.buffer = Counting()
         self.surveys = 0
-        self.context = ReaderContext(
-            store=MemoryStore(),
-            buffer=self.buffer,
-            transcoder=self,
-            read_committed=True,
-            hurry_survey=self._hurry,
-        )
+        self.context = bare_context(buffer=self.buffer, transcoder=self, hurry_survey=self._hurry)
         self.source = ScriptedSource(ends={}, answer=self.answer)
         plain = self.source.assign
 
@@ -86,7 +81,7 @@ class Lane:
 
         monkeypatch.setattr(self.source, "assign", assign)
         monkeypatch.setattr(self.source, "poll", self.poll)
-        self.lane = LocalScanLane(self.context, self.source, parallel=8, rate=None)
+        self.lane = LocalRanges(self.context, self.source, parallel=8, rate=None)
         for tp in tps:
             self.add(tp)
 
@@ -97,14 +92,11 @@ class Lane:
 
     def add(self, tp: TopicPartition) -> None:
         """Guard one more."""
-        self.context.progress_of[tp] = PartitionProgress(
+        self.context.progress_of[tp] = progress(
             key=key(*tp),
             topic=tp.topic,
             offset=self.end,
-            epoch=1,
-            log_start=0,
             head_at=0,
-            head_mono=0.0,
             head_offset=self.end,
             scan=ScanPlan(Base(start=0, end=self.end, leader=1, epoch=1), limit_s=60.0),
             retention_s=DAY_S,
@@ -132,7 +124,9 @@ class Lane:
         last = min(until, start + RESPONSE)
         bad = self.damaged.get(TopicPartition(topic, partition))
         if bad is not None and start <= bad < last:
-            raise DamagedError(f"topic {topic}, partition {partition}, record batch at offset {bad}: its CRC is wrong")
+            raise DamagedError(
+                f"topic {topic}, partition {partition}, record batch at offset {bad}: its CRC is wrong", code="TDM-X001"
+            )
         first = self.hole.stop if start in self.hole else start
         segment = Segment(
             body=b"",
@@ -456,7 +450,8 @@ def test_a_new_leader_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     it.run(7200)
     it.damaged.clear()
     it.leader = 2
-    it.lane.leader_moved(ORDERS, 2, 2)
+    assert restart_scan(it.context, ORDERS, 2, 2)
+    it.lane.restart(ORDERS)
     assert it.run(3600, lambda: it.done(ORDERS)) < 2
     assert it.base(ORDERS).leader == 2
 

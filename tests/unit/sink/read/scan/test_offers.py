@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from support.backups.chains import PAIR, Chain, complete_generation, key, topic
 from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, StandInCluster, no_fault
-from support.pipeline.pipelines import QUICK, T0, Bench, Log, bare_context, through
+from support.pipeline.pipelines import QUICK, T0, Bench, Log, at_work, bare_context, through
 from support.pipeline.range_tasks import FOLDER, read, task
 
 from tandem.backup_avro.chain import document_limits, layout
@@ -31,22 +31,16 @@ from tandem.backup_avro.selection.last_records import partition_copies
 from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.key_ring import KeyRing
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault
-from tandem.sink.read.scan.range_reader import (
-    LeaderMovedError,
-    TopicGoneError,
-    UnreadableError,
-    put_offer,
-    read_range,
-)
-from tandem.sink.read.scan.spark_ranges import SparkScanLane
+from tandem.sink.read.scan.accept_ranges import RangeAcceptor
+from tandem.sink.read.scan.range_reader import LeaderMovedError, TopicGoneError, UnreadableError, put_offer, read_range
+from tandem.sink.read.scan.range_tasks import OfferedRange, offered_ranges
+from tandem.sink.read.scan.spark_ranges import SparkRanges
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import StoreTransientError
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 from tandem.spark_jobs.catch_up.plan import (
     CatchUpPace,
-    OfferedRange,
     generation_being_built,
-    offered_ranges,
     remaining_ranges,
 )
 
@@ -57,20 +51,16 @@ PREFIX = layout.offers_prefix(*FOLDER)
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tandem.sink.read.scan.spark_ranges._LOOK_S", 0.02)
-    monkeypatch.setattr("tandem.sink.read.scan.spark_ranges._SKEW_MS", 100)
+    monkeypatch.setattr("tandem.sink.read.scan.accept_ranges._SKEW_MS", 100)
 
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     """A pipeline that waits for offers on a log of a hundred records."""
-    it = Bench(policy=WAITING)
-    it.log.append(*range(100))
-    it.store.step_ms = 0
-    yield it
-    it.abort.set()
-    for pipeline in it.started:
-        pipeline.drain()
-        assert pipeline.join(5.0)
+    with at_work(policy=WAITING) as it:
+        it.log.append(*range(100))
+        it.store.step_ms = 0
+        yield it
 
 
 def started(bench: Bench) -> Generation:
@@ -282,7 +272,7 @@ def test_what_was_read_in_vain_of_a_long_topic_goes_with_its_offer(*, whole: boo
     name, context = "t" * 249, bare_context()
     chain = Chain().open()
     chain.state.topics["t"] = topic(name, topic_id="t")
-    lane = SparkScanLane(context, chain.state, own=lambda: pytest.fail("nothing is read here"), patience_s=60.0)
+    lane = SparkRanges(context, chain.state, RangeAcceptor(context, chain.state), patience_s=60.0)
     useless = layout.data_key(
         *FOLDER, topic=name, partition=0, first=60, last=70, nonce=layout.marked("0" * 16, layout.NOBODY)
     )
@@ -439,13 +429,13 @@ def test_an_offer_names_objects_of_its_range_alone(bench: Bench) -> None:
     refused((item, item), "names an object twice")
     refused((replace(item, key="shop/b/generation=00000001/topics/t/x.avro"),), "which lies outside")
     refused((replace(item, key="shop/a/generation=00000001/topics/../x.avro"),), "which lies outside")
-    refused((replace(item, parts=()),), "names what no chain takes: .* holds nothing")
+    refused((replace(item, parts=()),), "names an object that no chain accepts: .* holds nothing")
     refused(with_part(end=item.bytes + 1), "names what no chain takes")
     refused(with_part(first=49), "holds records of other offsets")
     refused(with_part(last=100), "holds records of other offsets")
     refused(with_part(key=key("t", 1)), "holds records of other offsets")
     check_offer(replace(offer, objects=with_part(first=60, last=60, records=1)), name)
-    with pytest.raises(DamagedError, match="holds another offer than its name says"):
+    with pytest.raises(DamagedError, match="TDM-A063"):
         check_offer(replace(offer, low=40), name)
 
 
@@ -493,7 +483,7 @@ def test_what_vanishes_between_offer_and_commit_is_a_taint(bench: Bench, what: s
 
 def test_a_store_that_does_not_answer_is_asked_again_what_it_has(bench: Bench) -> None:
     """That is no loss."""
-    refusals = iter([StoreTransientError("busy")] * 2)
+    refusals = iter([StoreTransientError("busy", code="TDM-X001")] * 2)
     bench.store.before = lambda operation, name: (
         next(refusals, None) if operation == "head" and name.endswith(".avro") else None
     )
@@ -511,7 +501,7 @@ def test_a_store_that_does_not_say_for_ever_sets_the_topic_aside(bench: Bench, m
     monkeypatch.setattr("tandem.sink.write.commit._PATIENCE_S", 0.1)
     monkeypatch.setattr("tandem.sink.write.topics_aside._FIRST_REST_S", 0.2)
     bench.store.before = lambda operation, name: (
-        StoreTransientError("busy") if operation == "head" and name.endswith(".avro") else None
+        StoreTransientError("busy", code="TDM-X001") if operation == "head" and name.endswith(".avro") else None
     )
     started(bench)
     read(bench, 0, 100)
@@ -628,14 +618,16 @@ def test_what_can_t_be_deleted_is_told(bench: Bench, monkeypatch: pytest.MonkeyP
 
     def lost(operation: str, name: str) -> Exception | None:
         failing = (operation == "put" and name.endswith(".avro")) or operation == "delete"
-        return StoreTransientError(f"503 to a {operation}") if failing else None
+        return StoreTransientError(f"503 to a {operation}", code="TDM-X001") if failing else None
 
     monkeypatch.setattr(bench.store, "after", lost)
-    monkeypatch.setattr(bench.store, "before", lambda operation, _: lost(operation, "") and StoreTransientError("no"))
+    monkeypatch.setattr(
+        bench.store, "before", lambda operation, _: lost(operation, "") and StoreTransientError("no", code="TDM-X001")
+    )
     with capture_logs() as logs, pytest.raises(StoreTransientError, match="503 to a put"):
         read(bench, 0, 100)
     (line,) = (line for line in logs if "stays until its generation is cleared" in line["event"])
-    assert (line["objects"], line["error"]) == (1, "no")
+    assert (line["objects"], str(line["error"])) == (1, "no")
     monkeypatch.setattr(bench.store, "before", no_fault)
     with pytest.raises(StoreTransientError, match="503 to a put"):
         read(bench, 0, 100)
@@ -701,9 +693,8 @@ def test_names_of_offers(parts: tuple[str, int, int, int, int, int]) -> None:
     name = layout.offer_name(
         topic_id=topic_id, partition=partition, floor=floor, leader=leader, low=low, high=high, nonce="0a"
     )
-    assert offered_ranges([name, "x", name + "x"]) == [
-        OfferedRange(key=PartitionKey(topic_id, partition), floor=floor, leader=leader, low=low, high=high)
-    ]
+    offered = OfferedRange(key=PartitionKey(topic_id, partition), floor=floor, leader=leader, low=low, high=high)
+    assert offered_ranges([name, "x", name + "x", f"a/b/{name}"]) == {name: offered, f"a/b/{name}": offered}
 
 
 def test_an_offer_comes_back(bench: Bench) -> None:
@@ -718,7 +709,7 @@ def test_an_offer_comes_back(bench: Bench) -> None:
         if field != "enc":
             with pytest.raises(DamagedError, match="here"):
                 decode_offer(json.dumps({k: v for k, v in document.items() if k != field}).encode(), "here")
-    with pytest.raises(DamagedError, match="unknown field"):
+    with pytest.raises(DamagedError, match="TDM-A013"):
         decode_offer(json.dumps(document | {"zz": 1}).encode(), "here")
     with pytest.raises(DamagedError, match=r"^here\b"):
         decode_offer(json.dumps(document | {"objects": ["?"]}).encode(), "here")

@@ -6,21 +6,17 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from support.backups.chains import key
-from support.pipeline.doubles import Event, MemoryStore, ScriptedSource, fetched
+from support.pipeline.doubles import Event, ScriptedSource, fetched
+from support.pipeline.partition_progress import progress
+from support.pipeline.pipelines import bare_context
 from support.records.strategies import batch
 
 from tandem.backup_avro.chain.entries import Base
-from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.record.current import Record
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.read.partition_progress import PartitionProgress
-from tandem.sink.read.reader_context import ReaderContext
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
-from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
-from tandem.sink.write.object_buffer import ObjectBuffer
 
 T0 = TopicPartition("t", 0)
 END = 1000
@@ -35,27 +31,12 @@ class Slow:
         self.response_s = response_s
         monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr("tandem.sink.read.scan.local_ranges.time", SimpleNamespace(sleep=self.wait))
-        self.context = ReaderContext(
-            store=MemoryStore(),
-            buffer=ObjectBuffer(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
-            transcoder=ReferenceTranscoder(),
-            read_committed=True,
-            hurry_survey=lambda: None,
-        )
+        self.context = bare_context()
         self.scan = ScanPlan(Base(start=0, end=END, leader=1), limit_s=LIMIT_S)
-        self.context.progress_of[T0] = PartitionProgress(
-            key=key(),
-            topic="t",
-            offset=END,
-            epoch=1,
-            log_start=0,
-            head_at=0,
-            head_mono=0.0,
-            head_offset=END,
-            scan=self.scan,
-            retention_s=60.0,
+        self.context.progress_of[T0] = progress(
+            offset=END, head_at=0, head_offset=END, scan=self.scan, retention_s=60.0
         )
-        self.lane = LocalScanLane(
+        self.lane = LocalRanges(
             self.context, ScriptedSource(ends={T0: (END, 1)}, answer=self.answer), parallel=1, rate=rate
         )
         self.lane.add(T0)

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 
 from tandem.backup_avro.chain.entries import Clearing, Entry, EntryKind
 from tandem.backup_avro.chain.generation import ChainError
-from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter, HolderLostError
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """A file store."""
-    return open_store(tmp_path.as_uri())
 
 
 def janitor(store: ObjectStore, number: int = 1) -> ChainWriter:

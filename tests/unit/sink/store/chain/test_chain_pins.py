@@ -10,16 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from tandem.backup_avro.chain.json_codec import canonical, pack
-from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import pins
 
 PAIR = "shop"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """A file store."""
-    return open_store(tmp_path.as_uri())
 
 
 def test_a_pin_holds_its_generation_until_it_ends(store: ObjectStore) -> None:
@@ -63,7 +57,7 @@ def test_a_readers_pin_ends_by_the_time_of_its_object(store: ObjectStore, tmp_pa
     """One that names the year 9999 once stopped all clearing; readers renew theirs by putting new ones."""
     pins.put_pin(store, PAIR, generation=7, owner="restore", until=pins.FOR_EVER, pin_id=pin_id)
     written_s = store.now().timestamp() - 7200
-    os.utime(tmp_path / PAIR / "pins" / f"{pin_id}.json", (written_s, written_s))
+    os.utime(tmp_path / "store" / PAIR / "pins" / f"{pin_id}.json", (written_s, written_s))
     (pin,) = pins.list_pins(store, PAIR)
     if pin.lasting:
         assert (pin.until, pin.trouble) == (pins.FOR_EVER, None)

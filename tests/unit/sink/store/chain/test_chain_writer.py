@@ -59,7 +59,7 @@ def commit(offset: int) -> Entry:
 
 def failing(times: int) -> Iterator[Exception | None]:
     """As many errors, then none."""
-    yield from [StoreTransientError("503")] * times
+    yield from [StoreTransientError("503", code="TDM-X001")] * times
     while True:
         yield None
 
@@ -117,7 +117,7 @@ def test_two_claim_one_number(store: MemoryStore) -> None:
     """The put decides the race; the loser has written nothing."""
     claimed(store)
     before = dict(store.objects)
-    with pytest.raises(ClaimLostError, match="generation 1"):
+    with pytest.raises(ClaimLostError, match="TDM-V002"):
         claimed(store, identity=who("b"))
     assert store.objects == before
 
@@ -139,7 +139,9 @@ def test_a_bad_draft_is_never_sent(store: MemoryStore) -> None:
     assert not writer.in_doubt
 
 
-@pytest.mark.parametrize("error", [StoreTransientError("503"), StoreDeniedError("403")])
+@pytest.mark.parametrize(
+    "error", [StoreTransientError("503", code="TDM-X001"), StoreDeniedError("403", code="TDM-X001")]
+)
 def test_a_writer_in_doubt_writes_no_more(store: MemoryStore, error: Exception) -> None:
     """What was sent may be there or not; only the chain, read again, says where to go on."""
     stop = threading.Event()
@@ -242,12 +244,12 @@ def test_damage_is_named(store: MemoryStore) -> None:
     entry = "shop/generations/00000001/00000000000000000004.json"
     changed = store.objects[entry].replace(b'"offset":2', b'"offset":1')
     store.objects[entry] = changed
-    with pytest.raises(DamagedError, match="not those that were written"):
+    with pytest.raises(DamagedError, match="TDM-A007"):
         reader.load(1)
     document = json.loads(changed)
     del document["_sum"]
     store.objects[entry] = pack(canonical(document))  # forged: only the link of the next one tells
-    with pytest.raises(DamagedError, match="not the hash"):
+    with pytest.raises(DamagedError, match="TDM-A024"):
         reader.load(1)
     store.objects = good | {"shop/generations/00000002.json": good["shop/generations/00000001.json"]}
     with pytest.raises(DamagedError, match="claim of generation 1"):
@@ -260,7 +262,7 @@ def test_damage_is_named(store: MemoryStore) -> None:
             store.objects.pop(entry, None)  # it is asked for twice: ahead of its turn, and at it
 
     store.before = vanish
-    with pytest.raises(DamagedError, match="is missing, but later ones exist"):
+    with pytest.raises(DamagedError, match="TDM-S011"):
         reader.load(1)
 
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.restores.records import restore_record as record_of
 
 from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey
 from tandem.backup_avro.chain.json_codec import canonical, pack, unpack
@@ -270,15 +271,11 @@ def test_in_a_shared_partition_nothing_is_passed_over(committed: Mapping[str, in
 
 def test_a_record_comes_back_and_its_rows_too() -> None:
     """What is left in the store is read as it was written; damage is named."""
-    record = RestoreRecord(
-        id="ab12",
-        pair="shop",
-        plan="hash",
+    record = record_of(
         generation=3,
         seq=9,
         as_of=1_700_000_000_123,
         at=1_700_000_001_000,
-        target_cluster="c",
         topics=(_PLAIN.topic,),
         groups={"g": (GroupOffset(key=PartitionKey(_ID, 0), offset=12, epoch=3, metadata="m"),)},
     )
@@ -308,15 +305,9 @@ def test_a_record_comes_back_and_its_rows_too() -> None:
 
 
 def _record(**groups: Mapping[int, int]) -> RestoreRecord:
-    return RestoreRecord(
-        id="ab12",
-        pair="shop",
-        plan="hash",
+    return record_of(
         generation=3,
         seq=9,
-        as_of=None,
-        at=0,
-        target_cluster="c",
         topics=(_PLAIN.topic,),
         groups={
             name: tuple(GroupOffset(key=PartitionKey(_ID, number), offset=offset) for number, offset in items.items())

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.pipeline.doubles import MemoryStore
+from support.restores.records import restore_record as record_of
 
 from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey
 from tandem.backup_avro.errors import ConfigError, DamagedError, ExitCode, RefusedError
@@ -55,7 +56,7 @@ class _Groups:
 
     def _refuse(self, group: str) -> None:
         if group in self.busy:
-            raise RefusedError(f"{group} has members", remedy="stop them")
+            raise RefusedError(f"{group} has members", code="TDM-X001", remedy="stop them")
 
 
 def _record(topic_id: str, pages: Mapping[int, str], ends: Mapping[int, int], **groups: int) -> RestoreRecord:
@@ -76,15 +77,7 @@ def _record(topic_id: str, pages: Mapping[int, str], ends: Mapping[int, int], **
         ends=ends,
         tasks=tasks,
     )
-    return RestoreRecord(
-        id="ab12",
-        pair=PAIR,
-        plan="hash",
-        generation=1,
-        seq=1,
-        as_of=None,
-        at=0,
-        target_cluster="c",
+    return record_of(
         topics=(topic,),
         groups={
             name: tuple(GroupOffset(key=PartitionKey(topic_id, number), offset=offset) for number in pages)
@@ -142,7 +135,7 @@ def test_what_was_set_last_is_taken_back() -> None:
     assert _back(store, groups) == [("a", 5)]
     assert _back(store, groups) == [("a", 1), ("b", None)]
     assert groups.offsets == {"a": {0: 1}, "b": {}}
-    with pytest.raises(ConfigError, match="no group's offsets were set"):
+    with pytest.raises(ConfigError, match="TDM-R018"):
         _back(store, groups)
 
 
@@ -203,9 +196,9 @@ def test_a_forged_note_sets_nothing_outside_of_the_restore() -> None:
     _set(store, groups, ("a", 5))
     forged = [OffsetBefore(group="victim", topic="payments", partition=0, offset=0)]
     store.objects[_key(1, 2)] = group_plan.encode_snapshot(forged, 0)
-    with pytest.raises(DamagedError, match="speaks of a topic into which this restore put nothing"):
+    with pytest.raises(DamagedError, match="TDM-R012"):
         _back(store, groups)
-    with pytest.raises(DamagedError, match="speaks of a topic"):
+    with pytest.raises(DamagedError, match="TDM-R012"):
         _back(store, groups, "victim")
     assert groups.offsets == {"a": {0: 5}}
     assert _back(store, groups, "a", damaged=[(1, 2)]) == [("a", 1)]

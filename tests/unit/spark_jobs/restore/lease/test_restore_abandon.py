@@ -9,24 +9,14 @@ from queue import SimpleQueue
 from typing import ClassVar
 
 import pytest
+from support.restores.records import plan_state
 
 from tandem.spark_jobs.restore import abandon
 from tandem.spark_jobs.restore.abandon import fence_all
-from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
 from tandem.spark_jobs.restore.load import batch_producer
 from tandem.spark_jobs.restore.load.batch_producer import ProduceError
 
-_STATE = PlanState(
-    plan="ab" * 32,
-    run="run-1",
-    state=PlanPhase.LOADING,
-    generation=1,
-    basis={1: 1},
-    targets={"t": "id"},
-    sources={"id-1": 40},
-    merged=(),
-    at=0,
-)
+_STATE = plan_state(basis={1: 1}, targets={"t": "id"}, sources={"id-1": 40})
 
 
 class Fences:
@@ -44,7 +34,7 @@ class Fences:
         self.given_up.append(given_up)
         self.begun.append(name)
         if len(self.begun) - 1 in self.failing:
-            raise ProduceError("no answer")
+            raise ProduceError("no answer", code="TDM-X001")
         self.go.wait(60)
 
 
@@ -108,7 +98,7 @@ class Silent:
 
     def init_transactions(self) -> None:
         """No answer."""
-        raise ProduceError("no answer")
+        raise ProduceError("no answer", code="TDM-X001")
 
     def discard(self) -> None:
         """Nothing is open."""

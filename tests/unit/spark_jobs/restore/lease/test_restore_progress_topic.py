@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.pipeline.doubles import MemoryStore
+from support.restores.records import load_task
 
 from tandem.backup_avro.errors import RefusedError, TandemError
 from tandem.backup_avro.record.varint import LONG_MAX
@@ -22,15 +23,13 @@ from tandem.sink.kafka.errors.cluster_errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from tandem.sink.store import StoreAccess
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease import progress_topic
 from tandem.spark_jobs.restore.lease.progress import TargetStrand
 from tandem.spark_jobs.restore.load import batch_producer
 from tandem.spark_jobs.restore.load.load import nothing_yet
-from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
+from tandem.spark_jobs.restore.load.load_task import SourcePartition
 from tandem.spark_jobs.restore.load.transaction import Transaction
 from tandem.spark_jobs.restore.offset_map import PAGE_ROWS, OffsetRow
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
@@ -40,7 +39,6 @@ from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.prepare import prepare
 from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
-from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 _USUAL = {"cleanup.policy": "compact", "max.message.bytes": "1048588", "segment.bytes": "8388608"}
 
@@ -68,7 +66,7 @@ class Admin:
         """What takes effect, of what is asked for."""
         assert list(names) == [marks.TOPIC]
         if self.settings is None:
-            raise UnknownTopicError("it does not exist")
+            raise UnknownTopicError("it does not exist", code="TDM-X001")
         return {marks.TOPIC: {key: value for key, value in self.settings.items() if key in defaults}}
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str]) -> None:
@@ -121,20 +119,13 @@ def _plan(count: int | None = None) -> RestorePlan:
 def _committed(plan: RestorePlan, count: int, *, number: int = 2**40) -> int:
     """Commit what a merged task has put into all partitions of its target; return the bytes of the record."""
     topic = plan.topics[0]
-    task = LoadTask(
+    task = load_task(
         plan=plan.hash,
-        run="r",
         pair=plan.pair,
         restore="0" * 16,
-        topic="t",
         topic_id=topic.source.topic_id,
         sources=tuple(SourcePartition(partition=number, slices=()) for number in range(topic.source.partitions)),
-        target="t",
         target_topic_id=topic.source.topic_id,
-        transactional_id="x",
-        spread=16,
-        store=StoreAddress(root="memory:///", settings=StoreAccess()),
-        cluster=ClusterAddress(props={}),
         count=count,
     )
     before = replace(
@@ -191,7 +182,10 @@ def test_a_segment_has_room_for_it_too() -> None:
     assert there.altered == [{"max.message.bytes": "9000000", "segment.bytes": "9000000"}]
 
 
-@pytest.mark.parametrize("error", [ClusterDeniedError("not allowed"), ClusterRequestError("a policy forbids it")])
+@pytest.mark.parametrize(
+    "error",
+    [ClusterDeniedError("not allowed", code="TDM-X001"), ClusterRequestError("a policy forbids it", code="TDM-X001")],
+)
 def test_a_plan_without_room_is_refused_before_anything_is_made(error: TandemError) -> None:
     """With the figure and what makes room; looking at it changes nothing, and a dry run has the reason."""
     plan = _plan(12_000)
@@ -229,7 +223,7 @@ def test_looking_changes_nothing() -> None:
 
 def test_a_cluster_that_does_not_create_it_with_room() -> None:
     """The figure is named where it is the reason, and what the cluster says where it is not."""
-    admin = Admin(objection=ClusterRequestError("a policy forbids it"))
+    admin = Admin(objection=ClusterRequestError("a policy forbids it", code="TDM-X001"))
     with pytest.raises(RefusedError, match=r"may take 2,000,000 bytes.*could not be created.*a policy forbids it"):
         progress_topic.ensure_topic(admin, brokers=1, largest=2_000_000)  # type: ignore[arg-type]  # a double
     with pytest.raises(ClusterRequestError, match="a policy forbids it"):
@@ -242,7 +236,7 @@ def test_a_topic_that_another_restore_has_just_made(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(progress_topic, "partitions", lambda _: ())
 
     def taken(*_: object, **__: object) -> None:
-        raise TopicExistsError("it is there")
+        raise TopicExistsError("it is there", code="TDM-X001")
 
     monkeypatch.setattr(Admin, "create_topic", taken)
     progress_topic.ensure_topic(admin, brokers=1, largest=2_000_000)  # type: ignore[arg-type]  # a double
@@ -279,7 +273,10 @@ def test_progress_that_would_expire_is_refused(policy: str) -> None:
         progress_topic.refuse_unless_kept(Policies({"cleanup.policy": policy}))  # type: ignore[arg-type]  # a double
 
 
-@pytest.mark.parametrize("answer", [{"cleanup.policy": "compact"}, UnknownTopicError("x"), ClusterDeniedError("x")])
+@pytest.mark.parametrize(
+    "answer",
+    [{"cleanup.policy": "compact"}, UnknownTopicError("x", code="TDM-X001"), ClusterDeniedError("x", code="TDM-X001")],
+)
 def test_progress_that_stays_is_taken(answer: Mapping[str, str] | Exception) -> None:
     """As is what is still to be made, and what may not be asked for."""
     progress_topic.refuse_unless_kept(Policies(answer))  # type: ignore[arg-type]  # a double

@@ -6,21 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
+from support.restores.records import plan_state
 
 from tandem.spark_jobs.restore.lease import lease_record
 from tandem.spark_jobs.restore.lease import progress as marks
 from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState, RestoreProgress
 
-_FIRST = PlanState(
-    plan="abc",
-    run="run-1",
-    state=PlanPhase.BEGUN,
-    generation=1,
-    basis={1: 7},
-    targets={f"topic-{number:03}": "" for number in range(40)},
-    sources={"id-1": 1},
-    merged=(),
-    at=0,
+_FIRST = plan_state(
+    plan="abc", state=PlanPhase.BEGUN, targets={f"topic-{number:03}": "" for number in range(40)}, sources={"id-1": 1}
 )
 _SECOND = replace(_FIRST, state=PlanPhase.LOADING)
 _SMALL = replace(_FIRST, state=PlanPhase.FINISHED, targets={"t": "id"})

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec
+from support.restores.records import load_task
 
 from tandem.backup_avro.record.current import Record
-from tandem.backup_avro.selection.newest_state import Slice
+from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.store import StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress
@@ -21,7 +22,6 @@ from tandem.spark_jobs.restore.load.load import _Attempt, nothing_yet
 from tandem.spark_jobs.restore.load.load_task import LoadTask, SourcePartition
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
-from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 _MIB = 1 << 20
 _VALUE = 4000
@@ -46,20 +46,9 @@ def _task(root: Path, *, sources: int, size: int) -> LoadTask:
         )
         for item, part in state.live_parts()
     }
-    return LoadTask(
-        plan="ab" * 32,
-        run="r",
-        pair=PAIR,
-        restore=None,
-        topic="t",
-        topic_id="id-s",
+    return load_task(
         sources=tuple(SourcePartition(partition=number, slices=(slices[number],)) for number in range(sources)),
-        target="t",
-        target_topic_id="id-t",
-        transactional_id="x",
         store=StoreAddress(root=root.as_uri(), settings=StoreAccess()),
-        cluster=ClusterAddress(props={}),
-        spread=16,
         shape=RecordChanges(partitioner=Partitioner.MURMUR2),
         count=sources + 1,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.restores.records import load_task
 
 from tandem.backup_avro.record.current import Record, encode
 from tandem.sink.store import StoreAccess
@@ -10,10 +11,9 @@ from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.object_reader import Body, StoreAddress
 from tandem.spark_jobs.restore.load import transaction as restore_transaction
 from tandem.spark_jobs.restore.load.load import nothing_yet
-from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask, SourcePartition
+from tandem.spark_jobs.restore.load.load_task import LoadPace, LoadTask
 from tandem.spark_jobs.restore.load.record_stream import RecordChunk, TransactionUnit
 from tandem.spark_jobs.restore.load.transaction import Transaction
-from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
 
 _SIZE = 1000
 
@@ -65,22 +65,7 @@ class Broker:
 
 
 def _task(pace: LoadPace) -> LoadTask:
-    return LoadTask(
-        plan="ab" * 32,
-        run="r",
-        pair="p",
-        restore=None,
-        topic="t",
-        topic_id="id-s",
-        sources=(SourcePartition(partition=0, slices=()),),
-        target="t",
-        target_topic_id="id-t",
-        transactional_id="x",
-        store=StoreAddress(root="file:///nowhere", settings=StoreAccess()),
-        cluster=ClusterAddress(props={}),
-        spread=16,
-        pace=pace,
-    )
+    return load_task(pair="p", store=StoreAddress(root="file:///nowhere", settings=StoreAccess()), pace=pace)
 
 
 def _unit(records: int) -> TransactionUnit:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from support.backups.requests import job_outcome
 
-from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
+from tandem.backup_avro.documents.outcome import JobKind
 from tandem.spark_jobs.restore.plan.duration import estimate
 
-_DRILL = JobOutcome(
+_DRILL = job_outcome(
     kind=JobKind.DRILL,
     pair="orders",
     at=1,
     by="me",
-    clean=True,
-    what="all",
-    findings=0,
     records=1_000_000,
     bytes=100_000_000,
     phases={"plan": 1.0, "load": 20.0, "check": 10.0, "topics and config": 3.0, "delete": 1.0},

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.backups.old_files import avro, put, rows, sink_key
+from support.restores.records import plan_state, task_progress
 
 from tandem.backup_avro.documents.connector_layout import ConnectorReading
 from tandem.backup_avro.errors import RefusedError
@@ -55,18 +56,7 @@ def target(partitions: int = 3, config: Mapping[str, str] = OWN, topic_id: str =
 
 def state(configs: Mapping[str, Mapping[str, str]], topic_id: str = "one") -> PlanState:
     """What a restore that did not end has noted."""
-    return PlanState(
-        plan="p",
-        run="r",
-        state=PlanPhase.LOADING,
-        generation=0,
-        basis={},
-        targets={"orders.r": topic_id},
-        sources={},
-        merged=(),
-        at=0,
-        configs=configs,
-    )
+    return plan_state(plan="p", run="r", generation=0, basis={}, targets={"orders.r": topic_id}, configs=configs)
 
 
 def fit(plan: RestorePlan, targets: Mapping[str, TargetTopic], *states: PlanState, **how: object) -> RestorePlan:
@@ -124,7 +114,7 @@ class Cluster:
 
     def config(self, names: Iterable[str], *, defaults: Iterable[str]) -> dict[str, dict[str, str]]:
         """No restore has come here yet."""
-        raise UnknownTopicError(f"{list(names)}, {list(defaults)}")
+        raise UnknownTopicError(f"{list(names)}, {list(defaults)}", code="TDM-X001")
 
     def progress(self, *, settled: bool) -> RestoreProgress:
         """What restores have noted."""
@@ -195,19 +185,13 @@ def test_what_is_verified_may_have_its_retention(stands: PlanPhase, tmp_path: Pa
     known = {name: item.topic_id for name, item in both.items()}
     noted = replace(state({}), plan=made.hash, state=stands, targets=known)
     tasks = [
-        TaskProgress(
+        task_progress(
             plan=made.hash,
             topic_id=topic.source.topic_id,
-            task=0,
             target=topic.target,
             target_topic_id=known[topic.target],
             next_offsets={0: 3},
             strands={0: TargetStrand(records=3, hash="0" * 64, first=0, last=2)},
-            tombstones=0,
-            null_keys=0,
-            left_out=0,
-            page=None,
-            rows=(),
         )
         for topic in made.topics
     ]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.restores.records import plan_state
 from support.restores.restore_plans import make_plan
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.errors import ConfigError, RefusedError
-from tandem.sink.store import ObjectStore, open_store
+from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
-from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState
+from tandem.spark_jobs.restore.lease.progress import PlanState
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import plan_file
 from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
@@ -27,12 +27,6 @@ from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.prepare.prepare import check_consent
 
 _NOW = 1_700_000_000_000
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    """An empty folder."""
-    return open_store(f"file://{tmp_path}")
 
 
 def _backup(store: ObjectStore, *topics: TopicSpec, number: int = 1, count: int = 40) -> Backup:
@@ -289,7 +283,7 @@ def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
     assert [item.topics[0].count for item in (fewer, more, other)] == [1, 3, 3]
     assert len({plan.hash, fewer.hash, more.hash, other.hash}) == 4
     assert any("murmur2" in line for line in more.warnings())
-    with pytest.raises(RefusedError, match="not of this very plan"):
+    with pytest.raises(RefusedError, match="TDM-R068"):
         restore_plan.refuse_unless_empty(_target(p0=5, p1=6), plan)
     source = replace(_target(p0=5, p1=6), topic_id=plan.topics[0].source.topic_id)
     with pytest.raises(RefusedError, match="is the very topic that was backed up, and it holds about 1 records") as own:
@@ -348,7 +342,7 @@ def test_a_plan_in_a_file(store: ObjectStore) -> None:
     with pytest.raises(ConfigError, match="of pair shop, not of other"):
         plan_file.decode(data, "here", pair="other")
     for wrong in (b"", b"{}", data.replace(b'"kind"', b'"kinds"'), data.replace(b'"latest"', b'"last"')):
-        with pytest.raises(ConfigError, match="is no plan"):
+        with pytest.raises(ConfigError, match="TDM-R069"):
             plan_file.decode(wrong, "here", pair=PAIR)
     assert plan_file.id_of(data) == json.loads(data)["sha256"]
     for key, value in json.loads(data).items():
@@ -428,17 +422,7 @@ def test_batches_fit_the_recorded_config(
 
 def _written(plan: RestorePlan) -> PlanState:
     """What a run that was killed leaves on the target."""
-    return PlanState(
-        plan=plan.hash,
-        run="x",
-        state=PlanPhase.LOADING,
-        generation=plan.generation,
-        basis=plan.basis,
-        targets={},
-        sources={},
-        merged=(),
-        at=0,
-    )
+    return plan_state(plan=plan.hash, run="x", generation=plan.generation, basis=plan.basis)
 
 
 @pytest.mark.parametrize("topics", [None, ("orders",), ("old",), ("old", "orders")])

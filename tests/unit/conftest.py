@@ -1,4 +1,4 @@
-"""A store in a folder, and a configuration that names it."""
+"""What many tests begin with: an empty store in a folder, and a configuration that names it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tandem.sink.store import ObjectStore, open_store
 
 @pytest.fixture
 def store(tmp_path: Path) -> ObjectStore:
-    """A file store below the test's folder."""
+    """An empty file store in `store` below the test's folder."""
     (tmp_path / "store").mkdir()
     return open_store((tmp_path / "store").as_uri())
 
