@@ -20,7 +20,7 @@ from chaos.follower import read_topics
 from chaos.judge import Restored
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.record.current import decode_body
-from tandem.backup_avro.selection.newest_state import Selection, restorable, select
+from tandem.backup_avro.selection.restorable_state import Selection, restorable, select
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import ObjectReader

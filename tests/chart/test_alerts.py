@@ -25,8 +25,8 @@ from support.pipeline.doubles import MemoryStore
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.decision.observation import Role
-from tandem.controller.metrics.collector import MetricDetail, MetricsPage
 from tandem.controller.metrics.instance_metrics import LastRuns, Picture, backup_picture
+from tandem.controller.metrics.page import MetricDetail, MetricsPage
 from tandem.sink.store.chain import outcomes
 
 SCENES: dict[str, set[str]] = {

@@ -23,7 +23,7 @@ from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.connector_layout import ConnectorReading, OverlapPreference, place_of
 from tandem.backup_avro.errors import TandemError
 from tandem.backup_avro.record.record_spans import Span
-from tandem.backup_avro.selection.newest_state import PartitionSelection
+from tandem.backup_avro.selection.restorable_state import PartitionSelection
 from tandem.controller.cli.options.backup_place import expected
 from tandem.controller.cli.options.target_cluster import target_properties
 from tandem.sink.store import ObjectStore

@@ -22,7 +22,7 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record import chunk_cipher, envelope
 from tandem.backup_avro.record.compression import gzip
 from tandem.backup_avro.record.container import Codec
-from tandem.backup_avro.selection.newest_state import Slice
+from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.key_ring import KeyRing
 from tandem.sink.store import StoreAccess

@@ -45,8 +45,8 @@ from tandem.controller.history.store_history import read_past_events
 from tandem.controller.history.turns import turn_of
 from tandem.controller.http.page.content import content
 from tandem.controller.http.page.render import page, report
-from tandem.controller.metrics.collector import MetricsPage
 from tandem.controller.metrics.instance_metrics import Picture, backup_picture
+from tandem.controller.metrics.page import MetricsPage
 from tandem.controller.metrics.wiring import page_of
 from tandem.controller.status import check as checks
 from tandem.controller.status.outside_view import look

@@ -29,7 +29,7 @@ from tandem.backup_avro.chain.entries import (
 from tandem.backup_avro.chain.entries import Part as StoredPart
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import RefusedError
-from tandem.backup_avro.selection import coverage, newest_state
+from tandem.backup_avro.selection import completion, coverage, restorable_state
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 
 PAIR = "shop"
@@ -348,9 +348,9 @@ class Rules:
     # --- the rules ----------------------------------------------------------------------------------------------------
 
     def _obstacles(self, number: int, mine: Gen, others: tuple[Gen | None, ...], alive: tuple[bool, ...]) -> bool:
-        """Whether anything keeps `mine` from COMPLETE (`coverage.obstacles`)."""
+        """Whether anything keeps `mine` from COMPLETE (`completion.obstacles`)."""
         found = [g for g in self.all(others) if g.number != number + 1]
-        return bool(coverage.obstacles(self.thaw(number, mine), found, self.shape.guarded(alive)))
+        return bool(completion.obstacles(self.thaw(number, mine), found, self.shape.guarded(alive)))
 
     def _seals(self, number: int, mine: Gen, successor: int, newer: Gen, alive: tuple[bool, ...]) -> bool:
         """Whether `newer` covers all that `mine` holds and the cluster still has (`coverage.uncovered`)."""
@@ -378,10 +378,10 @@ class Rules:
 
     # --- what a restore gets ------------------------------------------------------------------------------------------
 
-    def select(self, gens: tuple[Gen | None, ...]) -> newest_state.Selection | None:
+    def select(self, gens: tuple[Gen | None, ...]) -> restorable_state.Selection | None:
         """Return what production selects, None if it refuses."""
         try:
-            return newest_state.select(self.all(gens))
+            return restorable_state.select(self.all(gens))
         except RefusedError:
             return None
 
@@ -423,7 +423,7 @@ class Rules:
     def _sound(
         self,
         n: int,
-        chosen: newest_state.PartitionSelection,
+        chosen: restorable_state.PartitionSelection,
         gens: tuple[Gen | None, ...],
         deleted: tuple[tuple[int, ...], ...],
     ) -> int:

@@ -45,7 +45,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: the log is not compared again before the older copy is cleared",
         file="controller/tandem/controller/instance/act.py",
-        old="            self._refuse_rewritten_cover(writer.state, wanted.goes, generations, guarded)\n",
+        old="            wanted = self._without_rewritten_cover(writer.state, wanted, generations, guarded)\n",
         new="",
     ),
     Mistake(
@@ -53,6 +53,18 @@ MISTAKES: tuple[Mistake, ...] = (
         file="controller/tandem/controller/instance/act.py",
         old="                elif coverage.common_offset(newer, key) < mine.positions[key].offset:",
         new="                elif coverage.common_offset(newer, key) < -1:",
+    ),
+    Mistake(
+        name="contents: a partition whose cover is refuted stays for good, though another generation may cover it",
+        file="controller/tandem/controller/instance/act.py",
+        old="if later is None or key not in later.positions or not self._log_lacks(mine, later, key):",
+        new="if later is None or key not in later.positions:",
+    ),
+    Mistake(
+        name="contents: a partition that no generation can cover any more is tried to be cleared for ever",
+        file="controller/tandem/controller/instance/act.py",
+        old="            later = coverage.successor(newer, generations)\n",
+        new="            later = None\n",
     ),
     Mistake(
         name="contents: a sealed generation of another history is waited for",

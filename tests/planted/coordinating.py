@@ -109,7 +109,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="a client's header ends the page of metrics",
-        file="controller/tandem/controller/metrics/collector.py",
+        file="controller/tandem/controller/metrics/page.py",
         old="        except (TypeError, ValueError):  # a version that is none\n",
         new="        except ValueError:  # a version that is none\n",
     ),

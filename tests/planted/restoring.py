@@ -19,13 +19,13 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="a log start that moved by accident is applied to another copy",
-        file="avro/tandem/backup_avro/selection/newest_state.py",
+        file="avro/tandem/backup_avro/selection/restorable_state.py",
         old="    return log_start if only_compacts(states, key) else max(log_start, other)\n",
         new="    return max(log_start, other)\n",
     ),
     Mistake(
         name="what is lost below a log start is not restored",
-        file="avro/tandem/backup_avro/selection/newest_state.py",
+        file="avro/tandem/backup_avro/selection/restorable_state.py",
         old="        if whole.sound >= piece.sound and whole.log_start < piece.log_start:\n",
         new="        if whole.sound > piece.sound and whole.log_start < piece.log_start:\n",
     ),

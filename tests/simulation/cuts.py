@@ -32,7 +32,7 @@ from tandem.backup_avro.documents.checkpoint import (
     why_unrestorable,
 )
 from tandem.backup_avro.errors import RefusedError
-from tandem.backup_avro.selection.newest_state import PartitionSelection
+from tandem.backup_avro.selection.restorable_state import PartitionSelection
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.restore.plan.plan import TopicNaming

@@ -30,8 +30,8 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.release import Release, decode_release
 from tandem.backup_avro.errors import DamagedError, RefusedError
 from tandem.backup_avro.record.varint import decode_long
-from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, Slice, select
 from tandem.backup_avro.selection.one_history import select_one_history
+from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection, Slice, select
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 

@@ -22,8 +22,8 @@ from simulation.store import Bucket, Store
 from tandem.backup_avro.chain.entries import Entry, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError
-from tandem.backup_avro.selection.newest_state import PartitionSelection
 from tandem.backup_avro.selection.one_history import Records
+from tandem.backup_avro.selection.restorable_state import PartitionSelection
 from tandem.backup_avro.selection.state_as_of import select_as_of
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.state.find_state import moment

@@ -71,7 +71,7 @@ _ELSEWHERE = (
     "tandem.controller.http.server",
     "tandem.sink.process.log",
     "tandem.controller.coordination.topic_reader",
-    "tandem.controller.metrics.collector",
+    "tandem.controller.metrics.page",
     "tandem.controller.instance.start",
     "tandem.sink.encryption.key_ring",
     "tandem.sink.store.store_clock",
@@ -134,7 +134,7 @@ _MERGE_RULES = MergeRules(fan_in=3, smallest=600, own_bytes=150, limit=6000, mos
 # What is measured in seconds or offsets of a real cluster, scaled down with delete.retention.ms.
 _CONSTANTS: dict[str, dict[str, Any]] = {
     "tandem.sink.read.scan.plan": {"MIN_CHUNK": 4, "_FIRST_RATE": 5},
-    "tandem.sink.read.partition_progress": {"SHORTEST_RETENTION_S": 10.0, "SKEW_S": 1.0},
+    "tandem.sink.read.tombstone_guarantee": {"SHORTEST_RETENTION_S": 10.0, "SKEW_S": 1.0},
     "tandem.sink.pipeline": {
         "SHORTEST_RETENTION_S": 10.0,
         "_IDLE_POLL_S": 0.5,
@@ -148,7 +148,7 @@ _CONSTANTS: dict[str, dict[str, Any]] = {
     "tandem.sink.write.commit_draft": {"_HEAD_FRESH_MS": 2_000, "SHORTEST_RETENTION_S": 10.0, "_PATIENCE_S": 10.0},
     "tandem.sink.read.reader_context": {"DAMAGED_RETRY_S": 1.0, "NAMED_PATIENCE_S": 30.0},
     "tandem.sink.read.tail": {"DAMAGED_RETRY_S": 1.0},
-    "tandem.sink.read.tombstone_guarantee": {"SHORTEST_RETENTION_S": 10.0},
+    "tandem.sink.read.scan.range_time_limit": {"SHORTEST_RETENTION_S": 10.0},
     "tandem.sink.read.scan.spark_ranges": {"_LOOK_S": 0.5, "_SKEW_MS": 200},
     "tandem.sink.read.scan.local_ranges": {
         "DAMAGED_RETRY_S": 1.0,

@@ -23,8 +23,8 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.instance.loop import Instance
-from tandem.controller.metrics.collector import MetricDetail, MetricsPage
 from tandem.controller.metrics.instance_metrics import BackupPictures, LastRuns, Picture, picture_of
+from tandem.controller.metrics.page import MetricDetail, MetricsPage
 
 _NAMES = ("a", "b")
 _WELL = JobOutcome(

@@ -32,16 +32,17 @@ from tandem.sink.memory_budget import MemoryBudget
 from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.read.backpressure import PATIENCE_S, Backpressure
 from tandem.sink.read.new_partitions import NewPartition, NewPartitions
-from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, PartitionProgress, away_s, shorter_guarantee
+from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import FetchSource, ReaderContext, ScanLane
 from tandem.sink.read.reading_progress import PartitionReading, partition_reading
 from tandem.sink.read.scan.local_ranges import LocalScanLane
 from tandem.sink.read.scan.plan import ScanPlan
+from tandem.sink.read.scan.range_time_limit import range_time_limit
 from tandem.sink.read.scan.spark_ranges import SparkScanLane
 from tandem.sink.read.scan.worker_ranges import RangeWorkers, WorkerScanLane, WorkerSizes
 from tandem.sink.read.survey import ClusterSurvey, ClusterSurveyor
 from tandem.sink.read.tail import TailLane, held_back
-from tandem.sink.read.tombstone_guarantee import tombstone_guarantee
+from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S, away_s, shorter_guarantee
 from tandem.sink.resource_limits import resource_shortage
 from tandem.sink.store.chain.chain_writer import ChainWriter, now_ms
 from tandem.sink.store.object_store import ObjectStore
@@ -563,8 +564,8 @@ class Pipeline:
         else:
             self._context.say(_DENIED, trouble)
         for progress in self._context.progress_of.values():  # its topic's configuration may have changed
-            guarantee = tombstone_guarantee(progress.base_held_to_s, self._policy.chunk_ceiling_s)
-            progress.scan.limit_s, progress.scan.best_effort = guarantee["limit_s"], guarantee["best_effort"]
+            time_limit = range_time_limit(progress.base_held_to_s, self._policy.chunk_ceiling_s)
+            progress.scan.limit_s, progress.scan.best_effort = time_limit["limit_s"], time_limit["best_effort"]
         self._aside.keep({topic.topic_id for topic in self._drafter.guarded})
         self._tell_aside()
         now = clock.now()
@@ -611,7 +612,7 @@ class Pipeline:
         before = state.positions.get(key)
         known = topic if before is None else state.topics.get(topic.topic_id, topic)
         held_to_s = shorter_guarantee(tombstone_guarantee_s(known.config), retention_s)
-        guarantee = tombstone_guarantee(held_to_s, self._policy.chunk_ceiling_s)
+        time_limit = range_time_limit(held_to_s, self._policy.chunk_ceiling_s)
         if retention_s is not None and retention_s < SHORTEST_RETENTION_S:
             _LOG.warning(
                 "delete.retention.ms is too short to prove that no deleted key comes back: best effort",
@@ -636,7 +637,7 @@ class Pipeline:
                         leader=bounds.leader,
                         epoch=bounds.leader_epoch,
                     ),
-                    **guarantee,
+                    **time_limit,
                 ),
                 retention_s=retention_s,
                 expires=expires(topic.config),
@@ -651,7 +652,7 @@ class Pipeline:
             head_at=state.head_at(key),
             head_mono=asked - self._away_s(key),
             head_offset=before.offset,
-            scan=ScanPlan(before.base, **guarantee),
+            scan=ScanPlan(before.base, **time_limit),
             retention_s=held_to_s,
             expires=expires(topic.config),
             skew=state.skew(key),

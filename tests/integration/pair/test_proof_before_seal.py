@@ -14,7 +14,7 @@ from support.clusters.leaders import wait_for_leader
 from support.pairs.instances import Pair, PairMaker
 
 from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT
-from tandem.backup_avro.selection.newest_state import select
+from tandem.backup_avro.selection.restorable_state import select
 
 if TYPE_CHECKING:
     from tandem.controller.sandbox.kafka import KafkaServer

@@ -16,7 +16,7 @@ from support.pairs.instances import Pair, PairMaker
 
 from tandem.backup_avro.chain.entries import Entry, EntryKind, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.selection.newest_state import select
+from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.decision.decide import Reason
 from tandem.controller.sandbox.kafka import KafkaServer
 

@@ -14,7 +14,7 @@ from support.clusters.leaders import wait_for_leader
 from support.pairs.instances import QUICK, Pair, PairMaker
 
 from tandem.backup_avro.chain.entries import Position
-from tandem.backup_avro.selection.newest_state import select
+from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.decision.decide import Reason
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from support.pairs.instances import QUICK, Pair, PairMaker
 
 from tandem.backup_avro.chain.entries import PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.selection.newest_state import select
+from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from support.clusters.topic_config import set_config
 from support.pairs.instances import QUICK, Pair, PairMaker
 
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.selection.newest_state import select
+from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.decision.decide import Reason
 from tandem.controller.sandbox.kafka import KafkaServer
-from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S
+from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S
 
 if TYPE_CHECKING:
     from support.clusters.topics import TopicMaker
@@ -32,8 +32,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 FORWARD = f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); import support.pipeline.forward"
 # Processes of these tests measure against another bound than a minute, so that no test takes minutes.
 BOUND = (
-    "from tandem.sink import pipeline; from tandem.sink.read import partition_progress; "
-    "partition_progress.SHORTEST_RETENTION_S = pipeline.SHORTEST_RETENTION_S = {}"
+    "from tandem.sink import pipeline; from tandem.sink.read import tombstone_guarantee; "
+    "tombstone_guarantee.SHORTEST_RETENTION_S = pipeline.SHORTEST_RETENTION_S = {}"
 )
 DAY_MS = "86400000"
 UNCLEANED = {"min.compaction.lag.ms": DAY_MS, "max.compaction.lag.ms": DAY_MS}

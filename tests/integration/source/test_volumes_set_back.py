@@ -16,7 +16,7 @@ from support.pairs.instances import Instance, Pair, PairMaker
 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import cut_off
-from tandem.backup_avro.selection.newest_state import select
+from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.sandbox.kafka import KafkaServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

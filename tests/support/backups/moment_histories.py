@@ -16,7 +16,7 @@ from support.pipeline.doubles import MemoryStore
 from tandem.backup_avro.chain.entries import Entry, EntryKind, Horizon, Mark, Position
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import Cover, cover
-from tandem.backup_avro.selection.newest_state import PartitionSelection
+from tandem.backup_avro.selection.restorable_state import PartitionSelection
 from tandem.backup_avro.selection.state_as_of import AsOf
 from tandem.spark_jobs.retention.sweep_plan import SweepRules, plan_sweep
 from tandem.spark_jobs.state.find_state import moment

@@ -15,7 +15,7 @@ from confluent_kafka import Message, Producer
 from support.backups.witness import Row, rows_of
 from support.pairs.instances import Pair
 from support.pipeline.doubles import MemoryStore
-from tandem.backup_avro.selection.newest_state import Selection
+from tandem.backup_avro.selection.restorable_state import Selection
 from tandem.sink.store import ObjectMissingError, ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms

@@ -28,7 +28,7 @@ from tandem.backup_avro.documents.checkpoint import (
 from tandem.backup_avro.record.container import Codec
 from tandem.backup_avro.record.current import Record, TimestampType, decode_body
 from tandem.backup_avro.selection.moments import with_objects_of
-from tandem.backup_avro.selection.newest_state import Selection, select, select_cut
+from tandem.backup_avro.selection.restorable_state import Selection, select, select_cut
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain import checkpoints

@@ -14,7 +14,7 @@ import fastavro
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from tandem.backup_avro.chain.entries import StoredObject
-from tandem.backup_avro.selection.newest_state import Selection, select
+from tandem.backup_avro.selection.restorable_state import Selection, select
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 

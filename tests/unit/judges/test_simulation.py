@@ -184,14 +184,14 @@ def test_directed_histories() -> None:
         ),
         pytest.param(
             "from tandem.sink import pipeline\n"
-            "from tandem.sink.read.partition_progress import away_s\n"
+            "from tandem.sink.read.tombstone_guarantee import away_s\n"
             "pipeline.away_s = lambda **how: away_s(**how | {'skew': None})\n",
             "the store's clock hides an absence, seed 1: ",
             id="the store's clock alone says how long nobody read",
         ),
         pytest.param(
             "from tandem.sink import pipeline\n"
-            "from tandem.sink.read.partition_progress import away_s\n"
+            "from tandem.sink.read.tombstone_guarantee import away_s\n"
             "pipeline.away_s = lambda **how: away_s(**how | {'store_ms': how['local_ms'] - (how['skew'] or 0)})\n",
             "a machine's clock hides an absence, seed 1: ",
             id="the machine's clock alone does",

@@ -18,10 +18,11 @@ from tandem.sink.kafka.fetch import fetcher
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.kafka.lookup import log_ends
 from tandem.sink.read import reader_context, tail
-from tandem.sink.read.partition_progress import PartitionProgress, away_s
+from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.tail import TailLane
+from tandem.sink.read.tombstone_guarantee import away_s
 from tandem.sink.store.s3 import client
 from tandem.sink.write import commit_draft
 from tandem.sink.write.commit_draft import CommitDrafter

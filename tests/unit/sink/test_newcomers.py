@@ -19,7 +19,8 @@ from support.pipeline.doubles import Event, ScriptedSource, StandInCluster
 from support.pipeline.pipelines import T0, Bench, at_work, through
 
 from tandem.backup_avro.chain.entries import RecordHash
-from tandem.backup_avro.selection.coverage import GuardedPartitions, obstacles
+from tandem.backup_avro.selection.completion import obstacles
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.sink import clock
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
 from tandem.sink.kafka.errors.error_codes import ErrorCode, name_of

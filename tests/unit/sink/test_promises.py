@@ -14,10 +14,11 @@ from tandem.backup_avro.chain.entries import Base, PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
 from tandem.sink import clock
 from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
-from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, PartitionProgress, longest_gap_s
+from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.scan.accept_ranges import most_overlap_s
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.survey import ClusterSurvey
+from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S, longest_gap_s
 from tandem.sink.write.commit_draft import CommitDrafter
 
 WEEK, HOUR = 604_800.0, 3600.0

@@ -1,7 +1,8 @@
-"""Whole numbers from external input, as digits or in JSON."""
+"""Whole numbers from external input, as digits or in JSON, and times in ms since the epoch."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeGuard
 
 _MOST: Final = 2**63 - 1
@@ -9,6 +10,7 @@ _MOST: Final = 2**63 - 1
 FIRST_MOMENT: Final = -62_135_596_800_000
 LAST_MOMENT: Final = 253_402_300_799_999
 _LONGEST: Final = len(str(_MOST))
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def number_in(text: str, *, most: int = _MOST) -> int | None:
@@ -30,3 +32,8 @@ def is_int64(value: object) -> TypeGuard[int]:
 def is_moment(value: int) -> bool:
     """Whether a number of ms since the epoch is a time that can be shown."""
     return FIRST_MOMENT <= value <= LAST_MOMENT
+
+
+def utc_time(at: int) -> datetime:
+    """Return ms since the epoch as a time in UTC, bounded by FIRST_MOMENT and LAST_MOMENT."""
+    return _EPOCH + timedelta(milliseconds=min(max(at, FIRST_MOMENT), LAST_MOMENT))

@@ -1,4 +1,4 @@
-"""Which generation covers which: the rules for COMPLETE, for sealing, for clearing and for choosing what to restore.
+"""Which generation covers which: the rules for sealing, for clearing and for choosing what to restore.
 
 Pure functions over folded states. Their safety rests on one fact: "a complete, untainted, newer generation covers
 this partition" can only become false when a still newer covering one exists (docs/protocol.md), so a decision to delete
@@ -7,12 +7,11 @@ stays right however late it is carried out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple
 
-from tandem.backup_avro.chain.entries import Clearing, PartitionKey, Position, Topic
+from tandem.backup_avro.chain.entries import Clearing, PartitionKey, Topic
 from tandem.backup_avro.chain.generation import Generation
 
 
@@ -69,17 +68,6 @@ class GuardedPartitions:
         return [PartitionKey(topic_id, n) for topic_id, (_, count) in self.topics.items() for n in range(count)]
 
 
-class Shortfall(NamedTuple):
-    """`generation` has read `key` up to `offset`, and a newer one is at the log's end below that offset."""
-
-    generation: int
-    key: PartitionKey
-    offset: int
-
-
-_CLOCK_WENT_BACK_MS = 3_600_000
-"""A `head_at` that is further in the future than this was recorded before the store's clock was set back."""
-
 CUT_OFF_KEPT = "the log was truncated; the records that were cut off are kept"
 """Why a partition stays for good: once a generation is SEALED, only CLEARING records this, with this reason."""
 
@@ -97,7 +85,7 @@ def cover(newer: Generation, older: Generation, key: PartitionKey) -> Cover:
     if not newer.usable(key):
         return Cover.BEHIND
     if cut_off(older, key):
-        return Cover.CUT_OFF if _reaches_cut(newer, older, key) else Cover.BEHIND
+        return Cover.CUT_OFF if reaches_cut(newer, older, key) else Cover.BEHIND
     new, old = newer.positions[key], older.positions[key]
     if newer.sound_offset(key) >= old.offset and new.epoch >= old.epoch:
         return Cover.COVERED
@@ -130,7 +118,7 @@ def common_offset(state: Generation, key: PartitionKey) -> int:
     return sound if taint is None or taint.cut_at is None else min(sound, taint.cut_at)
 
 
-def _reaches_cut(newer: Generation, older: Generation, key: PartitionKey) -> bool:
+def reaches_cut(newer: Generation, older: Generation, key: PartitionKey) -> bool:
     """Whether the sound part of `newer` has all records of `older` that a truncation left in the log."""
     # Up to the cut, not to the sound offset of `older`: the doubtful records in between are still in the log.
     taint = older.taints[key]
@@ -213,76 +201,6 @@ def unproven(
     already = older.cleared.goes if older.cleared is not None else ()
     covering = {key: _assumed(older, key, newer) for key in set(goes).difference(already) if guarded.has(key)}
     return {key: max(found, key=lambda g: g.number) for key, found in covering.items() if found}
-
-
-def obstacles(
-    mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions, cut: Collection[Shortfall] = ()
-) -> list[str]:
-    """Return the obstacles to COMPLETE of `mine`; empty if there are none. `others` must have been read before `mine`.
-
-    `cut` are shortfalls to ignore: the brokers confirmed that the logs were cut there, and that `mine` has the rest.
-    """
-    found = [f"a right on topic {name} is missing" for name in sorted(guarded.denied)]
-    for key in guarded.partitions():
-        position = mine.positions.get(key)
-        topic = guarded.topics[key.topic_id][0]
-        if position is None:
-            found.append(f"{topic}-{key.partition} is not read yet")
-        elif key in mine.taints:
-            found.append(f"{topic}-{key.partition} is tainted: {mine.taints[key].reason}")
-        elif not position.base.complete:
-            found.append(f"{topic}-{key.partition}: the base up to {position.base.end} is not done")
-        elif not mine.read_through(key):
-            found.append(f"{topic}-{key.partition} has not been at head since its base was done")
-    found.extend(
-        f"{other.name_of(key)} stands at {mine.positions[key].offset}, generation {other.number} at {position.offset}"
-        for other, key, position in _short(mine, others, guarded)
-        if Shortfall(other.number, key, position.offset) not in cut
-    )
-    return found
-
-
-def shortfalls(mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions) -> list[Shortfall]:
-    """Return the shortfalls that only the brokers can explain: the log was cut and has no new records since.
-
-    The chains can't: the end that `mine` saw later than the other generation may be one that a new leader reported
-    before it knew the log's high watermark. As soon as a record of a newer epoch is read, the chains can.
-    """
-    return [
-        Shortfall(other.number, key, position.offset)
-        for other, key, position in _short(mine, others, guarded)
-        if mine.read_through(key)
-        and position.epoch >= 0
-        and mine.positions[key].epoch >= 0
-        and (mine.head_at(key) > other.head_at(key) or other.head_at(key) > mine.at + _CLOCK_WENT_BACK_MS)
-    ]
-
-
-def _short(
-    mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions
-) -> Iterator[tuple[Generation, PartitionKey, Position]]:
-    """Yield where `mine` does not reach the position of a COMPLETE generation in a partition that that one keeps."""
-    for other in others:
-        if other.number == mine.number or not other.complete or other.clearing is not None or other.gone:
-            continue
-        for key, position in other.positions.items():
-            held = guarded.has(key) and key in mine.positions and key not in other.going
-            if held and not _reaches(mine, other, key):
-                yield other, key, position
-
-
-def _reaches(mine: Generation, other: Generation, key: PartitionKey) -> bool:
-    if cut_off(other, key):
-        return _reaches_cut(mine, other, key)
-    here, there = mine.positions[key], other.positions[key]
-    if here.offset >= there.offset and here.epoch >= there.epoch:
-        return True
-    return here.epoch > there.epoch and mine.head_at(key) > other.head_at(key)
-
-
-def spoilt(mine: Generation) -> bool:
-    """Whether a generation can't become COMPLETE any more: a taint before COMPLETE spoils the scan."""
-    return not mine.complete and bool(mine.taints)
 
 
 def uncovered(newer: Generation, older: Generation, guarded: GuardedPartitions) -> list[PartitionKey]:

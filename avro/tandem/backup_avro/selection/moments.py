@@ -15,7 +15,7 @@ from datetime import datetime
 from tandem.backup_avro.chain.entries import EntryKind, Mark, PartitionKey, Topic, iso
 from tandem.backup_avro.chain.generation import Generation, Moment
 from tandem.backup_avro.errors import ConfigError, RefusedError
-from tandem.backup_avro.selection.newest_state import restorable
+from tandem.backup_avro.selection.restorable_state import restorable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

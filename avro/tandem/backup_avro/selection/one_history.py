@@ -17,7 +17,7 @@ from typing import Final
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import common_offset
-from tandem.backup_avro.selection.newest_state import (
+from tandem.backup_avro.selection.restorable_state import (
     Join,
     PartitionSelection,
     Parts,

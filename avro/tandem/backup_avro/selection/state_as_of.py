@@ -26,7 +26,13 @@ from typing import Final
 from tandem.backup_avro.chain.entries import PartitionKey, Position, Topic
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.moments import PastState, living, with_objects_of
-from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, check_horizon, restorable, unite
+from tandem.backup_avro.selection.restorable_state import (
+    PartitionSelection,
+    Selection,
+    check_horizon,
+    restorable,
+    unite,
+)
 
 LAGGING_MS: Final = 60_000
 """A partition is named if it was not known to be at its end for longer than this before a moment."""

@@ -12,9 +12,9 @@ from tandem.backup_avro.chain.entries import Claim, Clearing
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.documents.pause import Pause, in_force
 from tandem.backup_avro.documents.release import released
-from tandem.backup_avro.selection import coverage
-from tandem.backup_avro.selection.coverage import Shortfall
-from tandem.controller.decision import pair_rules
+from tandem.backup_avro.selection import completion, coverage
+from tandem.backup_avro.selection.completion import Shortfall
+from tandem.controller.decision import liveness, pair_rules
 from tandem.controller.decision.observation import Activation, Observation, PipelineState, Policy, Role
 
 _TURNS_AT_ONCE = 3
@@ -22,8 +22,6 @@ _TURNS_AT_ONCE = 3
 _A_DAY_S = 86_400.0
 _MANY = 32
 """The number of requested turns from which on the wait grows no longer."""
-_LOST_HEARTBEATS = 3
-"""A peer whose chain grows for so many heartbeat intervals after its last heartbeat counts as alive but unheard."""
 
 
 class Reason(StrEnum):
@@ -262,7 +260,7 @@ def _duty(generation: Generation, held: list[Generation], seen: Observation, pol
 def _duty_of_open(generation: Generation, held: list[Generation], seen: Observation, policy: Policy) -> list[Action]:
     number = generation.number
     pipeline = seen.pipelines.get(number)
-    spoilt = coverage.spoilt(generation)
+    spoilt = completion.spoilt(generation)
     if spoilt or coverage.successor(generation, seen.generations) is not None:
         reason = Reason.SPOILT if spoilt else Reason.SUPERSEDED
         if pipeline is not None and pipeline.drained_mono is None and pipeline.failed_mono is None:
@@ -279,8 +277,8 @@ def _duty_of_open(generation: Generation, held: list[Generation], seen: Observat
     if start or seen.guarded is None:
         return start
     # The brokers are asked before COMPLETE whether a log was truncated, because the chains can't tell.
-    maybe_cut = tuple(coverage.shortfalls(generation, seen.generations, seen.guarded))
-    if coverage.obstacles(generation, seen.generations, seen.guarded, maybe_cut):
+    maybe_cut = tuple(completion.shortfalls(generation, seen.generations, seen.guarded))
+    if completion.obstacles(generation, seen.generations, seen.guarded, maybe_cut):
         return []
     return [Complete(generation=number, reason=Reason.READ_THROUGH, maybe_cut=maybe_cut)]
 
@@ -331,7 +329,7 @@ def _duty_of_active(generation: Generation, seen: Observation, policy: Policy) -
     if pipeline.draining and pipeline.failed_mono is None:
         return []
     rested = not pipeline.resumed or seen.now_mono - pipeline.started_mono >= policy.handover_timeout_s
-    if pipeline.failed_mono is None and rested and (covered or _owner_alive(successor, seen, policy)):
+    if pipeline.failed_mono is None and rested and (covered or liveness.is_owner_alive(successor, seen, policy)):
         return [Drain(generation=number, reason=Reason.HANDOVER)]
     return _keep_running(number, pipeline, seen, policy)
 
@@ -399,7 +397,7 @@ def _own_turn(
     if active is None:
         return _first_turn(number, seen, policy)
     if active not in held:
-        if active.instance != seen.me and not _may_live(active.instance, seen, policy):
+        if active.instance != seen.me and not liveness.may_be_alive(active.instance, seen, policy):
             return [ClaimNext(generation=number, reason=Reason.ACTIVE_SILENT)], Reason.ACTIVE_SILENT
         return [], Reason.STEADY
     return _next_turn(active, number, seen, policy)
@@ -443,8 +441,8 @@ def _first_turn(number: int, seen: Observation, policy: Policy) -> tuple[list[Ac
     The configured first instance claims. The other one claims if the first is not heard for `liveness.timeout`, or its
     chain stands still for the progress timeout: it may send heartbeats and yet find no topics, or reach no brokers.
     """
-    alone = _unheard(seen, policy) and seen.now_mono - seen.started_mono >= policy.liveness_timeout_s
-    if seen.me == policy.first or alone or _stands_still(seen, policy):
+    alone = liveness.is_unheard(seen, policy) and seen.now_mono - seen.started_mono >= policy.liveness_timeout_s
+    if seen.me == policy.first or alone or liveness.is_stalled(seen, policy):
         return [ClaimNext(generation=number, reason=Reason.NOTHING_EXISTS)], Reason.NOTHING_EXISTS
     return [], Reason.WAITING_FOR_FIRST
 
@@ -464,44 +462,4 @@ def _next_turn(active: Generation, number: int, seen: Observation, policy: Polic
 
 def _building(generation: Generation, seen: Observation, policy: Policy) -> bool:
     """Return whether its owner is alive, it can still become COMPLETE, and no newer generation made it needless."""
-    return _wanted(generation, seen, policy) and _owner_alive(generation, seen, policy)
-
-
-def _owner_alive(generation: Generation, seen: Observation, policy: Policy) -> bool:
-    if generation.instance == seen.me:
-        # Only the incarnation that claimed it can open it: if that died before OPEN, it is never built.
-        return (generation.holder if generation.seq else generation.claim.incarnation) == seen.incarnation
-    return _may_live(generation.instance, seen, policy)
-
-
-def _may_live(instance: str, seen: Observation, policy: Policy) -> bool:
-    """Return whether another instance may be alive; an instance name that the pair no longer has never is."""
-    return instance == seen.peer.instance and not _silent(seen, policy)
-
-
-def _unheard(seen: Observation, policy: Policy) -> bool:
-    """Return whether no message of the peer came for `liveness.timeout`, measured at most from this process's start."""
-    since = seen.peer.heard_mono if seen.peer.heard_mono is not None else seen.started_mono
-    return seen.now_mono - since >= policy.liveness_timeout_s
-
-
-def _silent(seen: Observation, policy: Policy) -> bool:
-    """Return whether the peer counts as dead: neither heartbeat nor chain entry, or heartbeats but no chain entry.
-
-    A chain gets few entries when the topics get no records. So if the peer's chain once grew although it was not heard,
-    or this instance can't read the topic, the peer counts as dead only after `quiet_s` without an entry: otherwise each
-    instance would replace the other again and again, as long as messages are lost.
-    """
-    heard = seen.peer.heard_mono or seen.started_mono
-    progressed = seen.peer.progressed_mono or seen.started_mono
-    if seen.now_mono - max(heard, progressed) < policy.liveness_timeout_s:
-        return _stands_still(seen, policy)
-    # Two growths after the last heartbeat: a dead peer's last entry may be seen late, with one more in flight.
-    before = seen.peer.progressed_before_mono or seen.started_mono
-    went_on_unheard = before - heard >= max(_LOST_HEARTBEATS * policy.heartbeat_s, policy.liveness_timeout_s / 2)
-    return not (seen.deaf or went_on_unheard) or seen.now_mono - progressed >= policy.quiet_s
-
-
-def _stands_still(seen: Observation, policy: Policy) -> bool:
-    progressed = seen.peer.progressed_mono or seen.started_mono
-    return seen.now_mono - progressed >= policy.progress_timeout_s
+    return _wanted(generation, seen, policy) and liveness.is_owner_alive(generation, seen, policy)

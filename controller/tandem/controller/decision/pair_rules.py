@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.selection import coverage
+from tandem.backup_avro.selection import completion, coverage
 from tandem.controller.decision.observation import Policy
 
 
@@ -34,7 +34,7 @@ def is_wanted(generation: Generation, generations: Collection[Generation], *, no
 
     A claim that was not opened in time can't: only the process that made it can open it, and that process has died.
     """
-    over = generation.complete or generation.clearing is not None or generation.gone or coverage.spoilt(generation)
+    over = generation.complete or generation.clearing is not None or generation.gone or completion.spoilt(generation)
     if over or (generation.seq == 0 and not is_recent(generation.claim.at, now=now, policy=policy)):
         return False
     return coverage.successor(generation, generations) is None

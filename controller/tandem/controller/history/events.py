@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Final
 
 from tandem.backup_avro.chain.entries import Claim, Clearing, Entry, EntryKind, PartitionKey
+from tandem.backup_avro.chain.integers import utc_time
 from tandem.controller.status.health import some
-from tandem.controller.status.overview import moment
 
 CLAIM: Final = "CLAIM"
 DAMAGED: Final = "DAMAGED"
@@ -51,7 +51,7 @@ class HistoryRecorder:
         self._owners = {claim.incarnation}
         self._found = [
             HistoryEvent(
-                at=moment(claim.at),
+                at=utc_time(claim.at),
                 generation=claim.generation,
                 seq=0,
                 event=CLAIM,
@@ -75,7 +75,7 @@ class HistoryRecorder:
             return
         self._found.append(
             HistoryEvent(
-                at=moment(entry.at),
+                at=utc_time(entry.at),
                 generation=self._claim.generation,
                 seq=entry.seq,
                 event=entry.kind.value,

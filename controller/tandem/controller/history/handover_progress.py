@@ -12,12 +12,12 @@ from datetime import datetime
 from enum import StrEnum
 
 from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.errors import ConfigError, RefusedError
-from tandem.backup_avro.selection import coverage
+from tandem.backup_avro.selection import completion, coverage
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.cli.output.output import duration
 from tandem.controller.status.health import chosen, paused, problems, progress, silence
-from tandem.controller.status.overview import moment
 from tandem.controller.status.pair_view import PairView
 
 
@@ -278,7 +278,7 @@ def _stage(
     if new is None:
         return Stage.REQUESTED
     if not new.complete:
-        over = coverage.spoilt(new) or new.clearing is not None or new.gone
+        over = completion.spoilt(new) or new.clearing is not None or new.gone
         return Stage.GIVEN_UP if over or coverage.successor(new, states.values()) is not None else Stage.BUILDING
     if old is None:
         return Stage.DONE
@@ -300,6 +300,6 @@ def _steps(requested_at: int, times: list[tuple[str, int | None]]) -> tuple[Hand
     before = requested_at
     for name, at in times:
         if at is not None:
-            found.append(HandoverStep(step=name, at=moment(at), seconds=max(0, at - before) / 1000))
+            found.append(HandoverStep(step=name, at=utc_time(at), seconds=max(0, at - before) / 1000))
             before = max(before, at)
     return tuple(found)

@@ -13,11 +13,12 @@ from datetime import datetime
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.backup_avro.json_fields import NOT_IN_JSON
 from tandem.backup_avro.selection import coverage
-from tandem.controller.status.overview import GenerationState, moment, state_of
+from tandem.controller.status.overview import GenerationState, state_of
 from tandem.controller.status.pair_view import PairView
 
 
@@ -162,7 +163,7 @@ def _one_life(seen: PairView, topic: str, lost: dict[int, list[PartitionKey]]) -
 
 
 def _last_read(generation: Generation, keys: Iterable[PartitionKey], topic_id: str) -> datetime:
-    return moment(max(generation.head_at(key) for key in keys if key.topic_id == topic_id))
+    return utc_time(max(generation.head_at(key) for key in keys if key.topic_id == topic_id))
 
 
 def _losses(seen: PairView, lost: dict[int, list[PartitionKey]]) -> Iterator[ReleasableLoss]:
@@ -179,7 +180,7 @@ def _losses(seen: PairView, lost: dict[int, list[PartitionKey]]) -> Iterator[Rel
             partitions=tuple(sorted(key.partition for key in going)),
             records=sum(part.records for part in parts),
             bytes=sum(part.end - part.start for part in parts),
-            last_read_at=moment(max(generation.head_at(key) for key in going)),
+            last_read_at=utc_time(max(generation.head_at(key) for key in going)),
             waits_for=_waits_for(seen, generation),
         )
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tandem.backup_avro.chain.generation import Generation
-from tandem.controller.status.overview import GenerationState, moment, state_of
+from tandem.backup_avro.chain.integers import utc_time
+from tandem.controller.status.overview import GenerationState, state_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +35,8 @@ def turn_of(generation: Generation) -> Turn:
         instance=generation.instance,
         state=None if generation.gone else state_of(generation),
         tainted=bool(generation.taints),
-        claimed_at=moment(generation.claim.at),
-        completed_at=None if generation.completed_at is None else moment(generation.completed_at),
-        sealed_at=None if generation.sealed_at is None else moment(generation.sealed_at),
-        ended_at=moment(generation.at) if over else None,
+        claimed_at=utc_time(generation.claim.at),
+        completed_at=None if generation.completed_at is None else utc_time(generation.completed_at),
+        sealed_at=None if generation.sealed_at is None else utc_time(generation.sealed_at),
+        ended_at=utc_time(generation.at) if over else None,
     )

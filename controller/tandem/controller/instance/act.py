@@ -22,8 +22,9 @@ from tandem.backup_avro.chain.heads import Head
 from tandem.backup_avro.documents.coordination_message import CoordinationEvent
 from tandem.backup_avro.documents.release import released
 from tandem.backup_avro.errors import RefusedError, TandemError, TransientError, bare
-from tandem.backup_avro.selection import coverage
-from tandem.backup_avro.selection.coverage import GuardedPartitions, Shortfall
+from tandem.backup_avro.selection import completion, coverage
+from tandem.backup_avro.selection.completion import Shortfall
+from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.coordination.heartbeat import head_fields
 from tandem.controller.decision.pair_rules import active_of
 from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded
@@ -250,7 +251,7 @@ class InstanceTasks:
         if mine is None:
             return frozenset()
         guarded = self._guarded(generations)
-        found = coverage.shortfalls(mine, generations, guarded)
+        found = completion.shortfalls(mine, generations, guarded)
         for other in generations:
             self._prover.cut_off(other, mine, [short.key for short in found if short.generation == other.number])
         self._refuse_another_history(generations, found)
@@ -319,7 +320,7 @@ class InstanceTasks:
         # generation can't commit meanwhile; so only the new entries of the chains are read.
         others = [g for g in self._generations() if g.number != mine.number]
         guarded = self._guarded([mine, *others])
-        found = coverage.obstacles(mine, others, guarded, cut)
+        found = completion.obstacles(mine, others, guarded, cut)
         if found:
             _LOG.info("not complete yet", generation=mine.number, obstacles=len(found), first=found[0])
             return
@@ -429,7 +430,7 @@ class InstanceTasks:
         `complete` is whether it was COMPLETE at the decision. A build that was given up may have become COMPLETE since,
         even sealed: then the decision how many sealed generations are kept comes first, and nothing is cleared.
         Raises CoverLostError if a covering generation has lost objects, TransientError if its chain can't be read,
-        InUseError if the generation has pins.
+        InUseError if the generation has pins, NotProvenError as `_without_rewritten_cover`.
         """
         generations = self._generations()
         unreadable = any(damaged > number for damaged in self._chains.damaged)
@@ -447,7 +448,7 @@ class InstanceTasks:
                 _LOG.info("not clearing after all", generation=number)
                 return
             wanted = self._proven(writer.state, again, generations, guarded)
-            self._refuse_rewritten_cover(writer.state, wanted.goes, generations, guarded)
+            wanted = self._without_rewritten_cover(writer.state, wanted, generations, guarded)
         goes = (begun or wanted).goes
         if coverage.unseen_cover(writer.state, goes, generations, unreadable=unreadable, given_up=given_up):
             raise TransientError(
@@ -480,37 +481,47 @@ class InstanceTasks:
             for newer in {g.number: g for g in doubtful.values()}.values()
             for taint in self._prover.cut_off(mine, newer, [key for key, g in doubtful.items() if g is newer])
         }
-        if not cut:
-            return wanted
-        goes = tuple(key for key in wanted.goes if key not in cut)
-        return Clearing(goes=goes, stays=wanted.stays | dict.fromkeys(sorted(cut), coverage.CUT_OFF_KEPT))
+        return _without(wanted, cut)
 
-    def _refuse_rewritten_cover(
-        self,
-        mine: Generation,
-        goes: Collection[PartitionKey],
-        generations: Iterable[Generation],
-        guarded: GuardedPartitions,
-    ) -> None:
-        """Raise NotProvenError if the log has other records now than those that the covering generation read.
+    def _without_rewritten_cover(
+        self, mine: Generation, wanted: Clearing, generations: list[Generation], guarded: GuardedPartitions
+    ) -> Clearing:
+        """Return `wanted` without the partitions of which no generation that read the present log has the records.
 
-        SEALED proved that both had read one history. A broker's volume may have been put back to a snapshot since then,
-        and the covering generation is tainted only when its holder has noticed. A taint that does not reach down to a
-        common offset proves as little.
+        SEALED proved that `mine` and its cover had read one history. A broker's volume may have been put back to a
+        snapshot since then, and the cover is tainted only when its holder has noticed. A taint that does not reach down
+        to a common offset proves as little. Another generation may cover the partition then, so NotProvenError is
+        raised; unless a later one is COMPLETE and the log lacks what `mine` has read: none can cover it any more.
         """
         states = {state.number: state for state in generations}
-        for number, keys in coverage.covering(mine, goes, generations).items():
-            newer, asked = states[number], []
+        kept: set[PartitionKey] = set()
+        for number, keys in coverage.covering(mine, wanted.goes, generations).items():
+            newer, asked, refuted = states[number], [], {}
             for key in filter(guarded.has, keys):
                 if not coverage.cut_off(newer, key):
                     asked.append(key)
                 elif coverage.common_offset(newer, key) < mine.positions[key].offset:
-                    raise NotProvenError(_KEPT.format(mine.number, number, mine.name_of(key), newer.taints[key].reason))
-            for key, rewritten in self._prover.compare(newer, asked).items():
-                raise NotProvenError(_KEPT.format(mine.number, number, mine.name_of(key), rewritten.reason))
+                    refuted[key] = newer.taints[key].reason
+            refuted |= {key: found.reason for key, found in self._prover.compare(newer, asked).items()}
+            later = coverage.successor(newer, generations)
+            for key, reason in refuted.items():
+                if later is None or key not in later.positions or not self._log_lacks(mine, later, key):
+                    raise NotProvenError(_KEPT.format(mine.number, number, mine.name_of(key), reason))
+                kept.add(key)
+        return _without(wanted, kept)
+
+    def _log_lacks(self, mine: Generation, later: Generation, key: PartitionKey) -> bool:
+        """Return whether the log, as `later` has read it, lacks records that `mine` has read of a partition."""
+        return bool(self._prover.rewritten(mine, later, [key]) or self._prover.cut_off(mine, later, [key]))
 
 
 _KEPT = "generation {} is kept until another one covers it: generation {} covers {}, but {}"
+
+
+def _without(wanted: Clearing, cut: Collection[PartitionKey]) -> Clearing:
+    """Return `wanted` with the partitions of `cut` among those that stay, because the log lacks their records."""
+    goes = tuple(key for key in wanted.goes if key not in cut)
+    return Clearing(goes=goes, stays=wanted.stays | dict.fromkeys(sorted(cut), coverage.CUT_OFF_KEPT))
 
 
 def _taints(state: Generation, lost: Iterable[tuple[Part, str]]) -> tuple[Taint, ...]:

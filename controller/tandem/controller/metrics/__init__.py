@@ -1,1 +1,1 @@
-"""Metrics for Prometheus: `catalogue` defines them, `instance_metrics` has their values, `collector` makes the page."""
+"""Metrics for Prometheus: `catalogue` defines them, `instance_metrics` has their values, `page` renders it."""

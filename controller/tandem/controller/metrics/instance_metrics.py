@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
-from tandem.backup_avro.selection import coverage, moments, newest_state
+from tandem.backup_avro.selection import coverage, moments, restorable_state
 from tandem.controller.decision.observation import Role
 from tandem.controller.decision.pair_rules import is_heard, rotation_due_at
 from tandem.controller.status.health import chosen, doubtful
@@ -81,7 +81,7 @@ def backup_picture(seen: PairView, instance: str) -> BackupPicture:
     """Return the picture of the chains in one view, for the instance called `instance`."""
     base = chosen(seen)
     active = seen.active
-    window = [at for at in map(moments.window_from, newest_state.restorable(seen.generations)) if at is not None]
+    window = [at for at in map(moments.window_from, restorable_state.restorable(seen.generations)) if at is not None]
     complete = max((g for g in seen.generations if g.complete), key=lambda g: g.number, default=None)
     spoilt = doubtful(seen)
     waiting = [

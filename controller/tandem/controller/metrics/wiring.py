@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tandem.controller.config import Config
-from tandem.controller.metrics.collector import MetricDetail, MetricsPage
+from tandem.controller.metrics.page import MetricDetail, MetricsPage
 from tandem.sink.transcode.implementation_choice import best_transcoder
 
 

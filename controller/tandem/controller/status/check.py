@@ -12,12 +12,13 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Final
 
+from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.backup_avro.errors import TandemError
 from tandem.controller.cli.output.output import duration
 from tandem.controller.status.health import Fault, Problem, problems
 from tandem.controller.status.key_use import KeySight
-from tandem.controller.status.overview import GenerationState, GenerationStatus, Overview, moment
+from tandem.controller.status.overview import GenerationState, GenerationStatus, Overview
 from tandem.controller.status.pair_view import PairView
 
 
@@ -148,7 +149,7 @@ def connections(
     partitions = sum(count for _, count in topics.values())
     return CheckReport(
         pair=seen.pair,
-        at=moment(seen.at),
+        at=utc_time(seen.at),
         severity=findings[0].severity if findings else Severity.OK,
         summary=f"pair {seen.pair}: the store and the brokers answer; guarded topics: {len(topics):,}, "
         f"partitions: {partitions:,}",
@@ -244,7 +245,7 @@ def _figures(found: Overview, ran: Mapping[JobKind, JobOutcome | None], limits: 
     )
     for kind, limit in ((JobKind.VERIFY, limits.verify_age_s), (JobKind.DRILL, limits.drill_age_s)):
         last = ran.get(kind)
-        at = None if last is None else moment(last.at)
+        at = None if last is None else utc_time(last.at)
         yield CheckFigure(name=f"{kind.value}_age", value=_since(at, found.at), unit="s", warning=limit)
     yield CheckFigure(name="bytes", value=sum(g.bytes for g in found.generations), unit="B")
     yield CheckFigure(name="generations", value=len(found.generations), unit="")
@@ -300,7 +301,7 @@ def _runs(now: datetime, ran: Mapping[JobKind, JobOutcome | None], limits: Check
             message = f"the last `tandem {kind.value}` found {kind.findings(last.findings)}"
         elif last is not None and last.unsettled:
             severity, before = Severity.CRITICAL, last.unsettled[-1]
-            ago = duration(_since(moment(before.at), now) or 0.0)
+            ago = duration(_since(utc_time(before.at), now) or 0.0)
             message = (
                 f"a `tandem {kind.value}` found {kind.findings(before.findings)} {ago} ago ({before.what}), "
                 "and none has read that again since"
@@ -311,7 +312,7 @@ def _runs(now: datetime, ran: Mapping[JobKind, JobOutcome | None], limits: Check
             message = f"no `tandem {kind.value}` was ever run"
         elif last.error is not None:
             message = f"the last `tandem {kind.value}` did not come to its end: {last.error}"
-        elif (age_s := _since(moment(last.at), now)) is not None and age_s > limit:
+        elif (age_s := _since(utc_time(last.at), now)) is not None and age_s > limit:
             message = f"the last `tandem {kind.value}` was {duration(age_s)} ago"
         else:
             continue

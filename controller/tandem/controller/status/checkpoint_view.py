@@ -15,6 +15,7 @@ from datetime import datetime
 
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.documents.checkpoint import (
     Checkpoint,
     CheckpointRequest,
@@ -32,7 +33,6 @@ from tandem.controller.coordination.store_hints import SENDER, tell
 from tandem.controller.instance.checkpoint_keeper import expired
 from tandem.controller.status.health import some
 from tandem.controller.status.outside_view import ANSWER_S, ask_cluster, log_ends, read_chains
-from tandem.controller.status.overview import moment
 from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.store import ObjectStore
@@ -134,7 +134,7 @@ def draft(
     at = now_ms(store)
     nonce = secrets.token_hex(16)
     return CheckpointRequest(
-        id=checkpoint_id or f"{moment(at):%Y%m%dT%H%M%SZ}-{nonce[:6]}",
+        id=checkpoint_id or f"{utc_time(at):%Y%m%dT%H%M%SZ}-{nonce[:6]}",
         nonce=nonce,
         pair=config.pair,
         cluster_id=cluster_id,
@@ -249,14 +249,14 @@ class CheckpointStatusReader:
         return CheckpointStatus(
             id=request.id,
             status=found.status(now),
-            requested_at=moment(request.at),
+            requested_at=utc_time(request.at),
             requested_by=request.by,
             reason=request.reason or None,
-            deadline=moment(request.deadline),
-            settled_at=None if outcome is None else moment(outcome.at),
+            deadline=utc_time(request.deadline),
+            settled_at=None if outcome is None else utc_time(outcome.at),
             generation=None if outcome is None else outcome.generation,
             seq=None if outcome is None else outcome.seq,
-            kept_until=None if request.keep_until is None else moment(request.keep_until),
+            kept_until=None if request.keep_until is None else utc_time(request.keep_until),
             restorable=why_not is None,
             why_not=why_not,
             detail=detail or None,

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from tandem.backup_avro.chain.entries import Topic
 from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.documents.release import Release
 from tandem.controller.history.events import CLAIM, DAMAGED
 from tandem.controller.history.store_history import Annals
@@ -18,7 +19,6 @@ from tandem.controller.status.overview import (
     GenerationStatus,
     PositionStatus,
     generation_status,
-    moment,
     state_of,
 )
 from tandem.controller.status.pair_view import PairView
@@ -145,7 +145,7 @@ def describe_generation(
     return GenerationDescription(
         pair=seen.pair,
         root=seen.root,
-        at=moment(seen.at),
+        at=utc_time(seen.at),
         generation=generation_status(seen, generation),
         entries=_kinds(past_events),
         topics=_topics(generation, generation.topics.values()),
@@ -172,7 +172,7 @@ def describe_topic(seen: PairView, name: str, checkpoints: Iterable[CheckpointSt
     return TopicDescription(
         pair=seen.pair,
         root=seen.root,
-        at=moment(seen.at),
+        at=utc_time(seen.at),
         topic=name,
         copies=tuple(copies),
         checkpoints=_held(one for one in checkpoints if any(part.topic == name for part in one.partitions)),
@@ -247,7 +247,7 @@ def _pins(pins: Sequence[Pin], number: int, now: int) -> tuple[PinStatus, ...]:
         PinStatus(
             id=pin.id,
             owner=pin.owner,
-            until=None if pin.until is None or pin.until >= FOR_EVER else moment(pin.until),
+            until=None if pin.until is None or pin.until >= FOR_EVER else utc_time(pin.until),
             lasting=pin.lasting,
         )
         for pin in sorted(pins, key=lambda pin: (pin.owner, pin.id))
@@ -263,7 +263,7 @@ def _releases(found: Iterable[Release]) -> tuple[ReleaseStatus, ...]:
             topic_id=one.topic_id,
             partitions=one.partitions,
             through=one.through,
-            at=moment(one.at),
+            at=utc_time(one.at),
             by=one.by,
             reason=one.reason,
         )

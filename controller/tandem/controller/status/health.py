@@ -9,7 +9,7 @@ from enum import StrEnum
 from tandem.backup_avro.chain.entries import PartitionKey, iso
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import RefusedError
-from tandem.backup_avro.selection import coverage, newest_state
+from tandem.backup_avro.selection import coverage, restorable_state
 from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination import agreement, heads
 from tandem.controller.coordination.heartbeat import Heartbeat
@@ -60,7 +60,7 @@ class Problem:
 def chosen(seen: PairView) -> Generation | None:
     """Return the generation that a restore would read; None if there is none."""
     try:
-        return newest_state.choose(seen.generations)
+        return restorable_state.choose_generation(seen.generations)
     except RefusedError:
         return None
 

@@ -8,29 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 from tandem.backup_avro.chain.entries import Clearing, PartitionKey, iso
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.chain.heads import Head
-from tandem.backup_avro.chain.integers import FIRST_MOMENT, LAST_MOMENT
+from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.chain.layout import pins_prefix
 from tandem.backup_avro.documents.coordination_message import CoordinationMessage
 from tandem.backup_avro.documents.outcome import JobOutcome
 from tandem.backup_avro.documents.pause import Pause
 from tandem.backup_avro.documents.release import released
-from tandem.backup_avro.selection import coverage, moments, newest_state
+from tandem.backup_avro.selection import completion, coverage, moments, restorable_state
 from tandem.controller.cli.output.output import duration
 from tandem.controller.coordination.heartbeat import Heartbeat
 from tandem.controller.decision.pair_rules import retained, rotation_due_at
 from tandem.controller.status.health import Problem, chosen, paused, problems, progress, some, troubles_of
 from tandem.controller.status.pair_view import LogEnd, PairView, stands_at
 from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
-from tandem.sink.read.partition_progress import longest_gap_s
+from tandem.sink.read.tombstone_guarantee import longest_gap_s
 from tandem.sink.store.chain.pins import Pin
-
-_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class GenerationState(StrEnum):
@@ -220,7 +218,7 @@ def overview(seen: PairView) -> Overview:
     return Overview(
         pair=seen.pair,
         root=seen.root,
-        at=moment(seen.at),
+        at=utc_time(seen.at),
         healthy=not found,
         problems=found,
         notes=tuple(_notes(seen)),
@@ -230,11 +228,6 @@ def overview(seen: PairView) -> Overview:
         instances=tuple(_instance(seen, name) for name in seen.instances),
         generations=generations,
     )
-
-
-def moment(at: int) -> datetime:
-    """Return ms since the epoch as a time in UTC; the latest possible time for a value beyond it."""
-    return _EPOCH + timedelta(milliseconds=min(max(at, FIRST_MOMENT), LAST_MOMENT))
 
 
 def state_of(generation: Generation) -> GenerationState:
@@ -263,7 +256,7 @@ def _instance(seen: PairView, name: str) -> InstanceStatus:
         alive=seen.alive(name),
         left=heard is not None and heard.left,
         role=said.role,
-        heard_at=None if heard is None else moment(heard.at),
+        heard_at=None if heard is None else utc_time(heard.at),
         heard_age_s=None if heard is None else seen.since_s(heard.at),
         incarnation=None if heard is None else heard.incarnation,
         generation=said.generation,
@@ -295,10 +288,10 @@ def generation_status(seen: PairView, generation: Generation) -> GenerationStatu
         state=state_of(generation),
         cluster_id=generation.claim.cluster_id,
         reason=generation.claim.reason,
-        opened_at=moment(generation.claim.at),
-        completed_at=None if generation.completed_at is None else moment(generation.completed_at),
-        sealed_at=None if generation.sealed_at is None else moment(generation.sealed_at),
-        last_commit_at=None if last is None else moment(last),
+        opened_at=utc_time(generation.claim.at),
+        completed_at=None if generation.completed_at is None else utc_time(generation.completed_at),
+        sealed_at=None if generation.sealed_at is None else utc_time(generation.sealed_at),
+        last_commit_at=None if last is None else utc_time(last),
         last_commit_age_s=None if last is None else seen.since_s(last),
         rotation_due_at=_rotation_due_at(seen, generation),
         chain_seq=generation.seq,
@@ -328,7 +321,7 @@ def generation_status(seen: PairView, generation: Generation) -> GenerationStatu
 def _rotation_due_at(seen: PairView, generation: Generation) -> datetime | None:
     if state_of(generation) is not GenerationState.COMPLETE:
         return None
-    return moment(rotation_due_at(generation, seen.policy))
+    return utc_time(rotation_due_at(generation, seen.policy))
 
 
 def _by_name(generation: Generation) -> Callable[[PartitionKey], tuple[str, str, int]]:
@@ -352,7 +345,7 @@ def _position(seen: PairView, generation: Generation, key: PartitionKey) -> Posi
         topic_id=key.topic_id,
         offset=position.offset,
         leader_epoch=position.epoch,
-        head_at=moment(generation.head_at(key)),
+        head_at=utc_time(generation.head_at(key)),
         log_start=position.log_start,
         base_end=position.base.end,
         complete=generation.read_through(key),
@@ -389,7 +382,7 @@ def _missing(seen: PairView, generation: Generation) -> tuple[str, ...]:
     guarded = seen.guarded_of(generation)
     match state_of(generation):
         case GenerationState.CLAIMED | GenerationState.OPEN:
-            return tuple(coverage.obstacles(generation, seen.generations, guarded))
+            return tuple(completion.obstacles(generation, seen.generations, guarded))
         case GenerationState.COMPLETE:
             return tuple(
                 f"{guarded.topics[key.topic_id][0]}-{key.partition} is not read through yet"
@@ -415,7 +408,7 @@ def _waits_for(seen: PairView, generation: Generation) -> str | None:
         case GenerationState.CLAIMED:
             return f"{owner} to open it"
         case GenerationState.OPEN if generation not in seen.building:
-            why = "it is tainted" if coverage.spoilt(generation) else "a newer generation is complete"
+            why = "it is tainted" if completion.spoilt(generation) else "a newer generation is complete"
             return f"{owner} to clear it: {why}"
         case GenerationState.OPEN:
             return _complete_waits_for(seen, generation)
@@ -502,7 +495,7 @@ def window_of(generation: Generation, *, now: int) -> WindowStatus | None:
     start = moments.window_from(generation)
     if start is None or last is None or not generation.whole:
         return None
-    return WindowStatus(start=moment(start), end=moment(last), age_s=max(0.0, (now - last) / 1000))
+    return WindowStatus(start=utc_time(start), end=utc_time(last), age_s=max(0.0, (now - last) / 1000))
 
 
 # --- restore, notes ---------------------------------------------------------------------------------------------------
@@ -515,7 +508,7 @@ def _restore(seen: PairView) -> RestoreStatus | None:
         return None
     lags = []
     if seen.brokers is not None:
-        for part in newest_state.select(seen.generations).partitions:
+        for part in restorable_state.select(seen.generations).partitions:
             end = _end(seen, part.key, part.topic.name)
             lags.append(None if end is None else max(0, end.stable - part.end))
     return RestoreStatus(
@@ -532,8 +525,8 @@ def pause_status(pause: Pause | None, now: int) -> PauseStatus | None:
     if pause is None or pause.until is None:
         return None
     return PauseStatus(
-        at=moment(pause.at),
-        until=moment(pause.until),
+        at=utc_time(pause.at),
+        until=utc_time(pause.until),
         left_s=max(0.0, (pause.until - now) / 1000),
         by=pause.by,
         reason=pause.reason,
@@ -545,7 +538,7 @@ def _request(seen: PairView, asked: CoordinationMessage) -> RequestStatus:
         by=asked.instance,
         target=asked.target,
         generation=asked.generation,
-        at=moment(asked.at),
+        at=utc_time(asked.at),
         age_s=seen.since_s(asked.at),
         reason=asked.reason,
     )

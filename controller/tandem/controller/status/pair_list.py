@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
-from tandem.backup_avro.selection.newest_state import choose
+from tandem.backup_avro.selection.restorable_state import choose_generation
 from tandem.controller.decision.pair_rules import active_of
 from tandem.controller.status.overview import WindowStatus, window_of
 from tandem.sink.store import ObjectStore
@@ -70,7 +70,7 @@ def _summary(store: ObjectStore, name: str) -> PairSummary | None:
         return None
     active = active_of(generations)
     try:
-        base = choose(generations)
+        base = choose_generation(generations)
     except RefusedError:
         base = None
     current = active or base

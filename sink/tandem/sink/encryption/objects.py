@@ -11,7 +11,7 @@ from tandem.backup_avro.chain.entries import Part, StoredObject, sha256_hex
 from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record import chunk_cipher
 from tandem.backup_avro.record.envelope import ChunkRange, is_encrypted
-from tandem.backup_avro.selection.newest_state import PartitionSelection
+from tandem.backup_avro.selection.restorable_state import PartitionSelection
 from tandem.sink.encryption.key_ring import KeyRing, ObjectSeal, keys_of
 from tandem.sink.store.object_store import ObjectStore
 

@@ -10,18 +10,10 @@ from dataclasses import dataclass, field
 
 from tandem.backup_avro.chain.entries import PartitionKey, Position, RecordHash, Taint
 from tandem.sink.read.scan.plan import ScanPlan
-
-SHORTEST_RETENTION_S = 60.0
-"""Below this `delete.retention.ms` the tombstone guarantee is best effort: no reader can prove a shorter time."""
-
-TAINT_SHARE = 0.8
+from tandem.sink.read.tombstone_guarantee import longest_gap_s, shorter_guarantee
 
 CONFIRM_CEILING_S = 900.0
 """Longest time in s without a chain entry while no records arrive: being at head is confirmed at least this often."""
-
-SKEW_S = 5.0
-"""Seconds by which two clocks may normally differ: two answers of a store, or a machine and the store.
-Small enough not to matter for the tombstone rule."""
 
 
 STEPS = (16, 16 * 256)
@@ -41,30 +33,6 @@ def kept_hashes(before: tuple[RecordHash, ...], newest: RecordHash | None) -> tu
         below = newest.offset - newest.offset % step
         kept.update([one for one in before if one.offset < below][-1:] or before[:1])
     return tuple(sorted(kept))
-
-
-def shorter_guarantee(one: float | None, other: float | None) -> float | None:
-    """Return the shorter of two tombstone guarantees in s; None, of a topic that only deletes, is the longest."""
-    return min((given for given in (one, other) if given is not None), default=None)
-
-
-def longest_gap_s(retention_s: float) -> float:
-    """Return how many s a tail may be away from the log's end (design, rule 7); `retention_s` is the guarantee."""
-    return TAINT_SHARE * max(retention_s, SHORTEST_RETENTION_S)
-
-
-def away_s(*, head_at: int, skew: int | None, store_ms: int, local_ms: int) -> float:
-    """Return how many s ago a position of an earlier process was last at head (`Generation.head_at`, `.skew`).
-
-    The result is the longer of the times by the store's clock (now at `store_ms`) and by this machine's clock (now at
-    `local_ms`): each of them may have been set back meanwhile. It is infinite if the store's clock was set back behind
-    `head_at`. A local clock that is behind proves nothing, since it may be another machine's.
-    """
-    by_store_s = (store_ms - head_at) / 1000
-    if by_store_s < -SKEW_S:
-        return math.inf
-    by_local_s = -math.inf if skew is None else (local_ms - skew - head_at) / 1000
-    return by_local_s if by_local_s > by_store_s + SKEW_S else max(0.0, by_store_s)
 
 
 @dataclass(slots=True, kw_only=True)

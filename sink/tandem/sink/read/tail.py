@@ -23,7 +23,7 @@ from tandem.sink.read.reader_context import (
     named_records,
     reading,
 )
-from tandem.sink.transcode.record_hash import last_record
+from tandem.sink.transcode.content_hash import last_record
 
 _LOG = structlog.get_logger()
 _HELD = "held back"

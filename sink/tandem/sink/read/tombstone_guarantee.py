@@ -1,29 +1,44 @@
-"""How long tombstones are guaranteed, and how long reading one range of a scan may therefore take. Pure."""
+"""The tombstone rule: how long a tail may be away from the end of a log without missing a tombstone.
+
+A broker may remove a tombstone `delete.retention.ms` after it was first cleaned. A tail that was away for longer may
+have missed one, and so would restore a record that was deleted: its partition is tainted
+(`PartitionProgress.taint`; docs/protocol.md). Pure: seconds in, seconds out.
+"""
 
 from __future__ import annotations
 
-from typing import TypedDict
+import math
 
-from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S
-from tandem.sink.read.scan.plan import range_limit_s
+SHORTEST_RETENTION_S = 60.0
+"""Below this `delete.retention.ms` the tombstone guarantee is best effort: no reader can prove a shorter time."""
 
-_SHORTEST_LIMIT_S = 1.0
-_SHORTEST_TRY_S = 0.25
-"""Limit in s where the guarantee is too short to prove anything: a shorter limit would cut a log into tiny ranges."""
+TAINT_SHARE = 0.8
+"""The share of the guarantee after which a partition counts as tainted."""
 
-
-class TombstoneGuarantee(TypedDict):
-    """Arguments of `ScanPlan`: how long a range may take, and whether small ones count however long they took."""
-
-    limit_s: float
-    best_effort: bool
+SKEW_S = 5.0
+"""Seconds by which two clocks may normally differ: two answers of a store, or a machine and the store.
+Small enough not to matter for the tombstone rule."""
 
 
-def tombstone_guarantee(retention_s: float | None, ceiling_s: float) -> TombstoneGuarantee:
-    """Return the range limit for a `delete.retention.ms` in s (None: not compacted); `ceiling_s` is the setting."""
-    if retention_s is None:
-        return {"limit_s": ceiling_s, "best_effort": True}
-    best_effort = retention_s < SHORTEST_RETENTION_S
-    limit_s = range_limit_s(retention_s, ceiling_s)
-    # A range that never counts is tried for ever: at intervals of a second at least, whatever the ceiling is set to.
-    return {"limit_s": max(limit_s, _SHORTEST_TRY_S if best_effort else _SHORTEST_LIMIT_S), "best_effort": best_effort}
+def shorter_guarantee(one: float | None, other: float | None) -> float | None:
+    """Return the shorter of two tombstone guarantees in s; None, of a topic that only deletes, is the longest."""
+    return min((given for given in (one, other) if given is not None), default=None)
+
+
+def longest_gap_s(retention_s: float) -> float:
+    """Return how many s a tail may be away from the log's end (design, rule 7); `retention_s` is the guarantee."""
+    return TAINT_SHARE * max(retention_s, SHORTEST_RETENTION_S)
+
+
+def away_s(*, head_at: int, skew: int | None, store_ms: int, local_ms: int) -> float:
+    """Return how many s ago a position of an earlier process was last at head (`Generation.head_at`, `.skew`).
+
+    The result is the longer of the times by the store's clock (now at `store_ms`) and by this machine's clock (now at
+    `local_ms`): each of them may have been set back meanwhile. It is infinite if the store's clock was set back behind
+    `head_at`. A local clock that is behind proves nothing, since it may be another machine's.
+    """
+    by_store_s = (store_ms - head_at) / 1000
+    if by_store_s < -SKEW_S:
+        return math.inf
+    by_local_s = -math.inf if skew is None else (local_ms - skew - head_at) / 1000
+    return by_local_s if by_local_s > by_store_s + SKEW_S else max(0.0, by_store_s)

@@ -1,8 +1,8 @@
-"""One hash over a partition's records in their order: timestamp, key, value, headers.
+"""One hash over a partition's records in their order (timestamp, key, value, headers), and the hash of one record.
 
 Each record's hash includes the hash before it, so the state is 32 bytes after every record: a restore that was killed
 resumes from the state that its progress recorded. Offsets and timestamp types are not hashed: a restore can't keep
-them.
+them. The hash of one record identifies it in its log (`sink.read.log_identity`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.record.current import NOT_UTF8, decode_body
 from tandem.sink.transcode.body_operations import HashState
+from tandem.sink.transcode.transcoder_result import Segment
 
 #: The state before the first record.
 START: Final = bytes(32)
@@ -22,6 +24,7 @@ _TIMESTAMP: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">i")
 _NULL: Final = _LENGTH.pack(-1)
 _NONE: Final = _LENGTH.pack(0)
+_DIGITS: Final = 12
 
 
 def advance(
@@ -64,3 +67,11 @@ def advance_body(state: bytes, body: bytes | memoryview, count: int) -> HashStat
         tombstones += record.value is None
         null_keys += record.key is None
     return HashState(state=state, tombstones=tombstones, null_keys=null_keys)
+
+
+def last_record(segments: Sequence[Segment]) -> RecordHash | None:
+    """Return the hash of the last record of the last segment, None if there is no segment."""
+    if not segments:
+        return None
+    last = segments[-1]
+    return RecordHash(last.last_offset, hashlib.sha256(memoryview(last.body)[last.last_at :]).hexdigest()[:_DIGITS])

@@ -10,12 +10,13 @@ from tandem.backup_avro.record.version_1 import ConvertedBody, LayoutV1
 from tandem.sink.transcode import content_hash, reverse
 from tandem.sink.transcode.batch import Compression, with_producer
 from tandem.sink.transcode.body_operations import BodySurvey, BuiltBatch, HashState
+from tandem.sink.transcode.transcoder_result import REFERENCE
 
 
 class PlainBodies:
     """`BodyWorker` that delegates to the modules in plain Python."""
 
-    name = "reference"
+    name = REFERENCE
 
     def build_batches(
         self,

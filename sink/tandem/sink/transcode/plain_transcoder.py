@@ -12,17 +12,17 @@ from typing import Final
 import google_crc32c
 
 from tandem.backup_avro.errors import DamagedError, TooLargeError
-from tandem.backup_avro.record.varint import LONG_MAX, decode_long
+from tandem.backup_avro.record.varint import LONG_MAX
 from tandem.sink.transcode import batch as layout
+from tandem.sink.transcode.aborted_transactions import AbortedTransactions, is_abort_marker
 from tandem.sink.transcode.encode import EncodedBatch, encode_batch
-from tandem.sink.transcode.transcoder_result import OUTPUT_LIMIT, Segment, Transcoded
+from tandem.sink.transcode.transcoder_result import OUTPUT_LIMIT, REFERENCE, Segment, Transcoded
 
 #: Most bytes that the records of one batch may decompress to, unless memory.largest_batch says otherwise.
 BATCH_LIMIT: Final = 256 << 20
 
 _NOTHING: Final = EncodedBatch(segment=None, weight=0, cut=False)
 _EPOCH_MAGIC_CRC: Final = struct.Struct(">ibI")
-_CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
 _REMEDY: Final = (
     "if it is there again on the next read, check the disks of the partition's replicas and move the leader to one "
     "that is sound"
@@ -42,7 +42,7 @@ class ReferenceTranscoder:
     `output_limit`: approximate most bytes that one call returns; it returns at least one record.
     """
 
-    name = "reference"
+    name = REFERENCE
 
     def __init__(self, *, batch_limit: int = BATCH_LIMIT, output_limit: int = OUTPUT_LIMIT) -> None:
         self._batch_limit = batch_limit
@@ -67,7 +67,7 @@ class ReferenceTranscoder:
         data = records if isinstance(records, bytes) else bytes(records)
         size = len(data)
         stop = LONG_MAX if until is None else max(start, until)
-        transactions = _Transactions(aborted) if read_committed else None
+        transactions = AbortedTransactions(aborted) if read_committed else None
         segments: list[Segment] = []
         pos = 0
         past = 0  # the first offset after the batches so far
@@ -124,7 +124,7 @@ class ReferenceTranscoder:
         partition: int,
         start: int,
         stop: int,
-        transactions: _Transactions | None,
+        transactions: AbortedTransactions | None,
         room: int,
     ) -> tuple[int, EncodedBatch]:
         """Return the batch's last offset and its encoded records. `covered` begins after the CRC."""
@@ -139,7 +139,7 @@ class ReferenceTranscoder:
         if transactions is not None:
             transactions.reach(last_offset)
         if attributes & layout.CONTROL:
-            if transactions is not None and count and _is_abort_marker(covered):
+            if transactions is not None and count and is_abort_marker(covered):
                 transactions.end(producer_id)
             return last_offset, _NOTHING
         skipped = (
@@ -183,30 +183,6 @@ class ReferenceTranscoder:
         return last_offset, encoded
 
 
-class _Transactions:
-    """Tracks, batch by batch, the producers whose records belong to an aborted transaction.
-
-    A fetch response lists its aborted transactions as (producer id, first offset). A transaction is open from the first
-    batch that reaches its first offset to its producer's next ABORT marker. Protocol guide, "Fetch".
-    """
-
-    __slots__ = ("_aborted", "_listed")
-
-    def __init__(self, listed: tuple[tuple[int, int], ...]) -> None:
-        self._listed = sorted(listed, key=lambda entry: entry[1], reverse=True)
-        self._aborted: set[int] = set()
-
-    def reach(self, offset: int) -> None:
-        while self._listed and self._listed[-1][1] <= offset:
-            self._aborted.add(self._listed.pop()[0])
-
-    def is_aborted(self, producer_id: int) -> bool:
-        return producer_id in self._aborted
-
-    def end(self, producer_id: int) -> None:
-        self._aborted.discard(producer_id)
-
-
 def _check_frame(magic: int, base_offset: int, length: int, past: int) -> None:
     if magic < layout.MAGIC:
         raise DamagedError(f"its format is version {magic}", remedy=_OLD_REMEDY)
@@ -218,15 +194,3 @@ def _check_frame(magic: int, base_offset: int, length: int, past: int) -> None:
         raise DamagedError("no batch can be there")
     if base_offset < past:
         raise DamagedError(f"the batch before it goes up to offset {past - 1}")
-
-
-def _is_abort_marker(covered: bytes) -> bool:
-    """Return whether the first record of a control batch is an ABORT marker."""
-    _, pos = decode_long(covered, layout.CRC_COVERED.size)
-    _, pos = decode_long(covered, pos + 1)  # the timestamp's distance, after the attributes
-    _, pos = decode_long(covered, pos)
-    size, pos = decode_long(covered, pos)
-    if size < _CONTROL_KEY.size or pos + size > len(covered):
-        raise DamagedError("its control record has no type")
-    kind: int = _CONTROL_KEY.unpack_from(covered, pos)[1]
-    return kind == layout.ABORT_MARKER

@@ -7,6 +7,8 @@ from typing import Final, Protocol
 
 #: Approximate most bytes that one call returns: 32 times a fetch's limit for a partition; few logs expand as much.
 OUTPUT_LIMIT: Final = 64 << 20
+#: The name by which heartbeats and metrics give the plain Python transcoder. This module is cheap to import.
+REFERENCE: Final = "reference"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,15 +19,10 @@ from tandem.sink.kafka.cluster.guarded_topics import (
     tombstone_guarantee_s,
 )
 from tandem.sink.read.marks import Marks
-from tandem.sink.read.partition_progress import (
-    CONFIRM_CEILING_S,
-    SHORTEST_RETENTION_S,
-    PartitionProgress,
-    longest_gap_s,
-    shorter_guarantee,
-)
+from tandem.sink.read.partition_progress import CONFIRM_CEILING_S, PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
 from tandem.sink.read.survey import ClusterSurvey
+from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S, longest_gap_s, shorter_guarantee
 from tandem.sink.write.commit import CommitDraft
 
 _HEAD_FRESH_MS = 10_000

@@ -12,7 +12,7 @@ from tandem.backup_avro.errors import RefusedError
 from tandem.backup_avro.selection.last_records import partition_copies
 from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
 from tandem.sink.read.scan.range_reader import RangeTask
-from tandem.sink.read.tombstone_guarantee import tombstone_guarantee
+from tandem.sink.read.scan.range_time_limit import range_time_limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ def _task(state: Generation, key: PartitionKey, pace: CatchUpPace, run: str) -> 
     assert state.opening is not None
     base = state.positions[key].base
     topic = state.topics[key.topic_id]
-    guarantee = tombstone_guarantee(tombstone_guarantee_s(topic.config), pace.chunk_ceiling_s)
+    time_limit = range_time_limit(tombstone_guarantee_s(topic.config), pace.chunk_ceiling_s)
     return RangeTask(
         folder=(state.claim.pair, state.claim.instance, state.number),
         key=key,
@@ -155,8 +155,8 @@ def _task(state: Generation, key: PartitionKey, pace: CatchUpPace, run: str) -> 
         low=base.start,
         high=base.end,
         opening=state.opening,
-        limit_s=guarantee["limit_s"],
-        best_effort=guarantee["best_effort"],
+        limit_s=time_limit["limit_s"],
+        best_effort=time_limit["best_effort"],
         run=run,
         compression_level=pace.compression_level,
         object_size=pace.object_size,

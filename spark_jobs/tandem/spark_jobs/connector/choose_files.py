@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from tandem.backup_avro.chain.entries import Part, PartitionKey, StoredObject, Topic
 from tandem.backup_avro.documents.connector_layout import ConnectorReading
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
-from tandem.backup_avro.selection.newest_state import PartitionSelection, Slice
+from tandem.backup_avro.selection.restorable_state import PartitionSelection, Slice
 from tandem.spark_jobs.connector.file_findings import ConnectorFile, FileFinding, ListedFile
 from tandem.spark_jobs.connector.overlapping_files import FileCut, SettledFiles, overlapping_groups
 

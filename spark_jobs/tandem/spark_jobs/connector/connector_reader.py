@@ -17,7 +17,7 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.documents import connector_layout
 from tandem.backup_avro.documents.connector_layout import ConnectorReading, place_of
 from tandem.backup_avro.errors import ConfigError, DamagedError
-from tandem.backup_avro.selection.newest_state import Selection
+from tandem.backup_avro.selection.restorable_state import Selection
 from tandem.sink.store import ObjectMissingError, ObjectStore, OutsizedObjectError
 from tandem.spark_jobs.connector import choose_files, file_findings, file_index, overlapping_files
 from tandem.spark_jobs.connector.choose_files import NO_GENERATION, FileListing

@@ -25,7 +25,7 @@ from tandem.spark_jobs.state.wanted_state import FoundState
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tandem.backup_avro.selection.newest_state import Selection
+    from tandem.backup_avro.selection.restorable_state import Selection
 
 _PROGRESS_S: Final = 2.0
 _GROUP: Final = "tandem export"

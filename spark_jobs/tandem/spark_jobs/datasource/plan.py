@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tandem.backup_avro.errors import ConfigError
-from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, Slice
+from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection, Slice
 from tandem.spark_jobs.datasource.options import ALL, MIN_PARTITIONS, NumberRange, SourceOptions
 from tandem.spark_jobs.reading.object_reader import CACHE_BYTES
 from tandem.spark_jobs.reading.task_objects import with_used_parts_only

@@ -17,7 +17,7 @@ from tandem.backup_avro.documents.connector_layout import ConnectorReading
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.record.current import BYTES, Record, decode_body
 from tandem.backup_avro.record.varint import encode_long
-from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection
+from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader

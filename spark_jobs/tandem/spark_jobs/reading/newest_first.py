@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tandem.backup_avro.selection.newest_state import Slice
 from tandem.backup_avro.selection.one_history import Records
+from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.store import ObjectStore
 from tandem.spark_jobs.reading.object_reader import ObjectReader
 

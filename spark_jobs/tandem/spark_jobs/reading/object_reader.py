@@ -35,7 +35,7 @@ from tandem.backup_avro.record.current import decode_body
 from tandem.backup_avro.record.record_spans import Span
 from tandem.backup_avro.record.varint import LONG_MAX
 from tandem.backup_avro.record.version_1 import ConvertedBody, decoder_for, layout_of
-from tandem.backup_avro.selection.newest_state import Slice
+from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.objects import Plain, open_object, read_parts, read_range
 from tandem.sink.store import (

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tandem.backup_avro.chain.entries import Part, StoredObject
-from tandem.backup_avro.selection.newest_state import Slice
+from tandem.backup_avro.selection.restorable_state import Slice
 
 
 def with_used_parts_only(slices: Iterable[Slice]) -> tuple[Slice, ...]:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tandem.backup_avro.errors import PermanentError, RefusedError, TandemError, TimedOutError
-from tandem.backup_avro.selection.newest_state import PartitionSelection
+from tandem.backup_avro.selection.restorable_state import PartitionSelection
 from tandem.sink.store.chain import pins, restore_targets
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.connector.connector_reader import ConnectorReader

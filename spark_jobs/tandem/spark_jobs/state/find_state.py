@@ -12,7 +12,7 @@ from tandem.backup_avro.documents.checkpoint import Checkpoint, why_unrestorable
 from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError, bare
 from tandem.backup_avro.selection import moments
 from tandem.backup_avro.selection.moments import PastState
-from tandem.backup_avro.selection.newest_state import choose
+from tandem.backup_avro.selection.restorable_state import choose_generation
 from tandem.backup_avro.selection.state_as_of import AsOf, as_of
 from tandem.sink.store.chain import checkpoints
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -182,7 +182,7 @@ def _entry(
     """Return the generation that a moment is read from, and the number of the moment's entry."""
     there = [state for state in generations if state_request.generation in {None, state.number}]
     if state_request.commit is not None:
-        state = choose(there, state_request.generation)
+        state = choose_generation(there, state_request.generation)
         return state, moments.moment_of(state, state_request.commit).seq
     assert state_request.at is not None
     now = now_ms(reader.store)

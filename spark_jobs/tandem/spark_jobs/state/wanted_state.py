@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from tandem.backup_avro.chain.entries import PartitionKey, Topic, iso
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError
-from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, select, select_cut
 from tandem.backup_avro.selection.one_history import Records, select_one_history
+from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection, select, select_cut
 from tandem.backup_avro.selection.state_as_of import LAGGING_MS, AsOf, KnownMoment, known, select_as_of
 
 

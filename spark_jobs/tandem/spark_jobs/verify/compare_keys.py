@@ -17,7 +17,7 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
 from tandem.backup_avro.json_fields import UNLESS_NONE, in_json
 from tandem.backup_avro.selection.coverage import common_offset, only_compacts
-from tandem.backup_avro.selection.newest_state import PartitionSelection, Slice, choose
+from tandem.backup_avro.selection.restorable_state import PartitionSelection, Slice, choose_generation
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.encryption.objects import require_keys
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
@@ -365,7 +365,7 @@ def against_generation(
     if len(numbers) == 1:
         states = reader.refresh(tolerant=True)
         refuse_forged(reader)
-        numbers = (*numbers, choose(states).number)
+        numbers = (*numbers, choose_generation(states).number)
     older, newer = sorted(numbers)
     if older == newer:
         raise RefusedError(

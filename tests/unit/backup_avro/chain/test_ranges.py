@@ -13,7 +13,7 @@ from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain import json_codec, layout
 from tandem.backup_avro.chain.entries import EntryKind, number_setting
-from tandem.backup_avro.chain.integers import FIRST_MOMENT, LAST_MOMENT, is_moment
+from tandem.backup_avro.chain.integers import FIRST_MOMENT, LAST_MOMENT, is_moment, utc_time
 from tandem.backup_avro.documents.coordination_message import (
     ReaderPosition,
     decode,
@@ -21,8 +21,7 @@ from tandem.backup_avro.documents.coordination_message import (
 )
 from tandem.backup_avro.errors import DamagedError
 from tandem.controller.coordination.topic_reader import open_topic_record
-from tandem.controller.metrics.collector import MetricDetail, MetricsPage
-from tandem.controller.status.overview import moment
+from tandem.controller.metrics.page import MetricDetail, MetricsPage
 from tandem.sink.kafka.cluster.guarded_topics import tombstone_guarantee_s
 from tandem.sink.store.chain import pins
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -82,11 +81,10 @@ def test_the_last_times_there_are() -> None:
         True,
         False,
     ]
-    assert (
-        moment(LAST_MOMENT) == moment(LAST_MOMENT + 10**15) == datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
-    )
-    assert moment(FIRST_MOMENT) == moment(-(2**63)) == datetime(1, 1, 1, tzinfo=UTC)
-    assert moment(1_700_000_000_123) == datetime.fromtimestamp(1_700_000_000.123, UTC)
+    latest = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
+    assert utc_time(LAST_MOMENT) == utc_time(LAST_MOMENT + 10**15) == latest
+    assert utc_time(FIRST_MOMENT) == utc_time(-(2**63)) == datetime(1, 1, 1, tzinfo=UTC)
+    assert utc_time(1_700_000_000_123) == datetime.fromtimestamp(1_700_000_000.123, UTC)
 
 
 def test_fields_have_ranges() -> None:

@@ -32,7 +32,7 @@ from tandem.backup_avro.documents.checkpoint import (
 )
 from tandem.backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
 from tandem.backup_avro.selection.coverage import GuardedPartitions
-from tandem.backup_avro.selection.newest_state import select_cut
+from tandem.backup_avro.selection.restorable_state import select_cut
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "checkpoint"
 K, U = key(), key("u")

@@ -22,7 +22,7 @@ from tandem.backup_avro.chain.entries import (
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.backup_avro.selection.moments import marked, moment_of, moments_beside, past_state, with_objects_of
-from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection
+from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection
 from tandem.backup_avro.selection.state_as_of import LAGGING_MS, AsOf, KnownMoment, as_of, known, select_as_of
 
 K, U = key(), key("u")

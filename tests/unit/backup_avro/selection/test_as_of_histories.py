@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from support.backups.moment_histories import START_MS, History, K, state_of
 
 from tandem.backup_avro.errors import RefusedError
-from tandem.backup_avro.selection.newest_state import select
+from tandem.backup_avro.selection.restorable_state import select
 from tandem.backup_avro.selection.state_as_of import known, select_as_of
 
 _SEEDS = 500

@@ -12,18 +12,15 @@ from support.backups.chains import Chain, complete_generation, grown, guarded, k
 
 from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.completion import Shortfall, obstacles, shortfalls, spoilt
 from tandem.backup_avro.selection.coverage import (
     CUT_OFF_KEPT,
     Cover,
-    Shortfall,
     clearing,
     cover,
     covering,
     doubtful,
-    obstacles,
     relied_on,
-    shortfalls,
-    spoilt,
     successor,
     uncovered,
     unproven,

@@ -15,7 +15,8 @@ from support.pipeline.doubles import MemoryStore, ScriptedSource, StandInCluster
 
 from tandem.backup_avro.chain.entries import EntryKind, PartitionKey, Taint
 from tandem.backup_avro.errors import TransientError
-from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, Shortfall, clearing, doubtful, unguarded, unproven
+from tandem.backup_avro.selection.completion import Shortfall
+from tandem.backup_avro.selection.coverage import CUT_OFF_KEPT, clearing, doubtful, unguarded, unproven
 from tandem.controller.instance.act import InstanceTasks
 from tandem.controller.instance.history_proof import HistoryProver, NotProvenError
 from tandem.sink.kafka.errors.cluster_errors import ClusterUnreachableError

@@ -14,8 +14,8 @@ from support.restores.records import restore_record
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.selection import one_history
 from tandem.backup_avro.selection.moments import past_state
-from tandem.backup_avro.selection.newest_state import PartitionSelection, Slice, select
 from tandem.backup_avro.selection.one_history import Records, select_one_history
+from tandem.backup_avro.selection.restorable_state import PartitionSelection, Slice, select
 from tandem.backup_avro.selection.state_as_of import as_of
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.restore.groups import restore_groups

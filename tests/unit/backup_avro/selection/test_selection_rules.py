@@ -13,12 +13,12 @@ from support.backups.chains import OPENING, Chain, complete_generation, done_bas
 from tandem.backup_avro.chain.entries import Base, EntryKind, PartitionKey
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import RefusedError
-from tandem.backup_avro.selection.newest_state import (
+from tandem.backup_avro.selection.restorable_state import (
     PartitionSelection,
     Selection,
     Slice,
     bounded,
-    choose,
+    choose_generation,
     restorable,
     select,
 )
@@ -85,18 +85,18 @@ def test_the_newest_untainted_one_is_best() -> None:
     chains[2].seal().clearing()
     chains.append(Chain(number=5).open())
     assert [state.number for state in restorable(states(*chains))] == [2, 1, 4]
-    assert choose(states(*chains)).number == 2
-    assert choose(states(*chains), 4).number == 4
+    assert choose_generation(states(*chains)).number == 2
+    assert choose_generation(states(*chains), 4).number == 4
 
 
 def test_what_can_not_be_chosen_is_refused() -> None:
     """With the number that was asked for, and where to look."""
     why = "complete and free of clearing (`tandem status` shows what there is and what is still missing)"
     with pytest.raises(RefusedError) as nothing:
-        choose([])
+        choose_generation([])
     assert str(nothing.value) == f"no generation is {why}"
     with pytest.raises(RefusedError) as unfinished:
-        choose(states(complete_generation(1, {K: 5}), Chain(number=3).open()), 3)
+        choose_generation(states(complete_generation(1, {K: 5}), Chain(number=3).open()), 3)
     assert str(unfinished.value) == f"generation 3 is not {why}"
 
 
@@ -390,7 +390,7 @@ def test_of_several_in_doubt_the_one_that_read_furthest_is_read() -> None:
     assert (until.sound, until.end, offsets(until)) == (100, 110, list(range(110)))
     assert only(select(states(little, much, chosen), until={K: 100})).warning is None
     chosen.taint(90)
-    assert choose(states(little, much, chosen)).number == 3
+    assert choose_generation(states(little, much, chosen)).number == 3
     found = only(select(states(little, much, chosen)))
     assert (found.sound, found.end, found.generations) == (90, 200, (3, 2))
     assert found.warning == (

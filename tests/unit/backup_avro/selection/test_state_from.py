@@ -10,7 +10,7 @@ from support.backups.chains import Chain, complete_generation, done_base, key, p
 from tandem.backup_avro.chain.entries import Base, EntryKind, Taint
 from tandem.backup_avro.chain.snapshot import dump_state
 from tandem.backup_avro.errors import DamagedError, TandemError
-from tandem.backup_avro.selection.newest_state import bounded, select
+from tandem.backup_avro.selection.restorable_state import bounded, select
 
 K, U = key(), key("u")
 _HALF = Base(start=0, end=30, leader=1, attempts=1, open=((0, 30, 1),))

@@ -10,7 +10,7 @@ from support.backups.chains import Chain, complete_generation, guarded, key, pos
 from support.pairs.observations import HEARD, POLICY, RUNNING, SILENT, K, look, mine, peers
 
 from tandem.backup_avro.chain.entries import Base, Clearing, EntryKind
-from tandem.backup_avro.selection.coverage import Shortfall
+from tandem.backup_avro.selection.completion import Shortfall
 from tandem.controller.decision import decide as decisions
 from tandem.controller.decision.decide import (
     AskPeer,

@@ -19,8 +19,9 @@ from support.pipeline.waiting import until
 
 from tandem.backup_avro.chain.entries import Base, GroupOffset, Part
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.selection.coverage import clearing, spoilt
-from tandem.backup_avro.selection.newest_state import Slice, select
+from tandem.backup_avro.selection.completion import spoilt
+from tandem.backup_avro.selection.coverage import clearing
+from tandem.backup_avro.selection.restorable_state import Slice, select
 from tandem.controller.decision.decide import Reason, StartPipeline, decide
 from tandem.controller.decision.observation import PipelineState, Role
 from tandem.controller.instance.act import InstanceTasks, TaskBoard

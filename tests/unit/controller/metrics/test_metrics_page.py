@@ -26,9 +26,9 @@ from tandem.controller.coordination.topic import CoordinationTopic
 from tandem.controller.decision.observation import Role
 from tandem.controller.instance.store_watch import last_handover_ms
 from tandem.controller.metrics.catalogue import COMMON, METRICS, MetricKind
-from tandem.controller.metrics.collector import MetricDetail, MetricsPage
 from tandem.controller.metrics.instance_metrics import BackupPictures, LastRuns, Picture, backup_picture
 from tandem.controller.metrics.job_results import ResultsWatch
+from tandem.controller.metrics.page import MetricDetail, MetricsPage
 from tandem.controller.metrics.reference import page as reference
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.pipeline import Phase

@@ -22,7 +22,7 @@ from tandem.backup_avro.record import chunk_cipher
 from tandem.backup_avro.record.container import Codec, decode_header
 from tandem.backup_avro.record.current import Record, decode_body
 from tandem.backup_avro.record.envelope import CHUNK_SIZE, is_encrypted
-from tandem.backup_avro.selection.newest_state import Slice, select
+from tandem.backup_avro.selection.restorable_state import Slice, select
 from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.errors import MissingKeyError, PlainObjectError
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing

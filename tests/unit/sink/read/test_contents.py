@@ -36,9 +36,9 @@ from tandem.sink.read.log_identity import ReadPosition, RewrittenRecord
 from tandem.sink.read.partition_progress import STEPS, kept_hashes
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import Identity
+from tandem.sink.transcode.content_hash import last_record
 from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
-from tandem.sink.transcode.record_hash import last_record
 
 
 def fault(kind: FaultKind) -> FetchFault:
@@ -411,6 +411,47 @@ def test_what_a_log_that_was_cut_covers_is_cleared_below_the_cut_alone(cut_at: i
     else:
         tasks.clear(1, wanted)
     assert world.one.writer.state.gone is not kept
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize(
+    ("there", "leader", "kept"),
+    [
+        ((RecordHash(9, "c" * 12),), (3, 12), True),
+        ((), (2, 9), True),
+        ((), (3, 12), False),
+    ],
+    ids=["another record", "the epoch is unknown to the leader", "nothing is shown"],
+)
+def test_what_the_log_lacks_stays_once_a_later_generation_is_complete(
+    *, marked: bool, there: tuple[RecordHash, ...], leader: tuple[int, int], kept: bool
+) -> None:
+    """The cover is refuted, and the later generation stands lower, so none will ever cover the partition.
+
+    Without proof that the log lacks what was read, the generation waits for another cover.
+    """
+    world = World()
+    world.has(world.hash_of(world.two), world.hash_of(world.one))
+    tasks = world.tasks()
+    tasks.seal(1, 2)
+    if marked:
+        cut = Taint(key=world.key, offset=15, reason="the log was cut", cut_at=-1, epoch=3)
+        world.two.append(EntryKind.TAINTED, taints=(cut,))
+    third = Backup.claim(world.store, topics=[world.spec], instance="a", number=3)
+    third.commit(records("t", 0, range(9), timestamp=1_800_000_000_000), epoch=2)
+    third.complete()
+    world.there.clear()
+    world.has(RecordHash(14, "b" * 12), *there)
+    world.source.epochs[T0] = leader
+    wanted = Clearing(goes=(world.key,), stays={})
+    if not kept:
+        with pytest.raises(NotProvenError):
+            tasks.clear(1, wanted)
+        return
+    tasks.clear(1, wanted)
+    cleared = world.one.writer.state.cleared
+    assert cleared is not None
+    assert (cleared.goes, cleared.stays) == ((), {world.key: CUT_OFF_KEPT})
 
 
 def test_a_leader_that_does_not_answer_means_not_now() -> None:

@@ -16,7 +16,7 @@ from support.pipeline.doubles import MemoryStore
 from tandem.backup_avro.chain.entries import PartitionKey
 from tandem.backup_avro.documents.connector_layout import ConnectorReading
 from tandem.backup_avro.errors import DamagedError, ExitCode
-from tandem.backup_avro.selection.newest_state import Slice
+from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.objects import read_range
 from tandem.sink.store import ObjectStore, OutsizedObjectError, StoreAccess, open_store

@@ -28,7 +28,7 @@ from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from tandem.backup_avro.chain.entries import EntryKind
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.record.current import Record, TimestampType
-from tandem.backup_avro.selection.newest_state import select
+from tandem.backup_avro.selection.restorable_state import select
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.datasource import plan

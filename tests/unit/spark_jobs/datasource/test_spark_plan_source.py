@@ -14,7 +14,7 @@ from support.records.strategies import logs
 
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.record.current import NOT_UTF8, Record, TimestampType, encode
-from tandem.backup_avro.selection.newest_state import select
+from tandem.backup_avro.selection.restorable_state import select
 from tandem.sink.store import ObjectStore, StoreAccess
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.datasource.options import NumberRange, parse_options, referenced, store_options

@@ -8,7 +8,7 @@ from dataclasses import replace
 from support.backups.chains import Chain, key, part, position
 
 from tandem.backup_avro.chain.generation import Generation
-from tandem.backup_avro.selection.newest_state import Slice
+from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.store import StoreAccess
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.reading.task_objects import with_used_parts_only

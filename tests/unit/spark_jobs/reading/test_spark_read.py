@@ -15,7 +15,7 @@ from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from tandem.backup_avro.errors import DamagedError, TandemError
 from tandem.backup_avro.record.container import Codec, encode_header
 from tandem.backup_avro.record.current import Record, decode_body
-from tandem.backup_avro.selection.newest_state import Slice
+from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.store import ObjectStore, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import ChangedObjectError, MissingObjectError, ObjectReader

@@ -40,7 +40,7 @@ from tandem.backup_avro.documents.checkpoint import (
 from tandem.backup_avro.errors import DamagedError, RefusedError
 from tandem.backup_avro.record.current import encode
 from tandem.backup_avro.selection.moments import horizon_at, moment_at, moment_of, window_from
-from tandem.backup_avro.selection.newest_state import bounded, select, select_cut
+from tandem.backup_avro.selection.restorable_state import bounded, select, select_cut
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import ChainWriter

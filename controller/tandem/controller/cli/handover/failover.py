@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from tandem.backup_avro.chain import integers
 from tandem.backup_avro.errors import RefusedError, TandemError, TimedOutError, TransientError
 from tandem.controller.cli.options.consent import consent, one_line
 from tandem.controller.cli.options.durations import span
@@ -305,7 +306,7 @@ def _show(
         pair=asked.pair,
         request_id=message.request_id,
         reason=message.reason,
-        requested_at=output.moment(message.at),
+        requested_at=integers.utc_time(message.at),
         from_instance=asked.active,
         from_generation=asked.former,
         to_instance=stands.builder or asked.target,
@@ -320,7 +321,7 @@ def _show(
     table = Table(
         columns=("step", "at", "took"),
         rows=[
-            ("requested", output.at(output.moment(message.at)), None),
+            ("requested", output.at(integers.utc_time(message.at)), None),
             *((step.step, output.at(step.at), duration(step.seconds)) for step in stands.steps),
         ],
         right=frozenset({"took"}),

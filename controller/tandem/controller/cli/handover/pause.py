@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tandem.backup_avro.chain import integers
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.options.backup_place import PairOption, RootOption, opened
 from tandem.controller.cli.options.consent import asker, one_line
@@ -105,4 +106,4 @@ def show(settings: Config, found: Pause, *, now: int, form: OutputFormat) -> Non
 
 
 def _time(at: int) -> str | None:
-    return output.at(output.moment(at))
+    return output.at(integers.utc_time(at))

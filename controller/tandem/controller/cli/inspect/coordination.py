@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tandem.backup_avro.chain import integers
 from tandem.controller.cli.options.durations import span
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.output import output
@@ -115,7 +116,7 @@ def _topic_records(topic_reading: TopicReader, *, since: int | None, follow: boo
 
 
 def _show(topic_record: TopicLetter, form: OutputFormat, *, all_pairs: bool) -> None:
-    at = None if topic_record.at is None else output.moment(topic_record.at)
+    at = None if topic_record.at is None else integers.utc_time(topic_record.at)
     line = f"{_at(at)}  {topic_record.offset:>8}  {_text(topic_record, all_pairs=all_pairs)}"
     output.show(kind="CoordinationMessage", body=topic_record, output=form, tables=[log.printable(line)], stream=True)
 

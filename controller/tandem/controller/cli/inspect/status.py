@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
+from tandem.backup_avro.chain import integers
 from tandem.backup_avro.errors import ConfigError, ExitCode
 from tandem.controller.cli.options.backup_place import PairOption, RootOption, configured, stored
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
@@ -18,6 +19,7 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.output import OutputFormat, OutputOption, Table, VerdictLines, duration
 from tandem.controller.cli.output.repeat import looks
 from tandem.controller.cli.output.slow_notice import patience
+from tandem.sink.transcode.transcoder_result import REFERENCE
 
 if TYPE_CHECKING:
     from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
@@ -156,10 +158,10 @@ def _last(ran: Mapping[JobKind, JobOutcome | None], now: datetime) -> Iterator[s
         if one is None:
             continue
         came = "clean" if one.clean else f"failed: {one.error}" if one.error else kind.findings(one.findings)
-        ago = _ago((now - output.moment(one.at)).total_seconds())
+        ago = _ago((now - integers.utc_time(one.at)).total_seconds())
         lines.append(f"last {kind.value:9} {ago}, {duration(one.seconds)}: {came} ({one.what})")
         for before in one.unsettled:
-            ago = _ago((now - output.moment(before.at)).total_seconds())
+            ago = _ago((now - integers.utc_time(before.at)).total_seconds())
             lines.append(
                 f"     {'':9} {ago}: {kind.findings(before.findings)} ({before.what}), not read again since: "
                 f"tandem {kind.value}"
@@ -223,7 +225,7 @@ def _doing(one: InstanceStatus) -> str | None:
         parts.append(f"{one.base_remaining:,} offsets of the first reading to go")
     if one.doing and (one.doing != "nothing to do" or not parts):
         parts.append(one.doing)
-    if one.transcoder == "reference":  # literal, because importing sink.transcode takes longer than the whole command
+    if one.transcoder == REFERENCE:
         parts.append("without the compiled transcoder, slow")
     parts += one.troubles
     return "; ".join(parts) or None

@@ -22,7 +22,7 @@ from uuid import UUID
 
 import typer
 
-from tandem.backup_avro.chain.integers import FIRST_MOMENT, LAST_MOMENT
+from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.json_fields import json_fields
 from tandem.sink.process import log
 from tandem.sink.process.log import printable
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 SCHEMA_VERSION: Final = 1
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = {"s": "Seconds", "ms": "Milliseconds"}
 _FOLDED: Final = 24
 """Smallest width, in characters, to which the last column of text is folded."""
@@ -170,17 +169,12 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             members = [(field, getattr(value, field.name)) for field in json_fields(type(value))]
             return {
-                camel(field.name): plain(moment(inner) if field.time_ms and inner is not None else inner)
+                camel(field.name): plain(utc_time(inner) if field.time_ms and inner is not None else inner)
                 for field, inner in members
                 if not (field.optional and inner is None)
             }
         case _:
             raise TypeError(f"no form in JSON for {type(value).__name__}")
-
-
-def moment(at: int) -> datetime:
-    """Return ms since the epoch as a time in UTC, bounded by FIRST_MOMENT and LAST_MOMENT."""
-    return _EPOCH + timedelta(milliseconds=min(max(at, FIRST_MOMENT), LAST_MOMENT))
 
 
 def duration(span: timedelta | float) -> str:

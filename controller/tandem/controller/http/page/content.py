@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Final
 
+from tandem.backup_avro.chain.integers import utc_time
 from tandem.backup_avro.documents.outcome import JobKind, JobOutcome
 from tandem.controller.cli.output.output import age, duration, size
 from tandem.controller.history.turns import Turn
@@ -22,7 +23,6 @@ from tandem.controller.status.overview import (
     InstanceStatus,
     Overview,
     PositionStatus,
-    moment,
 )
 
 #: The most rows of each list on the page.
@@ -328,7 +328,7 @@ def _run(kind: JobKind, one: JobOutcome | None) -> LastRun:
         came = f"{kind.findings(left)} of earlier runs were not read again"
     return LastRun(
         kind=kind.value,
-        at=moment(one.at),
+        at=utc_time(one.at),
         good=one.good,
         came=came,
         what=one.what,

@@ -20,8 +20,8 @@ from tandem.sink.kafka.errors.error_codes import ErrorCode, name_of
 from tandem.sink.kafka.fetch.events import LogPlace, TopicPartition
 from tandem.sink.kafka.fetch.sessions import FetchPlan, PartitionRequest
 from tandem.sink.kafka.wire import requests
+from tandem.sink.transcode.content_hash import last_record
 from tandem.sink.transcode.implementation_choice import best_transcoder
-from tandem.sink.transcode.record_hash import last_record
 
 SIZES: Final = (16 << 10, 512 << 10, 16 << 20)
 _RESPONSE_BYTES: Final = 16 << 20

@@ -16,8 +16,9 @@ import structlog
 from tandem.backup_avro.documents.range_offer import RangeOffer
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, PartitionProgress
+from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
+from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S
 
 _LOG = structlog.get_logger()
 _LONGEST_OVERLAP_S = 900.0

@@ -13,7 +13,7 @@ from tandem.sink import clock
 from tandem.sink.kafka.fetch.assignment import backoff
 from tandem.sink.kafka.fetch.events import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from tandem.sink.read.deferred_responses import DeferredResponses
-from tandem.sink.read.partition_progress import SHORTEST_RETENTION_S, PartitionProgress
+from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import (
     DAMAGED_RETRY_S,
     EmptyTail,
@@ -23,6 +23,7 @@ from tandem.sink.read.reader_context import (
     reading,
 )
 from tandem.sink.read.scan.plan import ScanRange
+from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S
 
 _LOG = structlog.get_logger()
 _TRIES = 5

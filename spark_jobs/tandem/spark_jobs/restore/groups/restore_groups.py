@@ -16,7 +16,7 @@ from typing import Literal
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, DamagedError, OversizeError, RefusedError, TandemError, bare
-from tandem.backup_avro.selection.newest_state import PartitionSelection
+from tandem.backup_avro.selection.restorable_state import PartitionSelection
 from tandem.sink.store import ObjectMissingError, ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import PutResult, put_new

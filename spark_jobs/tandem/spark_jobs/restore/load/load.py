@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from tandem.backup_avro.errors import RefusedError, TransientError
-from tandem.backup_avro.selection.newest_state import Slice
+from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.transcode import content_hash
 from tandem.sink.transcode.implementation_choice import best_bodies

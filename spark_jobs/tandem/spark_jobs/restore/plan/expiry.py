@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tandem.backup_avro.chain.entries import Part, number_setting
-from tandem.backup_avro.selection.newest_state import PartitionSelection
+from tandem.backup_avro.selection.restorable_state import PartitionSelection
 
 _TIME: Final = "retention.ms"
 _SIZE: Final = "retention.bytes"

@@ -12,7 +12,7 @@ from typing import Final
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import GroupOffset, PartitionKey, Topic, iso, largest_of, number_setting
 from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
-from tandem.backup_avro.selection.newest_state import PartitionSelection, Selection, bounded
+from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection, bounded
 from tandem.backup_avro.selection.state_as_of import KnownMoment
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.restore.plan.expiry import ExpiryForecast, HeldRecords, forecast_expiry, held_of

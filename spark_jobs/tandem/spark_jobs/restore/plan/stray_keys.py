@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tandem.backup_avro.record.current import NO_TIMESTAMP
-from tandem.backup_avro.selection.newest_state import Slice
+from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.spark_jobs.reading.object_reader import Body, StoreAddress
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner, chooser
 

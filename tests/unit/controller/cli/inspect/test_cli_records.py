@@ -13,7 +13,7 @@ from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.errors import ConfigError, ExitCode
 from tandem.backup_avro.record.current import NOT_UTF8, Record, TimestampType
-from tandem.backup_avro.selection.newest_state import select
+from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.cli.inspect.records import Bytes, key_bytes, shown
 from tandem.controller.cli.main import run
 from tandem.controller.cli.options.key_format import KeyFormat

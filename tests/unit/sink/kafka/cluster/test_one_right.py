@@ -19,7 +19,8 @@ from support.pipeline.pipelines import T0, Bench, Log, bare_context, through
 
 from tandem.backup_avro.chain.entries import EntryKind, GroupOffset, Topic
 from tandem.backup_avro.documents import checkpoint
-from tandem.backup_avro.selection.coverage import GuardedPartitions, clearing, obstacles, uncovered, unguarded
+from tandem.backup_avro.selection.completion import obstacles
+from tandem.backup_avro.selection.coverage import GuardedPartitions, clearing, uncovered, unguarded
 from tandem.controller.config import Config
 from tandem.controller.instance.checkpoint_keeper import _unprovable
 from tandem.controller.instance.guarded_cluster import GuardedCluster, as_guarded

@@ -15,7 +15,7 @@ from tandem.backup_avro.documents.range_offer import RangeOffer
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.read.scan import accept_ranges
 from tandem.sink.read.scan.plan import ScanPlan
-from tandem.sink.read.tombstone_guarantee import tombstone_guarantee
+from tandem.sink.read.scan.range_time_limit import range_time_limit
 
 _PLACE = TopicPartition("t", 0)
 
@@ -38,7 +38,7 @@ def test_the_limit_follows_the_promise(
     retention_s: float | None, ceiling_s: float, limit_s: float, best_effort: bool
 ) -> None:
     """A quarter of the promise, at most the ceiling, at least a second; what promises too little is best effort."""
-    assert tombstone_guarantee(retention_s, ceiling_s) == {"limit_s": limit_s, "best_effort": best_effort}
+    assert range_time_limit(retention_s, ceiling_s) == {"limit_s": limit_s, "best_effort": best_effort}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tandem.backup_avro.chain.entries import Clearing, EntryKind, sha256_hex
 from tandem.backup_avro.chain.heads import Head, RolledBackError
 from tandem.backup_avro.chain.json_codec import canonical
 from tandem.backup_avro.errors import DamagedError
-from tandem.backup_avro.selection.newest_state import choose
+from tandem.backup_avro.selection.restorable_state import choose_generation
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import StoreTransientError
 from tandem.sink.write.clear import clear_generation
@@ -43,7 +43,7 @@ def test_a_turn_that_ends_while_chains_are_read_hides_nothing() -> None:
 
     store.before = take_a_turn
     reader = ChainReader(store, PAIR)
-    assert choose(reader.refresh()).number == 2
+    assert choose_generation(reader.refresh()).number == 2
     assert reader.newest == 2
 
 
@@ -184,7 +184,7 @@ def test_a_hole_hides_nothing_of_what_comes_after() -> None:
     found = reader.refresh()
     assert [state.number for state in found] == [1, 2, 4, 5]
     assert (reader.newest, reader.numbers) == (5, [1, 2, 4, 5])
-    assert choose(found).number == 5
+    assert choose_generation(found).number == 5
     assert {number: str(error) for number, error in reader.lost(found).items()} == {
         3: "generation 3 is gone, claims and chains, but there are later ones "
         "(somebody deleted it; restore it from the bucket's versions, or use another generation)"
@@ -244,7 +244,7 @@ def test_claims_far_off_cost_no_more_than_themselves() -> None:
     store.before = count
     reader = ChainReader(store, PAIR)
     found = reader.refresh(tolerant=True)
-    assert choose(found).number == 1
+    assert choose_generation(found).number == 1
     assert len(reader.damaged) == 25
     assert len(asked) < 100
     assert reader.lost(found).keys() == {2**number for number in range(1, 26)}

@@ -13,7 +13,7 @@ from support.backups.build_backup import PAIR, Backup, TopicSpec
 from support.restores.records import load_task
 
 from tandem.backup_avro.record.current import Record
-from tandem.backup_avro.selection.newest_state import Slice
+from tandem.backup_avro.selection.restorable_state import Slice
 from tandem.sink.store import StoreAccess, open_store
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.spark_jobs.reading.object_reader import StoreAddress

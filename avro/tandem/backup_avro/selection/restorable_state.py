@@ -105,7 +105,7 @@ def restorable(generations: Iterable[Generation]) -> list[Generation]:
     return sorted(usable, key=lambda g: (g.whole, not g.taints, g.number), reverse=True)
 
 
-def choose(generations: Iterable[Generation], number: int | None = None) -> Generation:
+def choose_generation(generations: Iterable[Generation], number: int | None = None) -> Generation:
     """Return the generation that a restore rests on: `number` if given, else the best. RefusedError if none is left."""
     candidates = restorable(generations)
     if number is not None:
@@ -145,7 +145,7 @@ def select(
     Records below the highest known log start are left out, unless the topic only compacts: then the selection rests on
     an older copy that has them, if the other copies continue from it.
     """
-    chosen = choose(generations, number)
+    chosen = choose_generation(generations, number)
     others = [g for g in restorable(generations) if g.number != chosen.number] if merge else []
     return unite(chosen, others, freely=number is None, wanted=wanted, until=until, removed=removed)
 

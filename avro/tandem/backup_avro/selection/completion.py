@@ -1,0 +1,96 @@
+"""When a generation may become COMPLETE: what still stands in the way, and whether it can get there at all.
+
+Pure functions over folded states. A generation is COMPLETE once every guarded partition is read through, without a
+taint, and reaches the position of each earlier COMPLETE generation (docs/protocol.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from tandem.backup_avro.chain.entries import PartitionKey, Position
+from tandem.backup_avro.chain.generation import Generation
+from tandem.backup_avro.selection.coverage import GuardedPartitions, cut_off, reaches_cut
+
+
+class Shortfall(NamedTuple):
+    """`generation` has read `key` up to `offset`, and a newer one is at the log's end below that offset."""
+
+    generation: int
+    key: PartitionKey
+    offset: int
+
+
+_CLOCK_WENT_BACK_MS = 3_600_000
+"""A `head_at` that is further in the future than this was recorded before the store's clock was set back."""
+
+
+def obstacles(
+    mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions, cut: Collection[Shortfall] = ()
+) -> list[str]:
+    """Return the obstacles to COMPLETE of `mine`; empty if there are none. `others` must have been read before `mine`.
+
+    `cut` are shortfalls to ignore: the brokers confirmed that the logs were cut there, and that `mine` has the rest.
+    """
+    found = [f"a right on topic {name} is missing" for name in sorted(guarded.denied)]
+    for key in guarded.partitions():
+        position = mine.positions.get(key)
+        topic = guarded.topics[key.topic_id][0]
+        if position is None:
+            found.append(f"{topic}-{key.partition} is not read yet")
+        elif key in mine.taints:
+            found.append(f"{topic}-{key.partition} is tainted: {mine.taints[key].reason}")
+        elif not position.base.complete:
+            found.append(f"{topic}-{key.partition}: the base up to {position.base.end} is not done")
+        elif not mine.read_through(key):
+            found.append(f"{topic}-{key.partition} has not been at head since its base was done")
+    found.extend(
+        f"{other.name_of(key)} stands at {mine.positions[key].offset}, generation {other.number} at {position.offset}"
+        for other, key, position in _short(mine, others, guarded)
+        if Shortfall(other.number, key, position.offset) not in cut
+    )
+    return found
+
+
+def shortfalls(mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions) -> list[Shortfall]:
+    """Return the shortfalls that only the brokers can explain: the log was cut and has no new records since.
+
+    The chains can't: the end that `mine` saw later than the other generation may be one that a new leader reported
+    before it knew the log's high watermark. As soon as a record of a newer epoch is read, the chains can.
+    """
+    return [
+        Shortfall(other.number, key, position.offset)
+        for other, key, position in _short(mine, others, guarded)
+        if mine.read_through(key)
+        and position.epoch >= 0
+        and mine.positions[key].epoch >= 0
+        and (mine.head_at(key) > other.head_at(key) or other.head_at(key) > mine.at + _CLOCK_WENT_BACK_MS)
+    ]
+
+
+def spoilt(mine: Generation) -> bool:
+    """Whether a generation can't become COMPLETE any more: a taint before COMPLETE spoils the scan."""
+    return not mine.complete and bool(mine.taints)
+
+
+def _short(
+    mine: Generation, others: Iterable[Generation], guarded: GuardedPartitions
+) -> Iterator[tuple[Generation, PartitionKey, Position]]:
+    """Yield where `mine` does not reach the position of a COMPLETE generation in a partition that that one keeps."""
+    for other in others:
+        if other.number == mine.number or not other.complete or other.clearing is not None or other.gone:
+            continue
+        for key, position in other.positions.items():
+            held = guarded.has(key) and key in mine.positions and key not in other.going
+            if held and not _reaches(mine, other, key):
+                yield other, key, position
+
+
+def _reaches(mine: Generation, other: Generation, key: PartitionKey) -> bool:
+    if cut_off(other, key):
+        return reaches_cut(mine, other, key)
+    here, there = mine.positions[key], other.positions[key]
+    if here.offset >= there.offset and here.epoch >= there.epoch:
+        return True
+    return here.epoch > there.epoch and mine.head_at(key) > other.head_at(key)
