@@ -147,13 +147,11 @@ class Watched:
         backup.complete()
 
     def seconds(self, count: int) -> None:
-        """Let time pass."""
         for _ in range(count):
             self.store.clock_ms = round((self.epoch + self.history.ticks) * 1000)
             self.history.scrape([self.page])
 
     def ran(self, kind: JobKind, *, clean: bool) -> None:
-        """A job ends."""
         outcome = JobOutcome(
             kind=kind,
             pair=BUILT_PAIR,
@@ -170,7 +168,6 @@ class Watched:
 
 @pytest.fixture
 def watched() -> Watched:
-    """One."""
     return Watched()
 
 

@@ -68,7 +68,6 @@ class Run:
 
     @classmethod
     def start(cls, log: Path, *arguments: str) -> Run:
-        """Start one."""
         with log.open("ab") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", "kills.driver", *arguments],

@@ -15,7 +15,6 @@ class Repeated:
         self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
 
     def once(self) -> None:
-        """Do it."""
         raise NotImplementedError
 
     def _run(self) -> None:

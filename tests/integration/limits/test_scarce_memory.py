@@ -39,7 +39,6 @@ class Peak(Repeated):
         self._pid = pid
 
     def once(self) -> None:
-        """Look."""
         self.bytes = max(self.bytes, look(self._pid, at=0.0).rss)
 
 

@@ -40,7 +40,6 @@ class Heard(Do):
         self.goes_on: list[bool] = []
 
     def unfinished(self, plan: RestorePlan, *, wrong: bool = False) -> None:
-        """Keep it."""
         assert plan.append
         self.goes_on.append(not wrong)
 

@@ -24,7 +24,6 @@ FREE = "the open transaction has ended"
 
 
 def write(bootstrap: str, topic: str, partition: int, count: int) -> None:
-    """Write plain records."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(count):
         producer.produce(topic, partition=partition, key=b"key-%d" % number, value=b"plain")

@@ -24,7 +24,6 @@ STAYS = 7
 
 
 def write(bootstrap: str, topic: str, keys: list[int], word: str) -> None:
-    """Write one batch."""
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4", "linger.ms": 200})
     for key in keys:
         producer.produce(topic, key=b"k%d" % key, value=f"{word}-{key}" * 10, headers=[("h", word.encode())])

@@ -84,7 +84,6 @@ class Reader:
         self.faults: list[FetchFault] = []
 
     def poll(self, timeout_s: float = 0.5) -> list[Event]:
-        """Poll once."""
         events = self.fetcher.poll(timeout_s)
         for event in events:
             if isinstance(event, Fetched):

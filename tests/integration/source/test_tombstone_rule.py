@@ -62,7 +62,6 @@ class Ledger:
         assert self._producer.flush(60) == 0
 
     def delete(self, keys: Iterable[bytes]) -> None:
-        """Write tombstones."""
         for key in keys:
             self._send(key, None)
         assert self._producer.flush(60) == 0

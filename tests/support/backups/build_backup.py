@@ -131,7 +131,6 @@ class Backup:
 
     @property
     def number(self) -> int:
-        """The generation."""
         return self.writer.state.number
 
     def key(self, topic: str, partition: int) -> PartitionKey:
@@ -323,7 +322,6 @@ class Backup:
         )
 
     def seal(self) -> Entry:
-        """Append SEALED."""
         return self.append(EntryKind.SEALED)
 
     def clearing(self, stays: Mapping[PartitionKey, str] | None = None) -> Clearing:

@@ -23,7 +23,6 @@ class Load(Repeated):
         self.records = 0
 
     def once(self) -> None:
-        """Write ten records."""
         for _ in range(10):
             self.records += 1
             key, partition = b"key-%d" % self.records, self.records % PARTITIONS

@@ -86,7 +86,6 @@ class Log:
                 source.ends[T0] = (end, epoch)
 
     def open(self) -> ScriptedSource:
-        """A lane."""
         source = ScriptedSource(
             ends={T0: (self.end, 1)},
             answer=self.answer,
@@ -149,7 +148,6 @@ class Bench:
     copies: tuple[Generation, ...] = ()
 
     def claim(self) -> ChainWriter:
-        """Claim generation 1."""
         who = Identity(pair=PAIR, instance="a", incarnation="a-1", cluster_id=CLUSTER)
         return claim(self.store, who, 1, opening=OPENING, reason="test", stop=self.abort)
 

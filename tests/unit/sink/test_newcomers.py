@@ -139,7 +139,6 @@ class Asked:
         self.gate.set()
 
     def open(self) -> Any:
-        """A connection."""
         return self
 
     def bounds(self, tps: list[TopicPartition]) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
@@ -157,7 +156,6 @@ class Asked:
         return dict.fromkeys(places)
 
     def close(self) -> None:
-        """Note it."""
         self.closed += 1
 
 

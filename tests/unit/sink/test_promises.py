@@ -134,7 +134,6 @@ def test_a_commit_may_add_a_partition_meanwhile(unread: bool, monkeypatch: pytes
 
         @property
         def topic_id(self) -> str:
-            """As it is."""
             commit()
             return "t"
 

@@ -202,7 +202,6 @@ def let_go(
     partitions: Sequence[int] = (),
     upto: int | None = None,
 ) -> Parting:
-    """Ask for it."""
     return parting(seen, name, topic_id=topic_id, partitions=partitions, generation=upto)
 
 

@@ -42,7 +42,6 @@ def store() -> MemoryStore:
 
 
 def plan(store: MemoryStore, **chosen: object) -> RestorePlan:
-    """Plan a restore."""
     return plan_of(ChainReader(store, PAIR), RestoreOptions(**chosen))  # type: ignore[arg-type]  # the caller names options
 
 
@@ -85,7 +84,6 @@ class History:
     complete: bool = False
 
     def step(self) -> None:
-        """Something happens."""
         self.store.clock_ms += self.rng.randint(1, 90_000)
         what = self.rng.choice(("commit", "commit", "commit", "merge", "confirm", "config", "snapshot", "grow"))
         if what == "merge":
@@ -163,7 +161,6 @@ class History:
         self.store.delete(gone)
 
     def finish(self) -> None:
-        """Become COMPLETE."""
         self.store.clock_ms += 2
         self.backup.complete()
         self.complete = True

@@ -207,7 +207,6 @@ class Ended:
         """Forget it."""
 
     def report(self) -> PipelineReport:
-        """Where it is."""
         return PipelineReport(
             generation=1,
             phase=self.phase,
@@ -245,7 +244,6 @@ def test_nobody_waits_for_a_pipeline_that_ended(phase: Phase) -> None:
 
 
 def context(store: MemoryStore) -> ReaderContext:
-    """What lanes share."""
     return bare_context(store=store)
 
 

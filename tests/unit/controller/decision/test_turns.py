@@ -51,7 +51,6 @@ def building(number: int, instance: str) -> Chain:
 
 
 def asks(target: str, generation: int, *, by_person: bool) -> tuple[Activation, ...]:
-    """A request."""
     return (Activation(request_id="x", target=target, generation=generation, reason="why", by_person=by_person),)
 
 

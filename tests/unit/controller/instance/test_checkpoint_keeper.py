@@ -40,12 +40,10 @@ NOTHING = GuardedPartitions(cluster_id=CLUSTER, topics={})
 
 @pytest.fixture
 def store() -> MemoryStore:
-    """An empty store."""
     return MemoryStore()
 
 
 def completed(store: MemoryStore, number: int = 1, upto: int = 10, instance: str = "a") -> Backup:
-    """A COMPLETE generation."""
     backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
     backup.commit(records("orders", 0, range(upto)))
     backup.complete()

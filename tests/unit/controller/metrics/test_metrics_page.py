@@ -96,7 +96,6 @@ def reading(topic: str, partition: int = 0, **fields: object) -> PartitionReadin
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """A pipeline's surroundings."""
     with at_work() as found:
         yield found
 

@@ -277,7 +277,6 @@ class World:
     second: int = 15
 
     def __post_init__(self) -> None:
-        """Write both."""
         self.store = MemoryStore()
         spec = TopicSpec("t")
         self.one = Backup.claim(self.store, topics=[spec], instance="a", incarnation="a-1")
@@ -301,7 +300,6 @@ class World:
         return backup.positions[self.key].hashes[-1]
 
     def tasks(self) -> InstanceTasks:
-        """Those of a."""
         tasks = InstanceTasks(
             store=self.store,
             cluster=self.cluster,  # type: ignore[arg-type]  # all that is asked of it
@@ -480,7 +478,6 @@ VIEWS = {"t": requests.TopicView(name="t", error_code=0, topic_id=ID, partitions
 
 
 def record(offset: int) -> Record:
-    """A record."""
     return Record(
         topic="t",
         partition=0,

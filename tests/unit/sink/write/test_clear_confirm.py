@@ -30,7 +30,6 @@ class Bucket(MemoryStore):
     batches: list[int] = field(default_factory=list)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects."""
         batch = list(keys)
         self.batches.append(len(batch))
         super().delete(batch)
@@ -41,13 +40,11 @@ class Bucket(MemoryStore):
         yield from (upload for upload in self.uploads if upload.key.startswith(prefix))
 
     def abort_upload(self, upload: UploadInfo) -> None:
-        """Forget it."""
         self.uploads.remove(upload)
 
 
 @pytest.fixture
 def store() -> Bucket:
-    """An empty store."""
     return Bucket()
 
 
@@ -63,7 +60,6 @@ def backup(store: MemoryStore) -> Backup:
 
 
 def all_of(backup: Backup) -> Clearing:
-    """Everything goes."""
     return Clearing(goes=tuple(sorted(backup.positions)), stays={})
 
 

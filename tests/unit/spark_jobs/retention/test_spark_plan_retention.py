@@ -85,7 +85,6 @@ def steps(found: RetentionPlan) -> dict[tuple[RetentionAction, int | None], Rete
 
 
 def why(found: RetentionPlan, what: str) -> str:
-    """Why something stays."""
     (kept,) = [kept for kept in found.kept if kept.what == what]
     return kept.reason
 
@@ -705,7 +704,6 @@ class _Clock:
             self.store.clock_ms += 1_000
 
     def open(self) -> MemoryStore:
-        """Open it."""
         return self.store
 
 

@@ -26,7 +26,6 @@ SPEC = TopicSpec("t")
 
 
 def complete(store: MemoryStore, number: int, instance: str) -> Backup:
-    """A complete generation."""
     backup = Backup.claim(store, topics=[SPEC], number=number, instance=instance)
     backup.commit(records("t", 0, range(5)))
     backup.complete()

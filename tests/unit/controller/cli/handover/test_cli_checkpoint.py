@@ -48,7 +48,6 @@ SEEN = CheckpointStatus(
 
 @pytest.fixture
 def store(tmp_path: Path) -> ObjectStore:
-    """A file store."""
     (tmp_path / "root").mkdir()
     return open_store((tmp_path / "root").as_uri())
 
@@ -143,7 +142,6 @@ def test_whoever_looks_after_the_deadline_says_so_for_good(store: ObjectStore) -
             return getattr(store, name)
 
         def put_if_absent(self, key: str, _: bytes) -> None:
-            """Refuse."""
             raise StoreDeniedError(key)
 
     request = asked(store, lifetime_ms=0)

@@ -34,7 +34,6 @@ class Crew:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def submit(self, task: RangeTask) -> Future[RangeRead]:
-        """Note it."""
         future: Future[RangeRead] = Future()
         with self.lock:
             self.handed_out.append((task.low, task.high))
@@ -73,7 +72,6 @@ class Crew:
         return answer
 
     def read(self, low: int) -> RangeRead:
-        """Read and answer."""
         return self.begin(low)()
 
     def fail(self, low: int, error: Exception) -> None:
@@ -104,7 +102,6 @@ def bench() -> Iterator[Bench]:
 
 @pytest.fixture
 def crew(bench: Bench) -> Crew:
-    """Its workers."""
     assert isinstance(bench.workers, Crew)
     return bench.workers
 

@@ -347,7 +347,6 @@ def test_keys_are_made_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def config(folder: Path, root: str, signing: str) -> str:
-    """A configuration file."""
     path = folder / "a.yaml"
     path.write_text(
         f"pair: {PAIR}\ntopics: {{include: [orders]}}\nkafka: {{bootstrap.servers: '127.0.0.1:1'}}\n"

@@ -41,7 +41,6 @@ class Admin:
     may_alter: bool = True
 
     def create_topic(self, name: str, *, config: Mapping[str, str], only_ask: bool, **_: int) -> None:
-        """Only ask."""
         assert only_ask
         self._object(name, config)
 
