@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from support.backups.build_backup import PAIR as BUILT_PAIR
-from support.backups.build_backup import Backup, TopicSpec, records
+from support.backups.build_backup import Backup, records
 from support.pages.alerting import CHART, PAIR, REPOSITORY, History, Moments, ask, check, rendered, rules, shown
 from support.pairs.sights import sight
 from support.pipeline.doubles import MemoryStore
@@ -142,9 +142,7 @@ class Watched:
         )
         self.page.look = lambda: Picture(role=Role.ACTIVE, backup=backup_picture(sight(self.store), "a"))
         self.page.results = lambda: LastRuns(known=True, last=self.reader.refresh())
-        backup = Backup.claim(self.store, topics=[TopicSpec("orders")])
-        backup.commit(records("orders", 0, range(10)))
-        backup.complete()
+        Backup.completed(self.store, records("orders", 0, range(10)))
 
     def seconds(self, count: int) -> None:
         for _ in range(count):

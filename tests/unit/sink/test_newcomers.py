@@ -17,6 +17,7 @@ from support.backups.chains import CLUSTER, key, topic
 from support.clusters.lookups import T1, Answer, Brokers, parts
 from support.pipeline.doubles import Event, ScriptedSource, StandInCluster
 from support.pipeline.pipelines import T0, Bench, at_work, through
+from support.pipeline.waiting import until
 
 from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.selection.completion import obstacles
@@ -326,10 +327,7 @@ def test_no_marks_while_a_partition_is_not_read(bench: Bench, monkeypatch: pytes
     assert not taken
     bench.log.sources[0].leader[T1] = 1
     bench.until(lambda state: state.read_through(key(partition=1)))
-    deadline = time.monotonic() + 5
-    while not taken:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: taken)
 
 
 def test_the_tail_goes_on_while_brokers_are_asked_about_a_new_partition(bench: Bench) -> None:

@@ -11,6 +11,7 @@ import pytest
 from support.backups.chains import PAIR, key, topic
 from support.pipeline.doubles import Event, ScriptedSource, evidence, fetched
 from support.pipeline.pipelines import QUICK, T0, Bench, through
+from support.pipeline.waiting import until
 
 from tandem.backup_avro.chain.entries import Base, Entry, EntryKind
 from tandem.backup_avro.chain.generation import Generation
@@ -177,10 +178,7 @@ def test_a_leader_that_does_not_know_its_end_yet_ends_no_base(bench: Bench) -> N
     bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
     bench.log.append(*range(10))
     bench.start()
-    deadline = time.monotonic() + 10
-    while 0 not in asked[:-5]:  # the base is asked for, and more than once
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: 0 in asked[:-5])  # the base is asked for, and more than once
     late.set()
     assert bench.stored(bench.until(through(10))) == list(range(10))
 
@@ -190,9 +188,7 @@ def test_a_drain_commits_what_was_read(bench: Bench) -> None:
     bench.policy = replace(QUICK, flush_interval_s=3600.0)
     bench.log.append(*range(6))
     pipeline = bench.start()
-    deadline = time.monotonic() + 5
-    while pipeline.report().records < 6 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: pipeline.report().records >= 6)
     pipeline.drain()
     assert pipeline.join(5.0)
     assert pipeline.report().phase is Phase.DRAINED
@@ -275,9 +271,7 @@ def test_a_store_that_refuses_is_told_of(bench: Bench, monkeypatch: pytest.Monke
     )
     bench.log.append(*range(200))
     pipeline = bench.start()
-    deadline = time.monotonic() + 20
-    while len(pipeline.report().trouble) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: len(pipeline.report().trouble) >= 2)
     assert pipeline.report().trouble == (
         "what was read is not stored yet: 503 SlowDown",
         "nothing is read, because memory.budget (400 bytes) is full of what is not stored",
@@ -301,9 +295,7 @@ def test_an_entry_that_is_refused_is_told_of(bench: Bench) -> None:
     bench.until(through(5))
     refusing.set()
     bench.log.append(7)
-    deadline = time.monotonic() + 20
-    while not pipeline.report().trouble and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: pipeline.report().trouble)
     assert pipeline.report().trouble == ("what was read is not stored yet: 503 SlowDown",)
     refusing.clear()
     bench.until(through(8), 20.0)
@@ -549,9 +541,7 @@ def test_a_bad_batch_stops_its_partition_alone(bench: Bench) -> None:
     bench.until(through(2))
     bench.log.spoilt = True
     bench.log.append(2)
-    deadline = time.monotonic() + 5
-    while not pipeline.report().trouble and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: pipeline.report().trouble)
     assert "t" in pipeline.report().trouble[0]
     assert bench.stored(bench.chain()) == [0, 1]
     assert pipeline.report().error is None
@@ -603,10 +593,7 @@ def test_a_failure_is_told_when_nothing_is_under_way_any_more(bench: Bench) -> N
 
     bench.store.before = slow
     pipeline = bench.start()
-    deadline = time.monotonic() + 5
-    while not any(op == "put" and name.endswith(".avro") for op, name in bench.store.log):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: any(op == "put" and name.endswith(".avro") for op, name in bench.store.log))
     for source in bench.log.sources:
         source.error = RuntimeError("the source broke")
     time.sleep(0.2)

@@ -226,8 +226,7 @@ def test_partitions_are_shown_if_asked_for() -> None:
 
 def test_nothing_is_restorable_before_the_first_complete(store: ObjectStore) -> None:
     """A generation that is being built counts as one, and as no backup."""
-    backup = Backup.claim(store, topics=[ORDERS])
-    backup.commit(records("orders", 0, range(10)))
+    Backup.begun(store, records("orders", 0, range(10)), topics=[ORDERS])
     found = values(page_of(Picture(backup=backup_picture(sight(store), "a"))))
     assert (found["tandem_restorable",], found["tandem_restore_generation",]) == (0, 0)
     assert (found["tandem_generations", "OPEN"], found["tandem_generations", "COMPLETE"]) == (1, 0)
@@ -239,15 +238,11 @@ def test_nothing_is_restorable_before_the_first_complete(store: ObjectStore) -> 
 
 def test_a_handover_under_way(store: ObjectStore) -> None:
     """Both generations count as stored; since when the older one waits for its seal; what a restore would use."""
-    first = Backup.claim(store, topics=[ORDERS])
-    first.commit(records("orders", 0, range(10)))
-    first.complete()
+    first = Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS])
     alone = values(page_of(Picture(backup=backup_picture(sight(store), "a"))))
     assert (alone["tandem_restore_generation",], alone["tandem_amplification_ratio",]) == (1, 1.0)
     assert ("tandem_handover_started_timestamp_seconds",) not in alone
-    second = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
-    second.commit(records("orders", 0, range(12)))
-    second.complete()
+    second = Backup.completed(store, records("orders", 0, range(12)), topics=[ORDERS], number=2, instance="b")
     seen = sight(store)
     mine, theirs = backup_picture(seen, "a"), backup_picture(seen, "b")
     assert (mine.generation, theirs.generation, mine.newest) == (1, 2, 2)
@@ -268,14 +263,10 @@ def test_a_handover_under_way(store: ObjectStore) -> None:
 
 def test_a_taint_counts_until_a_newer_generation_is_complete(store: ObjectStore) -> None:
     """What a newer complete one replaces is nobody's concern any more."""
-    first = Backup.claim(store, topics=[ORDERS])
-    first.commit(records("orders", 0, range(10)))
-    first.complete()
+    first = Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS])
     first.taint("orders", 0, offset=10)
     assert backup_picture(sight(store), "a").tainted == 1
-    second = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
-    second.commit(records("orders", 0, range(12)))
-    second.complete()
+    Backup.completed(store, records("orders", 0, range(12)), topics=[ORDERS], number=2, instance="b")
     assert backup_picture(sight(store), "a").tainted == 0
 
 
@@ -428,12 +419,8 @@ def test_the_page_of_the_documentation_is_up_to_date() -> None:
 
 def test_every_gauge_of_the_catalogue_can_be_shown(store: ObjectStore) -> None:
     """Nothing is described that no picture ever shows."""
-    first = Backup.claim(store, topics=[ORDERS])
-    first.commit(records("orders", 0, range(10)))
-    first.complete()
-    second = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
-    second.commit(records("orders", 0, range(10)))
-    second.complete()
+    Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS])
+    Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS], number=2, instance="b")
     bench = Bench()
     pipeline = bench.start()
     try:

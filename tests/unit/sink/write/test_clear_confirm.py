@@ -51,8 +51,11 @@ def store() -> Bucket:
 @pytest.fixture
 def backup(store: MemoryStore) -> Backup:
     """A sealed generation of two topics: one object each, and a journal of both."""
-    it = Backup.claim(store, topics=[TopicSpec("orders"), TopicSpec("users")])
-    it.commit([*records("orders", 0, range(5)), *records("users", 0, range(5))])
+    it = Backup.begun(
+        store,
+        [*records("orders", 0, range(5)), *records("users", 0, range(5))],
+        topics=[TopicSpec("orders"), TopicSpec("users")],
+    )
     it.commit([*records("orders", 0, range(5, 8)), *records("users", 0, range(5, 8))], journal=True)
     it.complete()
     it.seal()
@@ -293,8 +296,7 @@ def merged(store: MemoryStore, backup: Backup, names: list[str]) -> StoredObject
 @pytest.fixture
 def covering(store: MemoryStore) -> Backup:
     """A COMPLETE generation of one topic, in two objects."""
-    it = Backup.claim(store, topics=[TopicSpec("orders")])
-    it.commit(records("orders", 0, range(5)))
+    it = Backup.begun(store, records("orders", 0, range(5)))
     it.commit(records("orders", 0, range(5, 8)))
     it.complete()
     return it

@@ -72,10 +72,7 @@ def config(tmp_path: Path, store: ObjectStore) -> Path:
 
 def completed(store: ObjectStore) -> Backup:
     """A COMPLETE generation of ten records."""
-    backup = Backup.claim(store, topics=[ORDERS])
-    backup.commit(records("orders", 0, range(10)))
-    backup.complete()
-    return backup
+    return Backup.completed(store, records("orders", 0, range(10)))
 
 
 def asked(store: ObjectStore, end: int = 10, *, name: str = "nightly", lifetime_ms: int = 600_000) -> CheckpointRequest:

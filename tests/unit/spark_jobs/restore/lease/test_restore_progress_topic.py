@@ -102,9 +102,7 @@ class Broker:
 @cache
 def _backed_up() -> RestorePlan:
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("t", 2)])
-    backup.commit(records("t", 0, range(5)) + records("t", 1, range(5)))
-    backup.complete()
+    Backup.completed(store, records("t", 0, range(5)) + records("t", 1, range(5)), topics=[TopicSpec("t", 2)])
     return plan_of(ChainReader(store, PAIR), RestoreOptions())
 
 

@@ -95,9 +95,7 @@ def plan() -> RestorePlan:
     """Of the topic `t`, compacted, with a retention that would matter if it were not."""
     store = MemoryStore()
     config = {"cleanup.policy": "compact", "retention.ms": "1000", "nonsense": "1"}
-    backup = Backup.claim(store, topics=[TopicSpec("t", config=config)])
-    backup.commit(records("t", 0, range(5)))
-    backup.complete()
+    Backup.completed(store, records("t", 0, range(5)), topics=[TopicSpec("t", config=config)])
     return plan_of(ChainReader(store, PAIR), RestoreOptions())
 
 
