@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.backups.build_backup import Backup, records
+from support.backups.build_backup import Backup, TopicSpec, records
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import EntryKind
@@ -26,7 +26,8 @@ def main() -> None:
         (folder / "key.pem").write_bytes(signer.pem())
         (folder / "store").mkdir()
         store = open_store((folder / "store").as_uri(), StoreAccess(signing_key_file=str(folder / "key.pem")))
-        backup = Backup.begun(store, records("orders", 0, range(8)), number=7, pair="airports", incarnation="a-1")
+        backup = Backup.claim(store, topics=[TopicSpec("orders")], number=7, pair="airports", incarnation="a-1")
+        backup.commit(records("orders", 0, range(8)))
         backup.commit(records("orders", 0, range(8, 12)), config={"orders": {"x": "y" * 10_000}})
         backup.complete()
         backup.append(EntryKind.SNAPSHOT)
