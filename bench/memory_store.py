@@ -40,7 +40,7 @@ class MemoryStore:
             self.requests["get"] += 1
             data = self.objects.get(key)
         if data is None:
-            raise ObjectMissingError(key)
+            raise ObjectMissingError(key, code="TDM-X001")
         check_size(key, len(data[start:end]), most)
         return data[start:end]
 

@@ -64,6 +64,11 @@ say "environment, with $base"
 if "$opt/venv/bin/python" -c 'import pytest' 2>/dev/null; then die "the environment has packages for developers"; fi
 cp image/main.py image/entrypoint.sh "$opt/"
 
+say "archive of Spark's classes"
+mkdir "$opt/classes"
+TANDEM_CLASS_ARCHIVE="$opt/classes" "$opt/venv/bin/python" -m tandem.spark_jobs.spark.spark_classes
+chmod -R a+rX "$opt/classes"
+
 say "list of its parts"
 "$python" -m venv "$work/sbom"
 "$work/sbom/bin/pip" install --quiet --disable-pip-version-check --require-hashes --no-deps \
@@ -93,6 +98,7 @@ cat >"$work/inside.sh" <<'EOF'
 set -euo pipefail
 tmp=$work/tmp # the only place that can be written, like the image's /tmp
 export PATH="$opt/venv/bin:$PATH" PYSPARK_PYTHON="$opt/venv/bin/python" TANDEM_CONFIG="$work/tandem.yaml"
+export TANDEM_CLASS_ARCHIVE="$opt/classes"
 export PYTHONDONTWRITEBYTECODE=1 HOME=$tmp TMPDIR=$tmp SPARK_LOCAL_DIRS=$tmp JAVA_TOOL_OPTIONS=-Djava.io.tmpdir=$tmp
 writable() { (: >"$1") 2>/dev/null && rm -f "$1" && echo "can be written" || echo "read-only"; }
 # Spark's driver has one stream for results and progress, which comes first.
@@ -103,6 +109,7 @@ echo "==> user $(id -u); root file system: $(writable /a-file); working director
 "$opt/entrypoint.sh" config show -o json |
     python -c 'import json, sys; assert json.load(sys.stdin)["config"]["pair"] == "shop"'
 python -c 'import tandem.sink.transcode._twin, tandem.sink.transcode._bodies'
+python -c 'import os; from tandem.spark_jobs.spark.spark_classes import find_spark_archive as find; assert find(os.environ, {}).ready()'
 echo "==> verify, by Spark"
 "$opt/entrypoint.sh" verify --master "local[1,4]" -o json >"$tmp/verify.json"
 findings "$tmp/verify.json"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv with all packages and fetches the broker's jars; called by make, with the Python to use.
+# Makes .venv with all packages and fetches the broker's jars; called by make, with the Python to use. The archives of
+# classes with which Java starts faster are made in the background.
 # Does nothing if pyproject.toml, the locks and that Python are the same as the last time.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -51,3 +52,6 @@ if [ ! -x .venv/bin/python ] || [ ! -e "$stamp" ] || [ "$wanted" != "$(cat "$sta
 fi
 
 .venv/bin/python -m tandem.controller.sandbox.jars >/dev/null
+
+{ .venv/bin/python -m tandem.controller.sandbox.broker_classes; .venv/bin/python -m tandem.spark_jobs.spark.spark_classes; } \
+    </dev/null >/dev/null 2>&1 &

@@ -45,6 +45,10 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 # Spark sessions of tests live for seconds: the second compiler of the JVM never pays back what it costs.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
+# Tests use the archives of classes that `make setup` has made, and start no process that makes others.
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+os.environ.setdefault("TANDEM_CLASS_ARCHIVE", str(_CACHE / "tandem" / "classes"))
+
 # A shell's background jobs ignore Ctrl-C, and so would every command that is started here, which tests end by it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

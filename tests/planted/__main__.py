@@ -36,6 +36,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="mistakes whose name has a match of this expression")
     parser.add_argument("--seeds", type=int, default=150, help="how many histories the simulation plays at most")
     parser.add_argument("--jobs", default="2", help="processes")
+    parser.add_argument("--named", action="store_true", help="only the judges that docs/quality/planted.md names")
     arguments = parser.parse_args()
     try:
         wanted = [mistake for mistake in MISTAKES if re.search(arguments.only, mistake.name)]
@@ -48,7 +49,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         sound = Path(folder) / "sound"
         plant(None, sound)
-        objection = caught_by(sound, seeds=20, jobs=arguments.jobs)
+        if arguments.named:
+            objection = first_objection(sound, {last.get(mistake.name) for mistake in wanted})
+        else:
+            objection = caught_by(sound, seeds=20, jobs=arguments.jobs)
         if objection is not None:
             sys.stderr.write(f"a judge objects to the code without any mistake: {objection}\n")
             return 1
@@ -57,7 +61,8 @@ def main() -> int:
             copy = Path(folder) / "copy"
             plant(mistake, copy)
             judge = still_caught_by(copy, last.get(mistake.name))
-            judge = judge or caught_by(copy, seeds=arguments.seeds, jobs=arguments.jobs)
+            if judge is None and not arguments.named:
+                judge = caught_by(copy, seeds=arguments.seeds, jobs=arguments.jobs)
             shutil.rmtree(copy)
             missed += judge is None
             sys.stdout.write(f"{mistake.name:70} {judge or 'NOT CAUGHT'} ({time.perf_counter() - began:.0f} s)\n")
@@ -100,6 +105,11 @@ def still_caught_by(copy: Path, last: str | None) -> str | None:
     return by_histories(copy, last, 1, "1") if last.isdigit() else by_tests(copy, last, "0")
 
 
+def first_objection(copy: Path, judges: set[str | None]) -> str | None:
+    """Ask each of `judges`, as `last_judges` has them, once; return the first objection, None if nobody objects."""
+    return next((found for judge in sorted(filter(None, judges)) if (found := still_caught_by(copy, judge))), None)
+
+
 def caught_by(copy: Path, *, seeds: int, jobs: str) -> str | None:
     """Return who objects and how, None if nobody does."""
     return by_histories(copy, "1", seeds, jobs) or by_tests(copy, "", jobs)
@@ -117,7 +127,7 @@ def by_histories(copy: Path, first: str, seeds: int, jobs: str) -> str | None:
 
 
 def by_tests(copy: Path, name: str, jobs: str) -> str | None:
-    """Return the unit test that fails first, None if none does; `name` is that of one file, or empty."""
+    """Return the unit test that fails first and what it saw, None if none does; `name` is one file's, or empty."""
     # That a mistake has its place says nothing about the code: with the mistake planted, it never has.
     not_a_judge = "--deselect=tests/unit/judges/test_planted.py::test_a_mistake_has_its_place"
     tests = "tests/unit"
@@ -127,9 +137,9 @@ def by_tests(copy: Path, name: str, jobs: str) -> str | None:
             return None  # it has another name since
         tests = str(place.relative_to(copy))
     found = _run(copy, "pytest", "-q", "-x", "-n", jobs, "-p", "no:cacheprovider", not_a_judge, tests)
-    first = re.search(r"^FAILED \S*?(test_\w+\.py\S*)", found.stdout, re.MULTILINE)
+    first = re.search(r"^FAILED \S*?(test_\w+\.py\S*)(.*)", found.stdout, re.MULTILINE)
     if first is not None:
-        return f"unit tests: {first[1]}"
+        return f"unit tests: {first[1]}{first[2][:160]}"
     if found.returncode:
         return f"unit tests: {found.stdout.strip().splitlines()[-1][:110]}"
     return None
@@ -140,7 +150,7 @@ def _run(copy: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", *command],
         cwd=copy,
-        env=os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"},
+        env=os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "COLUMNS": "300"},
         capture_output=True,
         text=True,
         timeout=_LIMIT_S,

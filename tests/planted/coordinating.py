@@ -79,7 +79,7 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         name="an interval after the last time there is can't be shown",
-        file="controller/tandem/controller/status/overview.py",
+        file="avro/tandem/backup_avro/chain/integers.py",
         old="timedelta(milliseconds=min(max(at, FIRST_MOMENT), LAST_MOMENT))",
         new="timedelta(milliseconds=at)",
     ),

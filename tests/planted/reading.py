@@ -95,4 +95,10 @@ MISTAKES: tuple[Mistake, ...] = (
         old="for key in list(self._state.positions) if key not in read",
         new="for key in self._state.positions if key not in read",
     ),
+    Mistake(
+        name="a job skips what the leader names",
+        file="spark_jobs/tandem/spark_jobs/reading/skipped_ranges.py",
+        old="        if named is not None and not event.fetch_offset <= named < event.end_offset:\n",
+        new="        if named != event.end_offset + 1:\n",
+    ),
 )

@@ -96,4 +96,16 @@ MISTAKES: tuple[Mistake, ...] = (
         old="            if os.geteuid() not in {0, status.st_uid} or status.st_mode & stat.S_IWOTH:\n",
         new="            if os.geteuid() not in {0, status.st_uid} and status.st_mode & stat.S_IWOTH:\n",
     ),
+    Mistake(
+        name="a note of restored topics counts whoever put it",
+        file="avro/tandem/backup_avro/chain/layout.py",
+        old="|checkpoints|restores/targets)/",
+        new="|checkpoints)/",
+    ),
+    Mistake(
+        name="a topic that was adopted stays left out",
+        file="controller/tandem/controller/instance/guarded_cluster.py",
+        old="        again = self._calls % _LOOK_AGAIN == 0\n",
+        new="        again = self._calls % _LOOK_AGAIN < 0\n",
+    ),
 )

@@ -113,4 +113,10 @@ MISTAKES: tuple[Mistake, ...] = (
         old="    if len(asked) > 1:\n",
         new="    if not asked:\n",
     ),
+    Mistake(
+        name="what waits for one object for ever is not told",
+        file="controller/tandem/controller/instance/act.py",
+        old="if action in _SHORT and not running.future.done() and now",
+        new="if action not in _SHORT and not running.future.done() and now",
+    ),
 )

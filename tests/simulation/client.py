@@ -87,9 +87,9 @@ class Client:
         for name, number in at:
             partition = self._desk.cluster.present(name, number)
             if partition is None:
-                raise UnknownTopicError(f"{name}-{number} does not exist")
+                raise UnknownTopicError(f"{name}-{number} does not exist", code="TDM-X001")
             if partition.leaderless:
-                raise ClusterTransientError(f"no leader for {name}-{number}", remedy="wait")
+                raise ClusterTransientError(f"no leader for {name}-{number}", code="TDM-X001", remedy="wait")
             end = partition.stable if read_committed else partition.end
             found[TopicPartition(name, number)] = (end, partition.epoch)
             ends[PartitionKey(partition.topic_id, number)] = end
@@ -101,7 +101,7 @@ class Client:
 def no_messages(admin: Client, topic: str) -> int:
     """Stands for `partition_count` where a command would listen: what instances say is of no matter to it."""
     del admin
-    raise NoTopicError(f"nobody listens to {topic}")
+    raise NoTopicError(f"nobody listens to {topic}", code="TDM-X001")
 
 
 def partition_count(admin: Client, topic: str) -> int:

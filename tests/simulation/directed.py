@@ -527,6 +527,49 @@ def records_are_withheld_from_a_turn(seed: int) -> World:
     return world
 
 
+def an_entry_key_never_answers(seed: int) -> World:
+    """The store fails for one entry of the Active's chain for as long as it lasts: turns go on, and it is named."""
+    stage = Stage(seed, "busy")
+    world = stage.world
+    world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    world.start("b")
+    stage.run(3)
+    (first,) = stage.complete("a")
+    key = layout.entry_key(PAIR, first.number, first.seq + 2)
+    world.bucket.refused.add(key)
+
+    def named(text: str) -> bool:
+        seen = world.alive["a"].instance.look()
+        return any(
+            text in said for said in (*seen.failing, *(one for report in seen.reports for one in report.trouble))
+        )
+
+    demand(stage.run(20, lambda: named(f"not stored yet: PUT {key}")), "a does not name the key")
+    demand(stage.run(60, lambda: stage.complete("b")), "b took no turn while an entry of a waited")
+    demand(stage.run(60, lambda: len(stage.complete("a")) > 1), "a took no turn while an entry of its waited")
+    world.crash(world.alive["a"].process)
+    stage.run(2)
+    if "a" not in world.alive:
+        world.start("a")
+    task = f"TakeOver of generation {first.number} does not come to an end"
+    demand(stage.run(60, lambda: named(task)), "a does not tell that it can't take its chain over")
+    newest = max(state.number for state in stage.states())
+    world.failover("b")  # b takes a turn by itself only if its generation is the newest
+    demand(
+        stage.run(90, lambda: any(state.number > newest for state in stage.complete("b"))),
+        "b took no turn while a could not begin",
+    )
+    world.bucket.refused.clear()
+    demand(
+        stage.run(90, lambda: all(state.number > first.number for state in stage.states())),
+        "generation 1 was never cleared, though its chain goes on",
+    )
+    stage.run(20)
+    demand(not named("come to an end"), "a tells of what is over")
+    return world
+
+
 HISTORIES: dict[str, Callable[[int], World]] = {
     "an idle log is cut, its reader is gone": idle_log_cut_owner_gone,
     "an idle log is cut, its copy is kept": idle_log_cut_copy_kept,
@@ -545,4 +588,5 @@ HISTORIES: dict[str, Callable[[int], World]] = {
     "two sealed generations are kept": two_sealed_ones_are_kept,
     "janitors beside an Active": swept_beside_an_active,
     "records are withheld from a turn": records_are_withheld_from_a_turn,
+    "a chain entry's key never answers": an_entry_key_never_answers,
 }

@@ -90,7 +90,9 @@ class Transcoder:
         wanted = [r for r in records.items if r.offset >= start and (until is None or r.offset < until)]
         bad = next((r.offset for r in wanted if r.offset in records.bad), None)
         if bad is not None:
-            raise DamagedError(f"topic {topic}, partition {partition}, record batch at offset {bad}: its CRC is wrong")
+            raise DamagedError(
+                f"topic {topic}, partition {partition}, record batch at offset {bad}: its CRC is wrong", code="TDM-X001"
+            )
         kept = [r for r in wanted if not r.control and not (read_committed and r.txn in records.aborted)]
         last = records.items[-1]
         segments = ()
@@ -210,7 +212,9 @@ class Source:
             partition = self._cluster.present(*tp)
             if partition is not None:
                 if partition.leaderless:
-                    raise ClusterTransientError(f"no leader for {tp.topic}-{tp.partition}", remedy="wait")
+                    raise ClusterTransientError(
+                        f"no leader for {tp.topic}-{tp.partition}", code="TDM-X001", remedy="wait"
+                    )
                 found[tp] = partition.end_of_epoch(epoch)
         return found
 
@@ -374,7 +378,7 @@ class Source:
 
 
 def _denied(topic: str) -> ClusterDeniedError:
-    return ClusterDeniedError(f"topic {topic} is denied", remedy="wait")
+    return ClusterDeniedError(f"topic {topic} is denied", code="TDM-X001", remedy="wait")
 
 
 def _started_anew(tp: TopicPartition, spot: _Spot, partition: Partition, now: float, events: list[Event]) -> bool:

@@ -80,7 +80,7 @@ class Network:
         """A request to the brokers."""
         if not self.brokers_answer():
             self.pause(_ANSWER_S)
-            raise ClusterUnreachableError("no answer", remedy="wait")
+            raise ClusterUnreachableError("no answer", code="TDM-X001", remedy="wait")
         if self.random.random() < 0.3:
             self.pause(self.random.random() * 0.05)
 
@@ -115,7 +115,7 @@ class Network:
         """Raise if this process has no right to list that."""
         me = self.process.name.split("#")[0]
         if self.now < self.blind_until and "/generation=" in prefix and f"/{me}/" not in prefix:
-            raise StoreDeniedError(f"no right to list {prefix}")
+            raise StoreDeniedError(f"no right to list {prefix}", code="TDM-X001")
 
     def store_call(self, effect: Callable[[], Any], *, changes: bool) -> Any:
         """Have the store do something; it does so at a moment of its own, which may be after the caller is gone."""
@@ -123,15 +123,15 @@ class Network:
         runtime.me()
         if runtime.now < self.store_down_until:
             runtime.park(_ANSWER_S * rng.random())
-            raise StoreTransientError("no answer")
+            raise StoreTransientError("no answer", code="TDM-X001")
         if not changes:
             if rng.random() < weather.store_error:
-                raise StoreTransientError("503")
+                raise StoreTransientError("503", code="TDM-X001")
             if rng.random() < 0.2:
                 runtime.park(rng.random() * 0.05)
             return effect()
         if rng.random() < weather.store_error:
-            raise StoreTransientError(rng.choice(("409", "503")))
+            raise StoreTransientError(rng.choice(("409", "503")), code="TDM-X001")
         outcome: list[Any] = []
         done = Event()
 
@@ -144,9 +144,9 @@ class Network:
         if weather.crash_at_call and rng.random() < weather.crash_at_call:
             runtime.at(runtime.now + rng.random() * 0.1, lambda: self.crash(self.process))
         if not done.wait(_ANSWER_S):
-            raise StoreTransientError("time-out")
+            raise StoreTransientError("time-out", code="TDM-X001")
         if rng.random() < 0.3:
             runtime.park(rng.random() * 0.05)
         if rng.random() < weather.lost_answer:
-            raise StoreTransientError("time-out after the fact")
+            raise StoreTransientError("time-out after the fact", code="TDM-X001")
         return outcome[0]

@@ -220,7 +220,7 @@ class Operator:
                 try:
                     prepare.refuse_if_clearing(reader, plan)
                 except RefusedError as error:
-                    raise TransientError(f"plans again: {error}") from error
+                    raise TransientError(f"plans again: {error}", code="TDM-X001") from error
                 self.judge.readings.begin(owner, plan)
                 self._read(store, desk, plan, seconds)
                 self.judge.readings.end(owner)
@@ -331,7 +331,7 @@ class Operator:
             desk.think(8.0)
             again = parting(look(self.config, store), topic, topic_id=topic_id, partitions=(), generation=None)
             if (again.partitions, again.through) != (found.partitions, found.through):
-                raise TransientError("the pair has changed since it was shown")
+                raise TransientError("the pair has changed since it was shown", code="TDM-X001")
             ReleaseReader(store, self.config.pair).append(
                 Release(
                     number=0,
@@ -351,7 +351,7 @@ class Operator:
     def _parting(self, store: Store, desk: Desk) -> Parting | None:
         seen = look(self.config, store)
         if seen.brokers is None:
-            raise TransientError("the brokers do not answer")
+            raise TransientError("the brokers do not answer", code="TDM-X001")
         lives = sorted({(topic.name, topic_id) for g in seen.generations for topic_id, topic in g.topics.items()})
         desk.network.random.shuffle(lives)
         for topic, topic_id in lives:

@@ -173,7 +173,7 @@ _CONSTANTS: dict[str, dict[str, Any]] = {
         "PipelinePolicy": functools.partial(PipelinePolicy, parallel_scans=2),
     },
     "tandem.controller.instance.store_watch": {"_RETRY_S": 1.0},
-    "tandem.controller.instance.act": {"_LONGEST_REST_S": 5.0},
+    "tandem.controller.instance.act": {"_LONGEST_REST_S": 5.0, "_STALLED_S": 20.0},
     "tandem.controller.instance.pipelines": {"_ANSWER_POLL_S": 0.5},
     "tandem.controller.coordination.turn_request": {"_AGAIN_S": 3.0},
     "tandem.controller.decision.spoilt_builds": {"_FIRST_REST_S": 1.0, "_LONGEST_REST_S": 8.0},

@@ -13,7 +13,14 @@ from typing import Any
 
 from simulation.network import Network
 from simulation.runtime import EPOCH_S, Runtime
-from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, PutResult, UploadInfo, check_size
+from tandem.sink.store.object_store import (
+    ObjectInfo,
+    ObjectMissingError,
+    PutResult,
+    StoreTransientError,
+    UploadInfo,
+    check_size,
+)
 
 _EPOCH = datetime.fromtimestamp(EPOCH_S, UTC)
 _PAGE = 20
@@ -21,11 +28,15 @@ _PAGE = 20
 
 @dataclass(slots=True)
 class Bucket:
-    """The objects. `step_s` is how far the store's clock is off; `changed` is called after every change."""
+    """The objects. `step_s` is how far the store's clock is off; `changed` is called after every change.
+
+    Puts of the `refused` keys fail, each time as if it were for a moment.
+    """
 
     runtime: Runtime
     objects: dict[str, bytes] = field(default_factory=dict)
     step_s: float = 0.0
+    refused: set[str] = field(default_factory=set)
     changed: Callable[[str, str], None] | None = None
     _keys: list[str] = field(default_factory=list)
     """All keys in order, for listings."""
@@ -92,6 +103,9 @@ class Store:
 
     def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> PutResult:
         """Create `key` unless it exists."""
+        if self._network is not None and key in self._bucket.refused:
+            self._network.pause(0.2)
+            raise StoreTransientError(f"PUT {key}: 500 InternalError", code="TDM-X001")
         data = bytes(body)
         outcome: PutResult = self._call(lambda: self._bucket.put(key, data), changes=True)
         return outcome
@@ -99,7 +113,7 @@ class Store:
     def get(self, key: str, *, start: int = 0, end: int | None = None, most: int | None = None) -> bytes:
         data: bytes | None = self._call(partial(self._bucket.objects.get, key))
         if data is None:
-            raise ObjectMissingError(key)
+            raise ObjectMissingError(key, code="TDM-X001")
         check_size(key, len(data), most)  # nothing is read in part here
         return data[start:end] if start or end is not None else data
 

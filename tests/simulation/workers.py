@@ -138,4 +138,4 @@ class Workers:
 
 
 def _lost() -> RangeRead:
-    raise WorkerLostError("a worker process has ended")
+    raise WorkerLostError("a worker process has ended", code="TDM-X001")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+_NOTE: Final = "error code: "
 _LONGEST: Final = 4096
 """Characters of a message that are kept: a message may quote the refused input, whatever its length."""
 
@@ -24,13 +25,21 @@ class TandemError(Exception):
     """Base of all errors that Tandem raises on purpose.
 
     The message names the event and its place (topic, partition, object); `remedy` names the next step for the user.
+    `code` is the stable name of the event, `TDM-` with the area's letter and three digits. Each place in the sources
+    that makes an error has a code of its own; docs/errors.md lists them. A traceback ends with the code as a note.
     """
 
     exit_code: ExitCode = ExitCode.ERROR
 
-    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+    def __init__(self, message: str, *, code: str, remedy: str | None = None) -> None:
         super().__init__(message)
+        self.code = code
         self.remedy = remedy
+        self.add_note(f"{_NOTE}{code}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the attributes: the constructors of subclasses take other arguments than `args`."""
+        return _unpickled, (type(self), self.args, self.__dict__)
 
     def __str__(self) -> str:
         message = super().__str__()
@@ -88,8 +97,20 @@ class TimedOutError(TandemError):
 _Kept = TypeVar("_Kept", bound=TandemError)
 
 
+def code_in_note(line: str) -> str | None:
+    """Return the code that a traceback's line gives as a note of TandemError, or None if the line is no such note."""
+    line = line.strip()
+    return line.removeprefix(_NOTE) if line.startswith(_NOTE) else None
+
+
+def _unpickled(kind: type[TandemError], args: tuple[object, ...], state: dict[str, object]) -> TandemError:
+    found = kind.__new__(kind, *args)
+    found.__dict__.update(state)
+    return found
+
+
 def bare(error: _Kept) -> _Kept:
-    """Return an error of the same type, words, remedy and attributes, without traceback, cause and context.
+    """Return an error of the same type, words, code, remedy and attributes, without traceback, cause and context.
 
     For callers that keep errors: a traceback references the local variables of its frames, and so the very bytes that
     were refused. A message is cut after 4,096 characters.

@@ -370,9 +370,7 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001 (the controller decides what a failed pipeline means)
             lacking = resource_shortage(error)
             remedy = {} if lacking is None else {"remedy": lacking.remedy}
-            _LOG.error(
-                "pipeline failed", generation=self._generation, error=str(error), kind=type(error).__name__, **remedy
-            )
+            _LOG.error("pipeline failed", generation=self._generation, error=error, kind=type(error).__name__, **remedy)
             # The commit under way may still append its entry. A new pipeline must not read the chain before that.
             self._committer.finish(timeout=None)
             self._error = error

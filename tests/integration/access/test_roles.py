@@ -191,6 +191,7 @@ def test_every_role_does_its_work(
 
     world.broker.admin.delete_topics([MATCHED])[MATCHED].result(30)
     did("operator", "release", MATCHED, "--yes")
+    did("operator", "restore", "adopt", f"{GUARDED}.restored")
     assert (a.terminate(), b.terminate()) == (0, 0)
     for one in (a, b):
         for word in REFUSED:

@@ -134,7 +134,7 @@ def test_a_drill_restores_checks_and_leaves_nothing(
 
     def refuse(*_: Any, **__: Any) -> None:
         """A broker that does not answer."""
-        raise TransientError("no broker answers")
+        raise TransientError("no broker answers", code="TDM-X001")
 
     monkeypatch.setattr(TargetCluster, "make_ready", refuse)
     code, _, err = tandem("drill", "--topics", f"{topic_name}.other")

@@ -51,14 +51,14 @@ def _raise(error: Exception) -> None:
 def test_what_waits_for_somebody_is_said_and_nothing_else(case: Case, live: str) -> None:
     """A run that stumbles says what goes on with it; one that was given up says that, whatever made it stumble."""
     backup_of_two(case, live)
-    stumbles = Heard("verifying", lambda: _raise(ClusterTransientError("away")))
+    stumbles = Heard("verifying", lambda: _raise(ClusterTransientError("away", code="TDM-X001")))
     with pytest.raises(ClusterTransientError):
         case.restore(RestoreOptions(append=True), stumbles)
     assert stumbles.goes_on == [True]
 
     def give_up() -> None:
         abandon(case.target, unfinished(case, live).plan)
-        raise ClusterTransientError("away")
+        raise ClusterTransientError("away", code="TDM-X001")
 
     given_up = Heard("verifying", give_up)
     with pytest.raises(OvertakenError):
@@ -70,7 +70,7 @@ def test_nobody_goes_on_where_a_transaction_has_lost_its_end(case: Case, live: s
     """A part of it may be in the topic for good: to go on would put that there twice."""
     backup_of_two(case, live)
     config = case.target.set_on([live])[live]
-    stuck = Heard("verifying", lambda: _raise(LostEndError("stuck")))
+    stuck = Heard("verifying", lambda: _raise(LostEndError("stuck", code="TDM-X001")))
     with pytest.raises(LostEndError):
         case.restore(RestoreOptions(append=True), stuck)
     assert stuck.goes_on == [False]
@@ -92,7 +92,7 @@ def test_a_setting_that_the_cluster_refuses_by_now(case: Case, live: str, monkey
 
     def strict(admin: ClusterAdmin, topic: str, changes: Change, *, only_ask: bool = False) -> None:
         if changes.get("retention.ms") == "86400000":
-            raise ClusterRequestError("a day is too long")
+            raise ClusterRequestError("a day is too long", code="TDM-X001")
         alter(admin, topic, changes, only_ask=only_ask)
 
     monkeypatch.setattr(ClusterAdmin, "alter_config", strict)
@@ -109,7 +109,9 @@ def test_a_setting_that_the_cluster_refuses_by_now(case: Case, live: str, monkey
 def test_tidying_up_does_not_make_it_a_failure(case: Case, live: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The report comes, and says what went wrong after the end."""
     backup_of_two(case, live)
-    monkeypatch.setattr(forget_restores, "tidy", lambda *_, **__: _raise(ClusterTransientError("the broker is away")))
+    monkeypatch.setattr(
+        forget_restores, "tidy", lambda *_, **__: _raise(ClusterTransientError("the broker is away", code="TDM-X001"))
+    )
     report = case.restore(RestoreOptions(append=True))
     assert report.mismatches == ()
     [topic] = report.topics
@@ -149,7 +151,9 @@ def test_who_is_refused_before_he_has_changed_anything_changes_nothing(
 
     monkeypatch.setattr(ClusterAdmin, "alter_config", change)
 
-    monkeypatch.setattr(other_restores, "refuse_if_met", lambda *_: _raise(RefusedError("began at the same time")))
+    monkeypatch.setattr(
+        other_restores, "refuse_if_met", lambda *_: _raise(RefusedError("began at the same time", code="TDM-X001"))
+    )
     with pytest.raises(RefusedError, match="at the same time"):
         case.restore(RestoreOptions())
     assert changed == []
@@ -211,7 +215,7 @@ def test_a_policy_that_the_cluster_refuses_in_the_end(
 
     def strict(admin: ClusterAdmin, topic: str, changes: Change, *, only_ask: bool = False) -> None:
         if changes.get("cleanup.policy") == "compact" and not only_ask:
-            raise ClusterRequestError("compaction is not for everybody")
+            raise ClusterRequestError("compaction is not for everybody", code="TDM-X001")
         alter(admin, topic, changes, only_ask=only_ask)
 
     monkeypatch.setattr(ClusterAdmin, "alter_config", strict)

@@ -142,7 +142,7 @@ def test_one_group_that_fails_costs_no_other(
 
     def ask_all_but_b(group: str, deadline: float) -> Any:
         if group == f"{topic}-b":
-            raise ClusterTransientError("its coordinator moves")
+            raise ClusterTransientError("its coordinator moves", code="TDM-X001")
         return ask(group, deadline)
 
     monkeypatch.setattr(admin, "_ask_group", ask_all_but_b)

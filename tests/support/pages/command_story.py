@@ -120,6 +120,8 @@ RESTORES: Final = (
     act("restore list -c tandem.yaml", says="finished"),
     act("restore list -c a.yaml", says="customers.restored"),
     act("restore list --target-bootstrap-servers other:9092 -o json", says='"kind": "Restores"'),
+    act("restore adopt customers.restored -c a.yaml -o json", says='"kind": "RestoreAdopted"'),
+    act("restore adopt customers.restored -c a.yaml", 1),
     act("restore abandon -c tandem.yaml 3f1c0a9be27d4416", 2),
     act("restore abandon 3f1c0a9be27d4416 -c a.yaml", 2),
     act("restore abandon 3f1c0a9be27d4416 --target-bootstrap-servers other:9092", 2),
@@ -207,7 +209,7 @@ EXAMPLES: Final = (
     act("checkpoint show before-migration -o json", says='"completed"'),
     act("checkpoint delete before-migration -c a.yaml"),
     act("restore -c a.yaml --suffix .restored --dry-run"),
-    act("restore -c a.yaml --at 2026-05-04T10:00:00Z --topics orders --to orders.before", before="delete_restored"),
+    act("restore orders -c a.yaml --at 2026-05-04T10:00:00Z --to orders.before", before="delete_restored"),
     act(
         "restore --root s3://bucket/prefix --pair orders --target-bootstrap-servers other:9092",
         pair_and_suffix="orders",

@@ -85,7 +85,7 @@ def pin_of(data: bytes) -> pins.Pin:
     """A pin as it is listed. One that can't be read keeps everything, which is no error."""
     (pin,) = pins.list_pins(MemoryStore(objects={f"{layout.pins_prefix(PAIR)}x.json": data}), PAIR)
     if pin.generation is None:
-        raise DamagedError("here: a pin")
+        raise DamagedError("here: a pin", code="TDM-X001")
     return pin
 
 

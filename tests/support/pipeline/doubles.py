@@ -69,7 +69,7 @@ class MemoryStore:
         try:
             data = self.objects[key][start:end]
         except KeyError:
-            raise ObjectMissingError(key) from None
+            raise ObjectMissingError(key, code="TDM-X001") from None
         check_size(key, len(data), most)
         return data
 

@@ -208,7 +208,10 @@ def test_the_list_of_missing_partitions_is_bounded() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [ClusterUnreachableError("no broker answered", remedy="wait"), OSError(errno.EMFILE, "too many open files")],
+    [
+        ClusterUnreachableError("no broker answered", code="TDM-X001", remedy="wait"),
+        OSError(errno.EMFILE, "too many open files"),
+    ],
 )
 def test_brokers_that_cannot_be_asked_are_asked_again(error: Exception) -> None:
     """All partitions are missing meanwhile, which says nothing about what they hold."""
@@ -226,7 +229,7 @@ def test_brokers_that_cannot_be_asked_are_asked_again(error: Exception) -> None:
 def test_what_only_a_person_can_mend_is_raised() -> None:
     """In the thread of whoever waits for it."""
     asked = Asked()
-    asked.error = ClusterDeniedError("not allowed", remedy="grant it")
+    asked.error = ClusterDeniedError("not allowed", code="TDM-X001", remedy="grant it")
     newcomer_lookup = NewPartitions(asked.open)
     newcomer_lookup.want({T0: topic()})
     with pytest.raises(ClusterDeniedError):
@@ -342,7 +345,7 @@ def test_the_tail_goes_on_while_brokers_are_asked_about_a_new_partition(bench: B
         del source
         questions.append(tps)
         time.sleep(0.7)
-        raise ClusterTransientError("no leader for t-1", remedy="wait")
+        raise ClusterTransientError("no leader for t-1", code="TDM-X001", remedy="wait")
 
     polls: list[float] = []
     tail = bench.log.sources[0]

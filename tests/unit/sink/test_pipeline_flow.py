@@ -152,7 +152,7 @@ def test_an_end_is_skipped_to_when_its_epoch_can_be_had(bench: Bench, monkeypatc
     def no_answer(tps: object) -> dict[TopicPartition, tuple[int, int]]:
         asked.append(tps)
         if len(asked) < 3:
-            raise ClusterTransientError("no leader")
+            raise ClusterTransientError("no leader", code="TDM-X001")
         return {T0: (5, 2)}
 
     tail.known_ends = no_answer  # type: ignore[method-assign,assignment]  # the script of this test
@@ -244,7 +244,7 @@ def test_clocks_that_differ_all_the_time_are_no_gap(bench: Bench, monkeypatch: p
 
 def test_a_slow_store_holds_nothing_up(bench: Bench) -> None:
     """The same bytes again until it takes them."""
-    errors = iter([StoreTransientError("503")] * 2)
+    errors = iter([StoreTransientError("503", code="TDM-X001")] * 2)
     bench.store.before = lambda op, name: next(errors, None) if op == "put" and name.endswith(".avro") else None
     bench.log.append(*range(5))
     bench.start()
@@ -267,7 +267,9 @@ def test_a_store_that_refuses_is_told_of(bench: Bench, monkeypatch: pytest.Monke
     refusing = threading.Event()
     refusing.set()
     bench.store.before = lambda op, name: (
-        StoreTransientError("503 SlowDown") if refusing.is_set() and op == "put" and name.endswith(".avro") else None
+        StoreTransientError("503 SlowDown", code="TDM-X001")
+        if refusing.is_set() and op == "put" and name.endswith(".avro")
+        else None
     )
     bench.log.append(*range(200))
     pipeline = bench.start()
@@ -288,7 +290,9 @@ def test_an_entry_that_is_refused_is_told_of(bench: Bench) -> None:
     """The objects are stored, the chain does not take them."""
     refusing = threading.Event()
     bench.store.before = lambda op, name: (
-        StoreTransientError("503 SlowDown") if refusing.is_set() and op == "put" and name.endswith(".json") else None
+        StoreTransientError("503 SlowDown", code="TDM-X001")
+        if refusing.is_set() and op == "put" and name.endswith(".json")
+        else None
     )
     bench.log.append(*range(5))
     pipeline = bench.start()

@@ -46,7 +46,7 @@ class Process:
 
     def _refuse(self, op: str, name: str) -> Exception | None:
         full = op == "put" and any(f"/generation={number:08d}/" in name for number in self.refusing)
-        return StoreTransientError("503 SlowDown") if full else None
+        return StoreTransientError("503 SlowDown", code="TDM-X001") if full else None
 
     def start(self, number: int) -> None:
         """Claim a generation and read it."""

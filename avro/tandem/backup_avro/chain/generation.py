@@ -118,7 +118,7 @@ class Generation:
     def from_snapshot(cls, claim: Claim, entry: Entry, sha256: str, where: str) -> Self:
         """Return the state after a SNAPSHOT entry, whose bytes hash to `sha256`. DamagedError names `where`."""
         if entry.kind is not EntryKind.SNAPSHOT or entry.folded is None or entry.snapshot != entry.seq:
-            raise DamagedError(f"{where}: no SNAPSHOT, though a later entry says so")
+            raise DamagedError(f"{where}: no SNAPSHOT, though a later entry says so", code="TDM-A001")
         fields = load_state(entry.folded, where)
         moments = [Moment(seq=seq, at=at, kind=kind) for seq, at, kind in fields.pop("moments")]
         state = cls(
@@ -135,7 +135,7 @@ class Generation:
         )
         problem = _check_folded(state)
         if problem:
-            raise DamagedError(f"{where}: {problem}")
+            raise DamagedError(f"{where}: {problem}", code="TDM-A002")
         state._recall_through(entry)
         return state
 
@@ -449,7 +449,7 @@ def check(state: Generation, entry: Entry) -> None:
         or _check_snapshot(state, entry)
     )
     if problem:
-        raise ChainError(f"generation {state.number}, chain entry {entry.seq} ({entry.kind}): {problem}")
+        raise ChainError(f"generation {state.number}, entry {entry.seq} ({entry.kind}): {problem}", code="TDM-A003")
 
 
 def _check_links(state: Generation, entry: Entry) -> str | None:

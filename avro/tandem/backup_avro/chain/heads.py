@@ -39,6 +39,7 @@ class Head:
         if match is None:
             raise ConfigError(
                 f"{place} {text!r} is no head: GENERATION:ENTRY:SHA256 was expected",
+                code="TDM-A004",
                 remedy="`tandem describe GENERATION` shows it",
             )
         return cls(generation=int(match[1]), seq=int(match[2]), sha256=match[3])

@@ -55,6 +55,9 @@ _SUM_DIGITS = 16
 """Hex digits of the SHA-256 of the canonical bytes. The name sorts before all others, so the JSON stays canonical."""
 _TO_OBJECTS = 3
 """Levels of an entry's JSON above each data object in the state that it holds: entry, state, list."""
+_NEWER = "use a newer release"
+_FOREIGN = "no release writes that: find out who writes to the bucket"
+_BRING_BACK = "bring the object back from the bucket's versions or a replica"
 _RECORD_HASH = re.compile(r"[0-9a-f]{12}", re.ASCII)
 _HASH_KEY = re.compile(r"[0-9a-f]{8}", re.ASCII)
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -110,6 +113,7 @@ def _refuse(problem: str | None) -> None:
     if problem:
         raise OversizeError(
             f"a document would not be readable: {problem}",
+            code="TDM-A005",
             remedy="guard fewer partitions with one pair, and begin a new generation",
         )
 
@@ -126,7 +130,7 @@ def unpack(data: bytes, where: str, most: int = ENTRY_JSON) -> bytes:
     plain = _unpack(data, where, most)
     problem = problem_of(plain, most)
     if problem:
-        raise DamagedError(f"{where}: {problem}", remedy="no release writes that: find out who writes to the bucket")
+        raise DamagedError(f"{where}: {problem}", code="TDM-A006", remedy=_FOREIGN)
     return plain
 
 
@@ -136,8 +140,7 @@ def _unpack(data: bytes, where: str, most: int) -> bytes:
         plain = b"{" + data[end + 2 :]
         if data[len(_SUM) : end + 2] != _sum(plain) + b'",':
             raise DamagedError(
-                f"{where}: its bytes are not those that were written",
-                remedy="bring the object back from the bucket's versions or a replica",
+                f"{where}: its bytes are not those that were written", code="TDM-A007", remedy=_BRING_BACK
             )
         return plain
     if data[:2] != _GZIP:
@@ -145,7 +148,7 @@ def _unpack(data: bytes, where: str, most: int) -> bytes:
     try:
         return gunzip(data, most)
     except DamagedError as error:
-        raise DamagedError(f"{where}: {error.args[0]}", remedy=error.remedy) from error
+        raise DamagedError(f"{where}: {error.args[0]}", code=error.code, remedy=error.remedy) from error
 
 
 def encode_claim(claim: Claim) -> bytes:
@@ -358,7 +361,7 @@ class Fields:
 
     def __init__(self, document: object, where: str) -> None:
         if not isinstance(document, dict):
-            raise DamagedError(f"{where}: a JSON object was expected")
+            raise DamagedError(f"{where}: a JSON object was expected", code="TDM-A008")
         self._left: JsonObject = dict(document)
         self._where = where
 
@@ -368,32 +371,29 @@ class Fields:
         if type(value) is kind and (kind is not int or is_int64(value)):  # JSON gives no subclasses; True is no number
             return value
         if value is ...:
-            raise DamagedError(f"{self._where}: field {name} is missing")
+            raise DamagedError(f"{self._where}: field {name} is missing", code="TDM-A009")
         if value is not default:
-            raise DamagedError(f"{self._where}: field {name} is not a {kind.__name__}")
+            raise DamagedError(f"{self._where}: field {name} is not a {kind.__name__}", code="TDM-A010")
         return value
 
     def moment(self, name: str, default: object = ...) -> Any:  # noqa: ANN401 (as `take`)
         """Return field `name`, ms since the epoch; `default` as in `take`. Refuses a time that can't be shown."""
         value = self.take(name, int, default)
         if value is not default and not is_moment(value):
-            raise DamagedError(f"{self._where}: field {name} is no time: {value}")
+            raise DamagedError(f"{self._where}: field {name} is no time: {value}", code="TDM-A011")
         return value
 
     def count(self, name: str, default: object = ...) -> Any:  # noqa: ANN401 (as `take`)
         """Return field `name`, a whole number >= 0; `default` as in `take`."""
         value = self.take(name, int, default)
         if value is not default and value < 0:
-            raise DamagedError(f"{self._where}: field {name} is negative: {value}")
+            raise DamagedError(f"{self._where}: field {name} is negative: {value}", code="TDM-A012")
         return value
 
     def end(self) -> None:
         """Raise NewerFormatError if a field was not taken."""
         if self._left:
-            raise NewerFormatError(
-                f"{self._where}: unknown field {min(self._left)}",
-                remedy="it may have been written by a newer release; use that one",
-            )
+            raise NewerFormatError(f"{self._where}: unknown field {min(self._left)}", code="TDM-A013", remedy=_NEWER)
 
     @classmethod
     def of_stored(cls, data: bytes, where: str, most: int = SMALL) -> Self:
@@ -406,18 +406,18 @@ class Fields:
         try:
             document = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise DamagedError(f"{where}: not valid JSON") from error
+            raise DamagedError(f"{where}: not valid JSON", code="TDM-A014") from error
         if b"\\ud" in data or b"\\uD" in data:  # canonical bytes have these only as an escaped backslash and text
             try:
                 canonical(document)
             except UnicodeEncodeError as error:
-                raise DamagedError(f"{where}: it holds half a character") from error
+                raise DamagedError(f"{where}: it holds half a character", code="TDM-A015") from error
         fields = cls(document, where)
         version = fields.take("v", int)
         if version != VERSION:
-            raise NewerFormatError(f"{where}: format version {version} is not known", remedy="use a newer release")
+            raise NewerFormatError(f"{where}: format version {version} is not known", code="TDM-A016", remedy=_NEWER)
         if fields.take("enc", dict, None) is not None:
-            raise NewerFormatError(f"{where}: encrypted; this release cannot read it", remedy="use a newer release")
+            raise NewerFormatError(f"{where}: encrypted; this release cannot read it", code="TDM-A017", remedy=_NEWER)
         return fields
 
 
@@ -443,7 +443,7 @@ def decode_entry(data: bytes, where: str) -> Entry:
     fields = Fields.of_stored(data, where, ENTRY_JSON)
     kind_name = fields.take("kind", str)
     if kind_name not in EntryKind.__members__:
-        raise NewerFormatError(f"{where}: unknown kind {kind_name}", remedy="use a newer release")
+        raise NewerFormatError(f"{where}: unknown kind {kind_name}", code="TDM-A018", remedy=_NEWER)
     opening = fields.take("opening", dict, None)
     clearing = fields.take("clearing", dict, None)
     horizon = fields.take("horizon", dict, None)
@@ -484,7 +484,7 @@ def _at(text: str, where: str) -> int:
     try:
         return from_iso(text)
     except ValueError as error:
-        raise DamagedError(f"{where}: {text!r} is not a time") from error
+        raise DamagedError(f"{where}: {text!r} is not a time", code="TDM-A019") from error
 
 
 def load_object(document: object, where: str) -> StoredObject:
@@ -513,7 +513,7 @@ def _load_envelope(document: object, where: str) -> Envelope:
             wrapping_key=base64.b64decode(fields.take("wrapping_key", str, ""), validate=True),
         )
     except ValueError as error:
-        raise DamagedError(f"{where}: an envelope has {error}") from error
+        raise DamagedError(f"{where}: an envelope has {error}", code="TDM-A020") from error
     fields.end()
     return envelope
 
@@ -542,13 +542,13 @@ def _load_part(document: object, where: str) -> Part:
 def _load_by_key(document: object, where: str) -> dict[PartitionKey, Any]:
     values: dict[PartitionKey, Any] = {}
     if not isinstance(document, dict):
-        raise DamagedError(f"{where}: a JSON object was expected")
+        raise DamagedError(f"{where}: a JSON object was expected", code="TDM-A021")
     for topic_id, partitions in document.items():
         if not isinstance(partitions, dict):
-            raise DamagedError(f"{where}: {topic_id}: a JSON object was expected")
+            raise DamagedError(f"{where}: {topic_id}: a JSON object was expected", code="TDM-A022")
         for partition, value in partitions.items():
             if not _PARTITION.fullmatch(partition):
-                raise DamagedError(f"{where}: {partition!r} is not a partition number")
+                raise DamagedError(f"{where}: {partition!r} is not a partition number", code="TDM-A023")
             values[PartitionKey(topic_id, int(partition))] = value
     return values
 
@@ -604,7 +604,7 @@ def _load_hash(document: object, where: str) -> RecordHash:
         ):
             return RecordHash(offset, sha256, key)
         case _:
-            raise DamagedError(f"{where}: {document!r} is not the hash of a record")
+            raise DamagedError(f"{where}: {document!r} is not the hash of a record", code="TDM-A024")
 
 
 def load_ints(values: object, length: int | None, where: str) -> tuple[int, ...]:
@@ -614,20 +614,20 @@ def load_ints(values: object, length: int | None, where: str) -> tuple[int, ...]
         or (length is not None and len(values) != length)
         or not all(map(is_int64, values))
     ):
-        raise DamagedError(f"{where}: a list of whole numbers was expected")
+        raise DamagedError(f"{where}: a list of whole numbers was expected", code="TDM-A025")
     return tuple(values)
 
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
-        raise DamagedError(f"{where}: a string was expected")
+        raise DamagedError(f"{where}: a string was expected", code="TDM-A026")
     return value
 
 
 def load_list(value: object, where: str) -> list[object]:
     """Return a value that must be a list; DamagedError otherwise."""
     if not isinstance(value, list):
-        raise DamagedError(f"{where}: a list was expected")
+        raise DamagedError(f"{where}: a list was expected", code="TDM-A027")
     return value
 
 
@@ -698,7 +698,7 @@ def load_opening(document: object, where: str) -> Opening:
     )
     fields.end()
     if len(opening.sync) != 32 or any(digit not in "0123456789abcdef" for digit in opening.sync):
-        raise DamagedError(f"{where}: the sync marker is not 32 hex digits")
+        raise DamagedError(f"{where}: the sync marker is not 32 hex digits", code="TDM-A028")
     return opening
 
 

@@ -14,7 +14,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _CLAIM = re.compile(r"(\d{8})\.json", re.ASCII)
 _OFFER = re.compile(r"([A-Za-z0-9_-]+)\+(\d+)\+(\d+)\+(\d+)\+(\d{20})\+(\d{20})\+[0-9a-f]+\.json", re.ASCII)
-_SIGNED = re.compile(r"[^/]+/(?:(?:generations|releases|pauses|checkpoints)/|[^/]+/generation=\d+/offers/).+", re.ASCII)
+_SIGNED = re.compile(
+    r"[^/]+/(?:(?:generations|releases|pauses|checkpoints|restores/targets)/|[^/]+/generation=\d+/offers/).+", re.ASCII
+)
 _SWEPT = "swept-"
 _DATA = re.compile(r"([^/]+)/[^/]+/generation=(\d{8})/.", re.ASCII)
 _PARTITION = re.compile(r"[^/]+/[^/]+/generation=\d{8}/topics/([^/]+)/partition=(\d+)/.+", re.ASCII)
@@ -51,6 +53,7 @@ def check_name(name: str, what: str) -> str:
     if not is_name(name):
         raise ConfigError(
             f"{what} {name!r} is not a valid name",
+            code="TDM-A029",
             remedy="use letters, digits, '.', '_' and '-', starting with a letter or digit, at most 128",
         )
     return name
@@ -64,7 +67,7 @@ def is_name(name: str) -> bool:
 def check_topic(topic: str) -> str:
     """Return `topic` if Kafka allows it as a topic name; DamagedError otherwise (it came from stored bytes)."""
     if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
-        raise DamagedError(f"{topic!r} is not a Kafka topic name")
+        raise DamagedError(f"{topic!r} is not a Kafka topic name", code="TDM-A030")
     return topic
 
 
@@ -184,7 +187,7 @@ def place_of(key: str) -> tuple[str, int]:
     """Return pair and generation of a key below a `data_prefix`; DamagedError for other keys."""
     match = _DATA.match(key)
     if match is None:
-        raise DamagedError(f"{key} lies in no generation")
+        raise DamagedError(f"{key} lies in no generation", code="TDM-A031")
     return match[1], int(match[2])
 
 
@@ -278,5 +281,5 @@ def journal_number(key: str) -> int:
     """Return the number in the name of a journal; DamagedError for another key."""
     match = _JOURNAL.search(key)
     if match is None:
-        raise DamagedError(f"{key} is not the name of a journal")
+        raise DamagedError(f"{key} is not the name of a journal", code="TDM-A032")
     return int(match[1])

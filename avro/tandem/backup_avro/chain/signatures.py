@@ -73,6 +73,7 @@ def parse_public(text: str) -> Ed25519PublicKey:
         pass
     raise ConfigError(
         f"{text.strip()[:60]!r} is no public key: base64 of 32 bytes was expected",
+        code="TDM-A033",
         remedy="`tandem signing-key show` prints the one that belongs to a private key",
     )
 
@@ -98,6 +99,7 @@ class Signer:
         if not isinstance(key, Ed25519PrivateKey):
             raise ConfigError(
                 f"{place}: no Ed25519 private key in PEM (PKCS #8, without passphrase)",
+                code="TDM-A034",
                 remedy="`tandem signing-key generate FILE` makes one",
             )
         return cls(key)
@@ -172,6 +174,7 @@ class Trust:
             if self.require:
                 raise SignatureError(
                     f"{key} is not signed, and signing.require is set",
+                    code="TDM-A035",
                     remedy="it was forged, or written before signing was switched on; if so, set signing.require: "
                     "false until the pair has taken a turn and what is older is cleared",
                 )
@@ -183,11 +186,12 @@ class Trust:
                 by = "in an unknown form" if match is None else f"with the key {match[1].decode()}"
                 raise SignatureError(
                     f"{key} is signed {by}, which signing.trusted does not hold",
+                    code="TDM-A036",
                     remedy="if it is the key of a writer of yours, add its public key; else the object was forged",
                 )
             return body
         if not _is_right(public, match[2], _message(key, body)):
-            raise SignatureError(f"{key}: the signature is wrong", remedy=_FORGED)
+            raise SignatureError(f"{key}: the signature is wrong", code="TDM-A037", remedy=_FORGED)
         return body
 
 

@@ -141,7 +141,7 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
     if completed is not None:
         found["completed_seq"], found["completed_at"] = load_ints(completed, 2, where)
         if not is_moment(found["completed_at"]):
-            raise DamagedError(f"{where}: the time of COMPLETE is no time: {found['completed_at']}")
+            raise DamagedError(f"{where}: the time of COMPLETE is no time: {found['completed_at']}", code="TDM-A038")
     if horizon is not None:
         swept = load_horizon(horizon, where)
         found["horizon_seq"], found["horizons"] = swept.seq, swept.offsets
@@ -151,7 +151,7 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
 def _objects(documents: list[object], where: str) -> dict[str, StoredObject]:
     objects = {item.key: item for item in (load_object(document, where) for document in documents)}
     if len(objects) < len(documents):
-        raise DamagedError(f"{where}: it names an object twice")
+        raise DamagedError(f"{where}: it names an object twice", code="TDM-A039")
     return objects
 
 
@@ -166,7 +166,7 @@ def _expired(document: JsonObject, where: str) -> dict[PartitionKey, Expired]:
     seqs = load_offsets(fields.take("seqs", dict), where)
     fields.end()
     if offsets.keys() != seqs.keys():
-        raise DamagedError(f"{where}: what has expired is not said of the same partitions twice")
+        raise DamagedError(f"{where}: what has expired is not said of the same partitions twice", code="TDM-A040")
     return {key: Expired(offset=offset, seq=seqs[key]) for key, offset in offsets.items()}
 
 
@@ -175,4 +175,4 @@ def _moment(document: object, where: str) -> tuple[int, int, EntryKind]:
         case [seq, at, str(kind)] if is_int64(seq) and is_int64(at) and is_moment(at) and kind in EntryKind.__members__:
             return seq, at, EntryKind(kind)
         case _:
-            raise DamagedError(f"{where}: {document!r} is no moment")
+            raise DamagedError(f"{where}: {document!r} is no moment", code="TDM-A041")

@@ -105,7 +105,7 @@ class Checkpoint:
 def check_id(name: str) -> str:
     """Return `name` if it is valid as the id of a checkpoint; ConfigError otherwise."""
     if len(name) > _LONGEST_ID:
-        raise ConfigError(f"checkpoint {name[:20]!r}… has more than {_LONGEST_ID} characters")
+        raise ConfigError(f"checkpoint {name[:20]!r}… has more than {_LONGEST_ID} characters", code="TDM-A042")
     return layout.check_name(name, "checkpoint")
 
 
@@ -308,9 +308,9 @@ def decode_request(data: bytes, where: str) -> CheckpointRequest:
     topics = fields.take("topics", dict)
     numbers = fields.take("witnesses", list)
     if not all(isinstance(name, str) for name in topics.values()):
-        raise DamagedError(f"{where}: a topic's name is not a string")
+        raise DamagedError(f"{where}: a topic's name is not a string", code="TDM-A043")
     if not all(map(is_int64, numbers)):
-        raise DamagedError(f"{where}: a generation is not a number")
+        raise DamagedError(f"{where}: a generation is not a number", code="TDM-A044")
     request = CheckpointRequest(
         id=fields.take("id", str),
         nonce=fields.take("nonce", str),
@@ -327,7 +327,7 @@ def decode_request(data: bytes, where: str) -> CheckpointRequest:
     )
     fields.end()
     if not _NONCE.fullmatch(request.nonce):
-        raise DamagedError(f"{where}: the nonce is not 32 hex digits")
+        raise DamagedError(f"{where}: the nonce is not 32 hex digits", code="TDM-A045")
     return request
 
 
@@ -351,4 +351,4 @@ def _at(text: str, where: str) -> int:
     try:
         return from_iso(text)
     except ValueError as error:
-        raise DamagedError(f"{where}: {text!r} is not a time") from error
+        raise DamagedError(f"{where}: {text!r} is not a time", code="TDM-A046") from error

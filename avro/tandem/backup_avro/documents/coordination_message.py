@@ -128,7 +128,7 @@ def parse_message_key(key: bytes) -> MessageKey:
             return MessageKey(pair=pair, instance=instance, event=CoordinationEvent(event))
     except ValueError:  # not UTF-8, not three parts, no such event
         pass
-    raise DamagedError(f"{key[:80]!r} is no key of a coordination message: <pair>/<instance>/<EVENT>")
+    raise DamagedError(f"{key[:80]!r} is no key of a coordination message: <pair>/<instance>/<EVENT>", code="TDM-A047")
 
 
 def encode(message: CoordinationMessage) -> bytes:
@@ -143,6 +143,7 @@ def encode(message: CoordinationMessage) -> bytes:
         raise MessageTooLargeError(
             f"a {message.event} message with {len(message.positions)} positions takes {len(encoded)} bytes, "
             f"at most {MESSAGE_LIMIT} are allowed",
+            code="TDM-A048",
             remedy="send fewer positions: they are a hint, the chain has them all",
         )
     return encoded
@@ -156,13 +157,18 @@ def decode(data: bytes) -> CoordinationMessage:
     from fastavro import schemaless_reader  # noqa: PLC0415 - for messages, not for --help
 
     if len(data) > MESSAGE_LIMIT:
-        raise DamagedError(f"a coordination message of {len(data)} bytes is larger than {MESSAGE_LIMIT} bytes")
+        raise DamagedError(
+            f"a coordination message of {len(data)} bytes is larger than {MESSAGE_LIMIT} bytes", code="TDM-A049"
+        )
     if len(data) < len(_HEADER) or data[:2] != _HEADER[:2]:
-        raise DamagedError("a coordination message does not start as Avro's single-object encoding does")
+        raise DamagedError(
+            "a coordination message does not start as Avro's single-object encoding does", code="TDM-A050"
+        )
     if not data.startswith(_HEADER):
         raise UnknownSchemaError(
             "a coordination message has a schema with the unknown fingerprint "
             f"{int.from_bytes(data[2 : len(_HEADER)], 'little'):016x}",
+            code="TDM-A051",
             remedy="run the same release on both instances, or let only Tandem write to the coordination topic",
         )
     body = data[len(_HEADER) :]
@@ -170,15 +176,19 @@ def decode(data: bytes) -> CoordinationMessage:
         fields: Any = schemaless_reader(io.BytesIO(body), _parsed_schema(), None)
         canonical = _binary(fields)
     except _UNREADABLE as error:
-        raise DamagedError(f"a coordination message is damaged: no record of its schema ({error!r})") from error
+        raise DamagedError(
+            f"a coordination message is damaged: no record of its schema ({error!r})", code="TDM-A052"
+        ) from error
     if canonical != body:
-        raise DamagedError("a coordination message is damaged: other bytes are the encoding of what it holds")
+        raise DamagedError(
+            "a coordination message is damaged: other bytes are the encoding of what it holds", code="TDM-A053"
+        )
     fields["event"] = CoordinationEvent(fields["event"])
     fields["positions"] = tuple(ReaderPosition(**item) for item in fields["positions"])
     message = CoordinationMessage(**{attribute: fields[name] for name, attribute in _ATTRIBUTES.items()})
     problem = _out_of_range(message)
     if problem:
-        raise DamagedError(f"a coordination message is damaged: {problem}")
+        raise DamagedError(f"a coordination message is damaged: {problem}", code="TDM-A054")
     return message
 
 

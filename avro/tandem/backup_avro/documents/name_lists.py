@@ -19,6 +19,7 @@ def names_in(option: str, items: Iterable[str]) -> tuple[str, ...]:
             if not name.strip():
                 raise ConfigError(
                     f"{option} {item!r} holds an empty name",
+                    code="TDM-A055",
                     remedy="write names with commas between, e.g. A,B; for all there is, leave the option out",
                 )
             names[name.strip()] = None

@@ -170,15 +170,15 @@ def decode_outcome(data: bytes, where: str) -> JobOutcome:
     fields = Fields.of_stored(data, where)
     kind = fields.take("kind", str)
     if kind not in {one.value for one in JobKind}:
-        raise DamagedError(f"{where}: unknown kind {kind}")
+        raise DamagedError(f"{where}: unknown kind {kind}", code="TDM-A056")
     at = fields.take("at", str)
     generations = fields.take("generations", dict)
     phases = fields.take("phases_ms", dict)
     numbers = {number_in(number): seq for number, seq in generations.items()}
     if None in numbers or not all(map(_is_count, numbers.values())):
-        raise DamagedError(f"{where}: generations are not numbers")
+        raise DamagedError(f"{where}: generations are not numbers", code="TDM-A057")
     if not all(map(_is_count, phases.values())):
-        raise DamagedError(f"{where}: phases are not milliseconds")
+        raise DamagedError(f"{where}: phases are not milliseconds", code="TDM-A058")
     outcome = JobOutcome(
         kind=JobKind(kind),
         pair=fields.take("pair", str),
@@ -228,13 +228,13 @@ def _unsettled(document: object, where: str) -> UnsettledFindings:
 
 def _scope(name: str | None, where: str) -> JobScope | None:
     if name is not None and name not in {one.value for one in JobScope}:
-        raise DamagedError(f"{where}: unknown scope {name}")
+        raise DamagedError(f"{where}: unknown scope {name}", code="TDM-A059")
     return None if name is None else JobScope(name)
 
 
 def _numbers(values: list[object], where: str) -> tuple[int, ...]:
     if not all(map(_is_count, values)):
-        raise DamagedError(f"{where}: generations are not numbers")
+        raise DamagedError(f"{where}: generations are not numbers", code="TDM-A060")
     return tuple(cast("list[int]", values))
 
 
@@ -242,7 +242,7 @@ def _moment(at: str, where: str) -> int:
     try:
         return from_iso(at)
     except ValueError as error:
-        raise DamagedError(f"{where}: {error}") from error
+        raise DamagedError(f"{where}: {error}", code="TDM-A061") from error
 
 
 def _is_count(value: object) -> bool:

@@ -80,4 +80,4 @@ def _moment(text: str, where: str) -> int:
     try:
         return from_iso(text)
     except ValueError as error:
-        raise DamagedError(f"{where}: {text!r} is not a time") from error
+        raise DamagedError(f"{where}: {text!r} is not a time", code="TDM-A062") from error

@@ -76,9 +76,9 @@ def decode_release(data: bytes, where: str) -> Release:
     try:
         moment = from_iso(at)
     except ValueError as error:
-        raise DamagedError(f"{where}: {at!r} is not a time") from error
+        raise DamagedError(f"{where}: {at!r} is not a time", code="TDM-A068") from error
     if partitions is not None and not all(map(is_int64, partitions)):
-        raise DamagedError(f"{where}: a list of partition numbers was expected")
+        raise DamagedError(f"{where}: a list of partition numbers was expected", code="TDM-A069")
     release = Release(
         number=fields.take("number", int),
         pair=fields.take("pair", str),

@@ -44,7 +44,7 @@ def decode_targets(data: bytes, where: str) -> RestoreTargets:
     fields = Fields.of_stored(data, where, LISTS)
     topics: dict[str, Any] = fields.take("topics", dict)
     if not all(isinstance(topic_id, str) for topic_id in topics.values()):
-        raise DamagedError(f"{where}: field topics does not hold topic ids")
+        raise DamagedError(f"{where}: field topics does not hold topic ids", code="TDM-A070")
     targets = RestoreTargets(
         pair=fields.take("pair", str),
         plan=fields.take("plan", str),

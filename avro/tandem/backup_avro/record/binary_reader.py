@@ -40,7 +40,7 @@ class BinaryReader:
         """Read an int."""
         value = self.int64()
         if not INT_MIN <= value <= INT_MAX:
-            raise DamagedError(f"{value} at byte {self._pos} does not fit 32 bits")
+            raise DamagedError(f"{value} at byte {self._pos} does not fit 32 bits", code="TDM-A071")
         return value
 
     def take(self, length: int) -> bytes:
@@ -48,7 +48,7 @@ class BinaryReader:
         start = self._pos
         end = start + length
         if length < 0 or end > self._size:
-            raise DamagedError(f"{length} bytes at byte {start} go past the end")
+            raise DamagedError(f"{length} bytes at byte {start} go past the end", code="TDM-A072")
         self._pos = end
         return self._data[start:end]
 
@@ -62,7 +62,7 @@ class BinaryReader:
         try:
             return raw.decode()
         except UnicodeDecodeError as error:
-            raise DamagedError(f"the string that ends at byte {self._pos} is not UTF-8") from error
+            raise DamagedError(f"the string that ends at byte {self._pos} is not UTF-8", code="TDM-A073") from error
 
     def topic(self) -> str:
         """Read a string that is mostly equal to the last one."""
@@ -72,7 +72,9 @@ class BinaryReader:
             try:
                 name = raw.decode()
             except UnicodeDecodeError as error:
-                raise DamagedError(f"the topic name that ends at byte {self._pos} is not UTF-8") from error
+                raise DamagedError(
+                    f"the topic name that ends at byte {self._pos} is not UTF-8", code="TDM-A074"
+                ) from error
             self._last_topic = (raw, name)
         return name
 
@@ -80,7 +82,7 @@ class BinaryReader:
         """Read the index of a union's branch."""
         value = self.int64()
         if not 0 <= value < branches:
-            raise DamagedError(f"union branch {value} at byte {self._pos} is unknown")
+            raise DamagedError(f"union branch {value} at byte {self._pos} is unknown", code="TDM-A075")
         return value
 
     def nullable_bytes(self) -> bytes | None:
@@ -98,10 +100,12 @@ class BinaryReader:
                 items = -items
                 size = self.int64()
             if items > self._size - self._pos:
-                raise DamagedError(f"{items} items (of {size} bytes) at byte {self._pos} go past the end")
+                raise DamagedError(
+                    f"{items} items (of {size} bytes) at byte {self._pos} go past the end", code="TDM-A076"
+                )
             yield items
 
     def expect_end(self) -> None:
         """Raise DamagedError if bytes are left."""
         if self._pos != self._size:
-            raise DamagedError(f"{self._size - self._pos} bytes follow the last record")
+            raise DamagedError(f"{self._size - self._pos} bytes follow the last record", code="TDM-A077")

@@ -45,7 +45,7 @@ def unwrap(wrapped: bytes, wrapping: bytes) -> bytes:
     try:
         return aes_key_unwrap(wrapping, wrapped)
     except InvalidUnwrap as error:
-        raise DamagedError("its data key was changed since it was wrapped") from error
+        raise DamagedError("its data key was changed since it was wrapped", code="TDM-A078") from error
 
 
 class Sealer:
@@ -120,7 +120,7 @@ def open_chunks(
     extra = envelope.encode() + name.encode()
     count = -(-len(data) // whole)
     if len(data) < TAG_SIZE or (len(data) - 1) % whole < TAG_SIZE - 1:
-        raise DamagedError(f"chunk {first + max(0, count - 1)} is cut short")
+        raise DamagedError(f"chunk {first + max(0, count - 1)} is cut short", code="TDM-A079")
     plain = bytearray(len(data) - count * TAG_SIZE)
     with memoryview(data) as view, memoryview(plain) as out:
         for index in range(count):
@@ -131,7 +131,9 @@ def open_chunks(
             try:
                 cipher.decrypt_into(_nonce(number, last=number == last), chunk, extra, into)
             except InvalidTag as error:
-                raise DamagedError(f"chunk {number} is not what was sealed there under this name") from error
+                raise DamagedError(
+                    f"chunk {number} is not what was sealed there under this name", code="TDM-A080"
+                ) from error
     return plain
 
 
@@ -139,7 +141,7 @@ def open_whole(envelope: Envelope, data_key: bytes, data: bytes | memoryview, *,
     """Return the plain bytes of a whole object. DamagedError as `open_chunks`, and if its header differs."""
     header = envelope.encode()
     if bytes(data[: len(header)]) != header:
-        raise DamagedError("its header is not the one that the chain has")
+        raise DamagedError("its header is not the one that the chain has", code="TDM-A081")
     return open_chunks(envelope, data_key, memoryview(data)[len(header) :], name=name, stored=len(data))
 
 

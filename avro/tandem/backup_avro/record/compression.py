@@ -145,7 +145,9 @@ class _Output:
 
 def _too_much(limit: int) -> TooLargeError:
     return TooLargeError(
-        f"compressed data would take more than {limit} bytes", remedy="if it is known to be sound, allow more"
+        f"compressed data would take more than {limit} bytes",
+        code="TDM-A082",
+        remedy="if it is known to be sound, allow more",
     )
 
 
@@ -175,7 +177,7 @@ def gunzip(data: bytes | memoryview, limit: int) -> bytes:
     """Decompress the one gzip member that fills `data`."""
     out = _Output(limit)
     if _inflate(memoryview(data), 0, out, _GZIP, step=len(data)) != len(data):
-        raise DamagedError("something follows a gzip member")
+        raise DamagedError("something follows a gzip member", code="TDM-A083")
     return out.whole()
 
 
@@ -188,13 +190,13 @@ def _gunzip_members(data: bytes, out: _Output) -> None:
     view = memoryview(data)
     at = _gzip_header_end(data, 0)
     if at is None:
-        raise DamagedError("not a gzip member")
+        raise DamagedError("not a gzip member", code="TDM-A084")
     step = len(data)
     while at is not None:
         # Not by zlib's own reading of headers, which refuses flags that Java's ignores.
         at = _inflate(view, at, out, _RAW_DEFLATE, step=step) + _GZIP_TRAILER
         if at > len(data):
-            raise DamagedError("a gzip member is cut short")
+            raise DamagedError("a gzip member is cut short", code="TDM-A085")
         at = _gzip_header_end(data, at)
         step = _GZIP_STEP
 
@@ -232,11 +234,11 @@ def _inflate(data: memoryview, at: int, out: _Output, wbits: int, *, step: int) 
         try:
             piece = engine.decompress(rest, min(out.room + 1, _PIECE))
         except zlib.error as error:
-            raise DamagedError(f"not a deflate stream: {error}") from error
+            raise DamagedError(f"not a deflate stream: {error}", code="TDM-A086") from error
         out.add(piece)
         rest = engine.unconsumed_tail
         if not (piece or rest or engine.eof) and at == len(data):
-            raise DamagedError("a deflate stream is cut short")
+            raise DamagedError("a deflate stream is cut short", code="TDM-A087")
     return at - len(engine.unused_data)
 
 
@@ -253,10 +255,10 @@ def unsnappy(data: bytes | memoryview, limit: int, *, of: int | None = None) -> 
         if size > limit:
             raise _too_much(limit if of is None else of)
         if size > _SNAPPY_RATIO * len(source):
-            raise DamagedError(f"a snappy block of {len(source)} bytes cannot stand for {size} bytes")
+            raise DamagedError(f"a snappy block of {len(source)} bytes cannot stand for {size} bytes", code="TDM-A088")
         return bytes(cramjam.snappy.decompress_raw(source))
     except cramjam.DecompressionError as error:
-        raise DamagedError(f"not a snappy block: {error}") from error
+        raise DamagedError(f"not a snappy block: {error}", code="TDM-A089") from error
 
 
 def snappy_stream(data: bytes) -> bytes:
@@ -288,7 +290,7 @@ def _unsnappy_chunks(data: bytes, out: _Output) -> None:
             continue
         end = begin + int.from_bytes(data[at:begin], "big")
         if end > len(data):
-            raise DamagedError("a snappy stream is cut short")
+            raise DamagedError("a snappy stream is cut short", code="TDM-A090")
         out.add(unsnappy(data[begin:end], out.room, of=limit))
         at = end
 
@@ -314,10 +316,10 @@ def _unlz4_blocks(data: bytes, out: _Output) -> None:
         # Raises for a header that is unknown or does not match its checksum.
         largest = lz4.frame.get_frame_info(data[:_LZ4_LONGEST_HEADER])["block_size"]
         if not data.startswith(_LZ4_MAGIC):
-            raise DamagedError("not an LZ4 frame, but one to be skipped")
+            raise DamagedError("not an LZ4 frame, but one to be skipped", code="TDM-A091")
         flags, code = data[_LZ4_FLAGS_AT], data[_LZ4_FLAGS_AT + 1]
         if flags & _LZ4_DICTIONARY or not flags & _LZ4_INDEPENDENT:
-            raise DamagedError("an LZ4 frame of a kind that Kafka refuses")
+            raise DamagedError("an LZ4 frame of a kind that Kafka refuses", code="TDM-A092")
         begin = _LZ4_HEADER + (_LZ4_SIZE if flags & _LZ4_CONTENT_SIZE else 0)
         header = _LZ4_HEADERS[code, flags & _LZ4_BLOCK_CHECKSUMS]
         # The library would allocate at once the size that the frame's header claims, and refuse a frame unlike it.
@@ -339,8 +341,8 @@ def _unlz4_blocks(data: bytes, out: _Output) -> None:
             out.add(engine.decompress(data[at:after], max_length=largest))
             at = after
     except (RuntimeError, MemoryError, ValueError) as error:
-        raise DamagedError(f"not an LZ4 frame: {error}") from error
-    raise DamagedError("an LZ4 frame is cut short")
+        raise DamagedError(f"not an LZ4 frame: {error}", code="TDM-A093") from error
+    raise DamagedError("an LZ4 frame is cut short", code="TDM-A094")
 
 
 def _unlz4_at_once(frame: bytes, out: _Output) -> bool:
@@ -394,7 +396,9 @@ def _unzstd_frames(data: bytes | memoryview, out: _Output) -> None:
         if claimed > limit:
             raise _too_much(limit)
         if claimed > _ZSTD_RATIO * len(data):
-            raise DamagedError(f"a Zstandard frame of {len(data)} bytes cannot stand for {claimed} bytes")
+            raise DamagedError(
+                f"a Zstandard frame of {len(data)} bytes cannot stand for {claimed} bytes", code="TDM-A095"
+            )
         if claimed > 0:
             try:
                 out.add(_contexts.decompressor.decompress(data, allow_extra_data=False))
@@ -404,7 +408,7 @@ def _unzstd_frames(data: bytes | memoryview, out: _Output) -> None:
                 return
         _unzstd_stepwise(memoryview(data), out)
     except zstandard.ZstdError as error:
-        raise DamagedError(f"not a Zstandard frame: {error}") from error
+        raise DamagedError(f"not a Zstandard frame: {error}", code="TDM-A096") from error
 
 
 def _unzstd_stepwise(data: memoryview, out: _Output) -> None:
@@ -414,7 +418,7 @@ def _unzstd_stepwise(data: memoryview, out: _Output) -> None:
         engine = _contexts.decompressor.decompressobj()
         while not engine.eof:
             if pos >= len(data):
-                raise DamagedError("a Zstandard frame is cut short")
+                raise DamagedError("a Zstandard frame is cut short", code="TDM-A097")
             step = data[pos : pos + max(512, min(out.room, _PIECE) // _ZSTD_RATIO)]
             piece = engine.decompress(step)
             pos += len(step) - len(engine.unused_data)

@@ -90,7 +90,7 @@ def decode_header(buf: bytes | bytearray | memoryview) -> ContainerHeader:
     Raises DamagedError: no such file, cut short, or a codec that Tandem does not write.
     """
     if bytes(buf[: len(MAGIC)]) != MAGIC:
-        raise DamagedError("this is no Avro object container file: the magic bytes are missing")
+        raise DamagedError("this is no Avro object container file: the magic bytes are missing", code="TDM-A098")
     reader = BinaryReader(memoryview(buf)[:HEADER_LIMIT], start=len(MAGIC))
     entries: dict[str, bytes] = {}
     try:
@@ -100,17 +100,19 @@ def decode_header(buf: bytes | bytearray | memoryview) -> ContainerHeader:
                 entries[key] = reader.sized()
         sync = reader.take(SYNC_SIZE)
     except DamagedError as error:
-        raise DamagedError(f"the header of an Avro file is damaged or cut short: {error}") from error
+        raise DamagedError(f"the header of an Avro file is damaged or cut short: {error}", code="TDM-A099") from error
     try:
         schema_json = entries.pop(_SCHEMA_KEY).decode()
         codec = Codec(entries.pop(_CODEC_KEY, b"null").decode())
     except KeyError as error:
-        raise DamagedError("the header of an Avro file has no schema") from error
+        raise DamagedError("the header of an Avro file has no schema", code="TDM-A100") from error
     except UnicodeDecodeError as error:
-        raise DamagedError("schema or codec in the header of an Avro file are not UTF-8") from error
+        raise DamagedError("schema or codec in the header of an Avro file are not UTF-8", code="TDM-A101") from error
     except ValueError as error:
         known = ", ".join(Codec)
-        raise DamagedError(f"{error} in the header of an Avro file", remedy=f"known codecs: {known}") from error
+        raise DamagedError(
+            f"{error} in the header of an Avro file", code="TDM-A102", remedy=f"known codecs: {known}"
+        ) from error
     return ContainerHeader(schema_json=schema_json, codec=codec, sync=sync, metadata=entries, length=reader.position)
 
 
@@ -151,22 +153,29 @@ def iter_blocks(
     pos = header.length if start is None else start
     stop = len(view) if end is None else end
     if not 0 <= pos <= stop <= len(view):
-        raise DamagedError(f"bytes {pos} to {stop} of an Avro file were asked for, but there are {len(view)}")
+        raise DamagedError(
+            f"bytes {pos} to {stop} of an Avro file were asked for, but there are {len(view)}", code="TDM-A103"
+        )
     view = view[:stop]
     while pos < stop:
         try:
             count, body = decode_long(view, pos)
             size, body = decode_long(view, body)
         except DamagedError as error:
-            raise DamagedError(f"the block at byte {pos} of an Avro file is damaged: {error}") from error
+            raise DamagedError(
+                f"the block at byte {pos} of an Avro file is damaged: {error}", code="TDM-A104"
+            ) from error
         sync = body + size
         after = sync + SYNC_SIZE
         if count < 0 or size < 0 or after > stop:
             raise DamagedError(
-                f"the block at byte {pos} of an Avro file claims {count} records, {size} bytes; {stop - body} are left"
+                f"the block at byte {pos} of an Avro file claims {count} records, {size} bytes; {stop - body} are left",
+                code="TDM-A105",
             )
         if view[sync:after] != header.sync:
-            raise DamagedError(f"the block at byte {pos} of an Avro file does not end in the file's sync marker")
+            raise DamagedError(
+                f"the block at byte {pos} of an Avro file does not end in the file's sync marker", code="TDM-A106"
+            )
         yield ContainerBlock(count=count, compressed=view[body:sync], start=pos, end=after)
         pos = after
 
@@ -176,21 +185,21 @@ def decompress(block: ContainerBlock, codec: Codec, limit: int = BLOCK_LIMIT) ->
     try:
         return _decompress(block.compressed, codec, limit)
     except DamagedError as error:
-        raise DamagedError(f"the block at byte {block.start} of an Avro file: {error}") from error
+        raise DamagedError(f"the block at byte {block.start} of an Avro file: {error}", code="TDM-A107") from error
 
 
 def _decompress(data: memoryview, codec: Codec, limit: int) -> bytes:
     match codec:
         case Codec.NULL:
             if len(data) > limit:
-                raise DamagedError(f"more than {limit} bytes")
+                raise DamagedError(f"more than {limit} bytes", code="TDM-A108")
             return bytes(data)
         case Codec.DEFLATE:
             return compression.inflate(data, limit)
         case Codec.SNAPPY:
             body = compression.unsnappy(data[:-4], limit)
             if zlib.crc32(body) != int.from_bytes(data[-4:], "big"):
-                raise DamagedError("the CRC-32 after a snappy body is wrong")
+                raise DamagedError("the CRC-32 after a snappy body is wrong", code="TDM-A109")
             return body
         case Codec.ZSTANDARD:
             return compression.unzstd(data, limit)

@@ -100,7 +100,7 @@ class Envelope:
         body = stored - self.size
         plain = body - -(-body // (self.chunk_size + TAG_SIZE)) * TAG_SIZE
         if body < TAG_SIZE or self.stored_size(plain) != stored:
-            raise DamagedError(f"no encrypted object has {stored} bytes")
+            raise DamagedError(f"no encrypted object has {stored} bytes", code="TDM-A110")
         return plain
 
     def stretch(self, stored: int, start: int, end: int) -> ChunkRange:
@@ -110,7 +110,9 @@ class Envelope:
         """
         plain = self.plain_size(stored)
         if not 0 <= start <= end <= plain:
-            raise DamagedError(f"bytes {start} to {end} of an encrypted object were asked for, but there are {plain}")
+            raise DamagedError(
+                f"bytes {start} to {end} of an encrypted object were asked for, but there are {plain}", code="TDM-A111"
+            )
         first = min(start // self.chunk_size, self.chunks(plain) - 1)
         after = max(first + 1, -(-end // self.chunk_size))
         whole = self.chunk_size + TAG_SIZE
@@ -133,17 +135,19 @@ def decode(data: bytes | memoryview) -> Envelope:
     Raises DamagedError: no envelope, or cut short; NewerFormatError for a version that is not known.
     """
     if not is_encrypted(data):
-        raise DamagedError("this is no encrypted object: the magic bytes are missing")
+        raise DamagedError("this is no encrypted object: the magic bytes are missing", code="TDM-A112")
     if len(data) < _FIXED:
-        raise DamagedError("the header of an encrypted object is cut short")
+        raise DamagedError("the header of an encrypted object is cut short", code="TDM-A113")
     if data[len(MAGIC)] != VERSION:
         raise NewerFormatError(
-            f"version {data[len(MAGIC)]} of encrypted objects is not known", remedy="use a newer release"
+            f"version {data[len(MAGIC)]} of encrypted objects is not known",
+            code="TDM-A114",
+            remedy="use a newer release",
         )
     at = _START + ID_SIZE
     end = _FIXED + int.from_bytes(data[at + 1 : at + 3], "big")
     if len(data) < end + _WRAPPED_SIZE:
-        raise DamagedError("the header of an encrypted object is cut short")
+        raise DamagedError("the header of an encrypted object is cut short", code="TDM-A115")
     try:
         return Envelope(
             key_id=bytes(data[_START:at]).hex(),
@@ -152,4 +156,4 @@ def decode(data: bytes | memoryview) -> Envelope:
             data_key=bytes(data[end : end + _WRAPPED_SIZE]),
         )
     except ValueError as error:
-        raise DamagedError(f"the header of an encrypted object has {error}") from error
+        raise DamagedError(f"the header of an encrypted object has {error}", code="TDM-A116") from error

@@ -143,13 +143,15 @@ def spans(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would double
             )
     except (DamagedError, IndexError) as error:
         reason = "it is cut short" if isinstance(error, IndexError) else error
-        raise DamagedError(f"record {number} of {count} in a block can't be decoded: {reason}") from error
+        raise DamagedError(
+            f"record {number} of {count} in a block can't be decoded: {reason}", code="TDM-A117"
+        ) from error
     if pos != size:
-        raise DamagedError(f"{size - pos} bytes follow the last of {count} records in a block")
+        raise DamagedError(f"{size - pos} bytes follow the last of {count} records in a block", code="TDM-A118")
 
 
 def _refuse(reason: str) -> NoReturn:
-    raise DamagedError(reason)
+    raise DamagedError(reason, code="TDM-A119")
 
 
 def _skip_headers(data: bytes, pos: int) -> int:

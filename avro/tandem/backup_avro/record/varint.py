@@ -45,7 +45,7 @@ def decode_unsigned(data: bytes | memoryview, pos: int) -> tuple[int, int]:
     size = len(data)
     for shift in range(0, 70, 7):
         if pos >= size:
-            raise DamagedError(f"a number is cut short at byte {pos}")
+            raise DamagedError(f"a number is cut short at byte {pos}", code="TDM-A120")
         byte = data[pos]
         pos += 1
         result |= (byte & 0x7F) << shift
@@ -53,7 +53,7 @@ def decode_unsigned(data: bytes | memoryview, pos: int) -> tuple[int, int]:
             if result >> 64:
                 break
             return result, pos
-    raise DamagedError(f"a number that ends at byte {pos} has more than 64 bits")
+    raise DamagedError(f"a number that ends at byte {pos} has more than 64 bits", code="TDM-A121")
 
 
 def decode_long(data: bytes | memoryview, pos: int) -> tuple[int, int]:

@@ -59,7 +59,9 @@ def layout_of(schema_json: str) -> LayoutV1 | None:
         schema = json.loads(schema_json)
         shape = _shape(schema)
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"the schema in a file's header can't be read: {error}", remedy=_REMEDY) from error
+        raise DamagedError(
+            f"the schema in a file's header can't be read: {error}", code="TDM-A122", remedy=_REMEDY
+        ) from error
     return None if shape == _shape(SCHEMA) else _layout_v1(schema)
 
 
@@ -96,7 +98,9 @@ def read_v1(
         try:
             record = _decode(reader, layout, empty_as_null=empty_as_null)
         except DamagedError as error:
-            raise DamagedError(f"record {number} of {count} in a version 1 block can't be decoded: {error}") from error
+            raise DamagedError(
+                f"record {number} of {count} in a version 1 block can't be decoded: {error}", code="TDM-A123"
+            ) from error
         yield record
     reader.expect_end()
 
@@ -149,7 +153,9 @@ def _shape(schema: Any) -> Any:  # noqa: ANN401 - a schema is any JSON
 
 
 def _layout_v1(schema: Any) -> LayoutV1:  # noqa: ANN401 - a schema is any JSON
-    refusal = DamagedError("the schema in a file's header is no version of AvroKafkaRecord", remedy=_REMEDY)
+    refusal = DamagedError(
+        "the schema in a file's header is no version of AvroKafkaRecord", code="TDM-A124", remedy=_REMEDY
+    )
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise refusal
     name, namespace = schema.get("name"), schema.get("namespace")

@@ -48,6 +48,7 @@ def moment_at(generations: Iterable[Generation], at: int) -> tuple[Generation, M
     begins = min((_moments(g)[0].at for g in there if _moments(g)), default=None)
     raise RefusedError(
         f"nothing in the store can be restored as of {iso(at)}",
+        code="TDM-A125",
         remedy="no generation is complete"
         if begins is None
         else f"the restorable window begins at {iso(begins)}; retain.generations keeps older generations from now on, "
@@ -94,11 +95,13 @@ def moment_of(state: Generation, seq: int) -> Moment:
     if found is None and any(moment.seq == seq for moment in state.moments) and seq < state.horizon_seq:
         raise RefusedError(
             f"entry {seq} of generation {state.number} lies before the horizon: what was superseded by then is gone",
+            code="TDM-A126",
             remedy=f"the restorable window begins with entry {moments[0].seq}, at {iso(moments[0].at)}",
         )
     if found is None:
         raise ConfigError(
             f"entry {seq} of generation {state.number} is no moment that could be restored",
+            code="TDM-A127",
             remedy=f"entries {moments[0].seq} to {moments[-1].seq} are, those that commit or confirm"
             if moments
             else "the generation is not complete",
@@ -111,9 +114,13 @@ def parse_moment(option: str, text: str) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(f"{option} {text!r} is no moment", remedy="write it like 2026-05-04T10:00:00Z") from None
+        raise ConfigError(
+            f"{option} {text!r} is no moment", code="TDM-A128", remedy="write it like 2026-05-04T10:00:00Z"
+        ) from None
     if at.tzinfo is None:
-        raise ConfigError(f"{option} {text!r} says no zone", remedy="add Z for UTC, or an offset like +02:00")
+        raise ConfigError(
+            f"{option} {text!r} says no zone", code="TDM-A129", remedy="add Z for UTC, or an offset like +02:00"
+        )
     return round(at.timestamp() * 1000)
 
 

@@ -114,6 +114,7 @@ def choose_generation(generations: Iterable[Generation], number: int | None = No
         what = "no generation is" if number is None else f"generation {number} is not"
         raise RefusedError(
             f"{what} complete and free of clearing",
+            code="TDM-A130",
             remedy="`tandem status` shows what there is and what is still missing",
         )
     return candidates[0]
@@ -268,6 +269,7 @@ def select_cut(
             raise RefusedError(
                 f"generation {state.number} does not hold {state.name_of(key)} up to offset {end} "
                 f"as of entry {state.seq}",
+                code="TDM-A131",
                 remedy="report it: the checkpoint must not have been completed; restore without --checkpoint",
             )
         check_horizon([state], key, end)
@@ -298,6 +300,7 @@ def bounded(selection: Selection, generations: Sequence[Generation], until: Mapp
         if offset > piece.end:
             raise RefusedError(
                 f"{piece.topic.name}-{piece.key.partition} reaches up to offset {piece.end}, not to {offset}",
+                code="TDM-A132",
                 remedy="leave the bound out for all there is",
             )
         needed = {one.generation for one in piece.slices if one.low < offset}
@@ -322,7 +325,9 @@ def bounded(selection: Selection, generations: Sequence[Generation], until: Mapp
         )
     if left:
         names = ", ".join(f"{topic}:{number}" for topic, number in sorted(left))
-        raise ConfigError(f"--until names {names}, which is not restored", remedy="see --dry-run for what is")
+        raise ConfigError(
+            f"--until names {names}, which is not restored", code="TDM-A133", remedy="see --dry-run for what is"
+        )
     return replace(selection, partitions=tuple(partitions))
 
 
@@ -341,6 +346,7 @@ def check_horizon(states: Iterable[Generation], key: PartitionKey, offset: int) 
             raise RefusedError(
                 f"generation {state.number} does not hold the state of {state.name_of(key)} as of offset {offset}: "
                 f"below {state.horizons[key]} only the newest record of each key is left",
+                code="TDM-A134",
                 remedy="the horizon of `tandem retention` was put there; choose a later state",
             )
 

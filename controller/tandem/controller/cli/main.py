@@ -17,6 +17,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
@@ -24,6 +25,7 @@ import typer.core
 import typer.main
 
 from tandem.backup_avro.errors import ExitCode, TandemError
+from tandem.controller.cli.options.help_sections import SectionedGroup
 from tandem.controller.cli.options.invocation import ConfigOption, Invocation, SetOption
 from tandem.controller.cli.output import output
 from tandem.controller.process.timed_call import left_behind
@@ -72,6 +74,15 @@ FOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "restore": ("restore", "export", "drill"),
     "run": ("run", "config", "sandbox", "demo"),
 }
+# Title in `tandem --help` -> folders whose commands stand below it.
+SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Run and try": ("run",),
+    "Look": ("inspect",),
+    "Hand over": ("handover",),
+    "Restore": ("restore",),
+    "Maintain": ("maintain",),
+    "Keys and rights": ("keys",),
+}
 # Alternative names of commands that people know from other products.
 ALIASES: Final[Mapping[str, str]] = {"switchover": "failover"}
 _INTERRUPTED: Final = 130
@@ -117,8 +128,24 @@ def _make_plain(command: Any) -> None:  # noqa: ANN401 - typer hides click's typ
         _make_plain(inner)
 
 
+class _Commands(SectionedGroup):
+    """The group of all commands, by folder."""
+
+    command_sections = MappingProxyType(
+        {
+            title: tuple(
+                name
+                for name in COMMANDS
+                if ALIASES.get(name, name) in (one for folder in folders for one in FOLDERS[folder])
+            )
+            for title, folders in SECTIONS.items()
+        }
+    )
+
+
 app = typer.Typer(
     name="tandem",
+    cls=_Commands,
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -206,7 +233,7 @@ def run(arguments: Sequence[str], *, package: str = "tandem.controller.cli") -> 
         sys.stdout.flush()
     except TandemError as error:
         failed = str(error.args[0]) if error.args else type(error).__name__
-        output.fail(failed, remedy=error.remedy)
+        output.fail(failed, code=error.code, remedy=error.remedy)
         code = error.exit_code
         _trace(debug=debug)
     except typer.Abort:
@@ -238,7 +265,7 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
 def _exit_code(code: object) -> int:
     if code is None or isinstance(code, int):
         return code or ExitCode.OK
-    output.fail(str(code))
+    output.fail(str(code), code="TDM-C051")
     return ExitCode.ERROR
 
 
@@ -272,13 +299,13 @@ def _usage(error: Any) -> int:  # noqa: ANN401 - typer hides click's exceptions
 def _unexpected(error: Exception, *, debug: bool) -> int:
     text = " ".join(str(error).split())
     hint = None if debug else "run `tandem --debug …` (or set TANDEM_DEBUG=1) for the traceback, and report it"
-    output.fail(f"unexpected {type(error).__name__}{': ' + text if text else ''}", remedy=hint)
+    output.fail(f"unexpected {type(error).__name__}{': ' + text if text else ''}", code="TDM-C052", remedy=hint)
     _trace(debug=debug)
     return ExitCode.ERROR
 
 
 def _lacking(what: ResourceShortage) -> int:
-    output.fail(what.message, remedy=what.remedy)
+    output.fail(what.message, code="TDM-C053", remedy=what.remedy)
     return ExitCode.ERROR
 
 

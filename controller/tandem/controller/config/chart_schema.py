@@ -74,9 +74,11 @@ def with_definitions(text: str) -> str:
     try:
         whole = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"not JSON: {error}", remedy="name the chart's values.schema.json") from None
+        raise ConfigError(f"not JSON: {error}", code="TDM-C040", remedy="name the chart's values.schema.json") from None
     if not isinstance(whole, dict) or not isinstance(whole.get("definitions"), dict):
-        raise ConfigError("there is no `definitions` in it", remedy="name the chart's values.schema.json")
+        raise ConfigError(
+            "there is no `definitions` in it", code="TDM-C041", remedy="name the chart's values.schema.json"
+        )
     whole["definitions"] |= definitions()
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
 

@@ -39,7 +39,10 @@ _NAMES_FILES: Final = re.compile(r"(^|[._])(files?|location|bundle)$")
 _NAMES_KEYS: Final = re.compile(r"(^|_)(key_envs?|kms_key_id|kms_key_arns?)$")
 _TRUSTED: Final = ("signing", "trusted")
 _REMEDY: Final = "docs/configuration.md and `tandem config schema` describe every key"
-_NO_FILE: Final = f"no configuration file was given: name one with -c/--config or TANDEM_CONFIG; {_REMEDY}"
+_NO_FILE: Final = (
+    "no configuration file was given, and this folder has no tandem.yaml: name one with -c/--config or TANDEM_CONFIG; "
+    f"{_REMEDY}"
+)
 _NO_PLACE: Final = (
     f"say where the backup is with --root and --pair, or by a file: -c/--config or TANDEM_CONFIG; {_REMEDY}"
 )
@@ -158,9 +161,9 @@ def _without_suffix(path: Path) -> Path:
 
 def _error(problems: list[str], *, remedy: str) -> ConfigError:
     if len(problems) == 1:
-        return ConfigError(problems[0], remedy=remedy)
+        return ConfigError(problems[0], code="TDM-C042", remedy=remedy)
     lines = "".join(f"\n  {problem}" for problem in problems)
-    return ConfigError(f"{len(problems)} problems in the configuration{lines}", remedy=remedy)
+    return ConfigError(f"{len(problems)} problems in the configuration{lines}", code="TDM-C043", remedy=remedy)
 
 
 def _read_text(path: FilePath) -> str:
@@ -168,11 +171,11 @@ def _read_text(path: FilePath) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file", remedy=remedy) from None
+        raise ConfigError(f"{path}: no such file", code="TDM-C044", remedy=remedy) from None
     except OSError as error:
-        raise ConfigError(f"{path}: can't be read: {error.strerror}", remedy=remedy) from None
+        raise ConfigError(f"{path}: can't be read: {error.strerror}", code="TDM-C045", remedy=remedy) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text (byte {error.start})", remedy=remedy) from None
+        raise ConfigError(f"{path}: is not UTF-8 text (byte {error.start})", code="TDM-C046", remedy=remedy) from None
 
 
 def _is_text(setting: SourceSetting, problems: list[str]) -> bool:

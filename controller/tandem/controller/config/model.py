@@ -469,6 +469,7 @@ class Config(Section):
         if self.instance is None:
             raise ConfigError(
                 "instance: required here",
+                code="TDM-C047",
                 remedy=f"set TANDEM_INSTANCE or `instance:` to one of {' and '.join(self.instances)}, or, in a "
                 "Kubernetes StatefulSet, to from-hostname",
             )

@@ -59,7 +59,8 @@ Highest first:
    secrets are refused there.
 2. The environment: `TANDEM_` and the key in capitals, two underscores between levels, such as
    `TANDEM_ROTATION__INTERVAL=3d`. An empty variable counts as not set.
-3. The YAML file named by `-c`/`--config` or `TANDEM_CONFIG`.
+3. The YAML file named by `-c`/`--config`, else by `TANDEM_CONFIG`, else `tandem.yaml` in the working directory. A
+   command that is given both `--root` and `--pair` reads a file only if one is named.
 
 A key that does not exist is an error in every source, and all problems are listed at once with their places. A list in
 a higher source replaces that of a lower one. In variables and `--set`, names are separated by commas, and a regular

@@ -29,6 +29,8 @@ PREFIX: Final = "TANDEM_"
 
 # Variables that are read elsewhere: not configuration keys, and not errors.
 OTHER_VARIABLES: Final = {
+    "TANDEM_CLASS_ARCHIVE": "`0` starts Java without its archives of classes; a folder: archives are only used from "
+    "there, never made by themselves",
     "TANDEM_CONFIG": "path of the configuration file, when `--config` is not given",
     "TANDEM_DEBUG": "`1` prints tracebacks, like `--debug`",
     "TANDEM_KAFKA_JARS": "folder of the Kafka jars for the sandbox",

@@ -22,7 +22,7 @@ _SEND_S: Final = 5.0
 def tell(config: Config, make: Callable[[ClusterAdmin], CoordinationMessage]) -> TandemError | None:
     """Send the message that `make` returns once a client is open; return the error if it could not be sent."""
     if not config.kafka.root:
-        return ConfigError("kafka.bootstrap.servers is not configured")
+        return ConfigError("kafka.bootstrap.servers is not configured", code="TDM-I001")
     props: dict[str, Value] = dict(config.kafka.reveal())
     topic = config.coordination.topic
     try:

@@ -208,7 +208,7 @@ class CoordinationTopic:
             try:
                 self._read()
             except Exception as error:  # noqa: BLE001 (a thread that ended would leave the instance deaf for ever)
-                _RATED.warning("cannot read the coordination topic, trying again", topic=self._topic, error=str(error))
+                _RATED.warning("cannot read the coordination topic, trying again", topic=self._topic, error=error)
                 self._deaf = True
                 self._stopped.wait(_READ_AGAIN_S)
             if self._gone.is_set():
@@ -224,7 +224,7 @@ class CoordinationTopic:
                     _LOG.warning(
                         "the coordination topic is gone and can't be created, trying again",
                         topic=self._topic,
-                        error=str(error),
+                        error=error,
                     )
                 told = True
                 self._stopped.wait(_CREATE_AGAIN_S)
@@ -307,7 +307,7 @@ def parse(message: Message) -> CoordinationMessage | None:
         parsed = decode(value)
         where = parse_message_key(key)
     except DamagedError as error:
-        _RATED.warning("ignoring a record on the coordination topic", offset=message.offset(), error=str(error))
+        _RATED.warning("ignoring a record on the coordination topic", offset=message.offset(), error=error)
         return None
     if (where.pair, where.instance, where.event) != (parsed.pair, parsed.instance, parsed.event):
         _RATED.warning("ignoring a record whose key and value disagree", offset=message.offset())
@@ -353,12 +353,13 @@ def ensure_topic(admin: ClusterAdmin, topic: str, replication_factor: int) -> in
         except PermanentError as error:
             raise PermanentError(
                 f"cannot create the coordination topic {topic}: {error}",
+                code="TDM-I002",
                 remedy="create it (one partition, cleanup.policy=compact), or set coordination.replication_factor "
                 "to at most the number of brokers",
             ) from error
         found = admin.topics([topic])
     if not found:
-        raise CoordinationError(f"the coordination topic {topic} is not there yet")
+        raise CoordinationError(f"the coordination topic {topic} is not there yet", code="TDM-I003")
     policy = admin.config([topic])[topic].get("cleanup.policy", "")
     if "compact" not in policy.split(","):
         _LOG.warning(

@@ -169,6 +169,7 @@ class TopicReader:
             if time.monotonic() >= deadline:
                 raise ClusterUnreachableError(
                     f"Could not read the coordination topic {self._topic} to its end within {timeout_s:g} s",
+                    code="TDM-I004",
                     remedy=f"check that the brokers at {self._servers} run and have leaders for it",
                 )
             topic_record = self.poll()
@@ -203,6 +204,7 @@ def partition_count(admin: ClusterAdmin, topic: str) -> int:
     if not found:
         raise NoTopicError(
             f"the coordination topic {topic} does not exist",
+            code="TDM-I005",
             remedy="the first `tandem run` creates it; check kafka.bootstrap.servers and coordination.topic",
         )
     return len(found[0].partitions)
@@ -252,6 +254,7 @@ def send(
     if not outcome:
         raise ClusterUnreachableError(
             f"Could not write to the coordination topic {topic}: no answer from {servers} within {timeout_s:g} s",
+            code="TDM-I006",
             remedy="look with `tandem coordination tail` whether the message is there, and ask again if not",
         )
     if isinstance(outcome[0], TandemError):

@@ -150,7 +150,9 @@ class Story:
         self._wait("the prefix of a is empty", lambda: not self._objects_of("a"))
         state = self._generation(2)
         if state.instance != "b" or not state.complete:
-            raise PermanentError(f"generation 2 of {state.instance} is not what the failover asked for")
+            raise PermanentError(
+                f"generation 2 of {state.instance} is not what the failover asked for", code="TDM-D002"
+            )
         self._tell("b is Active: generation 2 is COMPLETE and covers generation 1")
         self._tell(
             f"a is Passive and its prefix is empty: {len(self._objects_of('a'))} objects; b has "
@@ -249,7 +251,9 @@ class Story:
             )
         if done.returncode != 0:
             raise PermanentError(
-                f"tandem {words[0]} ended with exit code {done.returncode}", remedy=f"see {self._folder}/commands.log"
+                f"tandem {words[0]} ended with exit code {done.returncode}",
+                code="TDM-D003",
+                remedy=f"see {self._folder}/commands.log",
             )
         if not quiet:
             for line in done.stdout.splitlines():
@@ -266,11 +270,14 @@ class Story:
                 if process.poll() is not None:
                     raise PermanentError(
                         f"instance {name} ended with exit code {process.returncode} while waiting until {what}",
+                        code="TDM-D004",
                         remedy=f"see {self._folder}/{name}.log",
                     )
             if time.monotonic() > deadline:
                 raise TimedOutError(
-                    f"waited {_WAIT_S:.0f} s in vain until {what}", remedy=f"see the logs in {self._folder}"
+                    f"waited {_WAIT_S:.0f} s in vain until {what}",
+                    code="TDM-D005",
+                    remedy=f"see the logs in {self._folder}",
                 )
             time.sleep(0.3)
 
@@ -310,7 +317,7 @@ class Story:
         wrong = sum(slot not in account or _fields(account[slot]) != _fields(record) for slot, record in live.items())
         lost = sum(record.value is not None and slot not in live for slot, record in account.items())
         if wrong or lost:
-            raise PermanentError(f"the live topic and the writer disagree about {wrong + lost} keys")
+            raise PermanentError(f"the live topic and the writer disagree about {wrong + lost} keys", code="TDM-D006")
         self._tell("the live topic says the same of all keys as the writer")
 
 

@@ -37,7 +37,9 @@ def read_topic(bootstrap_servers: str, topic: str, *, ends: dict[int, int] | Non
         while open_ends:
             message = consumer.poll(_QUIET_S)
             if message is None:
-                raise TimedOutError(f"{topic}: the broker sent nothing for {_QUIET_S:.0f} s before its end")
+                raise TimedOutError(
+                    f"{topic}: the broker sent nothing for {_QUIET_S:.0f} s before its end", code="TDM-D007"
+                )
             partition = message.partition()
             if message.error() is None and partition in open_ends and message.offset() < open_ends[partition]:
                 found.append(_written(message))

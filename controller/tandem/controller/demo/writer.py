@@ -102,7 +102,7 @@ class DemoWriter:
             self._send(change)
         self._producer.flush(60)
         if self._ledger.failed is not None:
-            raise PermanentError(f"the broker refused a record of the demo: {self._ledger.failed}")
+            raise PermanentError(f"the broker refused a record of the demo: {self._ledger.failed}", code="TDM-D008")
 
     def keep_writing(self, changes: Iterator[AirportChange], *, per_second: int) -> None:
         """Write changes in a thread, `per_second` records a second, until `stop`."""

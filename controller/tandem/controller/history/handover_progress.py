@@ -54,7 +54,9 @@ def plan(seen: PairView, *, to: str | None, force: bool) -> HandoverPlan:
     """Return the handover to request. Raises RefusedError if it is not allowed, ConfigError for an unknown instance."""
     if to is not None and to not in seen.instances:
         raise ConfigError(
-            f"--to {to}: the pair {seen.pair} has no such instance", remedy=f"choose {' or '.join(seen.instances)}"
+            f"--to {to}: the pair {seen.pair} has no such instance",
+            code="TDM-I007",
+            remedy=f"choose {' or '.join(seen.instances)}",
         )
     base = seen.active or chosen(seen)
     _refuse_paused(seen, force=force)
@@ -82,7 +84,9 @@ def plan(seen: PairView, *, to: str | None, force: bool) -> HandoverPlan:
 def _refuse_paused(seen: PairView, *, force: bool) -> None:
     pause = paused(seen)
     if pause is not None and not force:
-        raise RefusedError(pause, remedy="`tandem resume` ends the pause; --force asks for a turn in spite of it")
+        raise RefusedError(
+            pause, code="TDM-I008", remedy="`tandem resume` ends the pause; --force asks for a turn in spite of it"
+        )
 
 
 def _refuse_unready(seen: PairView, base: Generation | None, *, force: bool) -> None:
@@ -90,18 +94,21 @@ def _refuse_unready(seen: PairView, base: Generation | None, *, force: bool) -> 
         worst = next(iter(problems(seen)), None)
         raise RefusedError(
             worst.message if worst is not None else "there is no complete backup",
+            code="TDM-I009",
             remedy=worst.remedy if worst is not None else "`tandem status` shows what there is",
         )
     if seen.brokers is not None and seen.brokers.guarded.cluster_id != base.claim.cluster_id:
         raise RefusedError(
             f"the backup is of cluster {base.claim.cluster_id}, but the brokers belong to cluster "
             f"{seen.brokers.guarded.cluster_id}",
+            code="TDM-I010",
             remedy="check kafka.bootstrap.servers, pair and store.root of this configuration",
         )
     for building in _under_construction(seen):
         if not force:
             raise RefusedError(
                 f"{_how_far(seen, building)} ({building.claim.reason})",
+                code="TDM-I011",
                 remedy="wait for it: it is the handover; `tandem status` shows how far it is. "
                 "If it never ends, --force has another one built beside it",
             )
@@ -138,6 +145,7 @@ def _warnings(seen: PairView, base: Generation, target: str, *, force: bool) -> 
             instead = f", or choose {others[0]} with --to, which is alive" if others else ""
             raise RefusedError(
                 f"{target} {silence(seen, target)}: nobody would act on the request",
+                code="TDM-I012",
                 remedy=f"start it (`tandem run`){instead}; with --force the request is left for when it starts",
             )
         found.append(

@@ -64,7 +64,7 @@ def parting(
     _check_cluster(seen)
     through = seen.newest if generation is None else generation
     if through > seen.newest:
-        raise ConfigError(f"--generation {through}: the newest one is {seen.newest}")
+        raise ConfigError(f"--generation {through}: the newest one is {seen.newest}", code="TDM-I013")
     stored = dict(_stored(seen, topic, through, partitions))
     if topic_id is not None:
         stored = {number: [key for key in keys if key.topic_id == topic_id] for number, keys in stored.items()}
@@ -72,6 +72,7 @@ def parting(
         what = f"topic {topic}" + (f" with the id {topic_id}" if topic_id else "")
         raise ConfigError(
             f"no generation up to {through} holds {'these partitions of ' if partitions else ''}{what}",
+            code="TDM-I014",
             remedy="`tandem status -o json` lists what each generation holds, with topic ids",
         )
     lost = {number: [key for key in keys if _lost(seen, number, key)] for number, keys in stored.items()}
@@ -82,6 +83,7 @@ def parting(
         raise RefusedError(
             f"{topic} exists in the cluster and is guarded: what is stored of it is its backup, and goes by itself "
             "when a newer generation covers it",
+            code="TDM-I015",
             remedy="take the topic out of the configuration of both instances first, if it shall not be backed up",
         )
     whole = not partitions and gone.issuperset(present)
@@ -109,6 +111,7 @@ def _check_cluster(seen: PairView) -> None:
         if here != there:
             raise RefusedError(
                 f"the backup is of cluster {there}, but the brokers belong to cluster {here}",
+                code="TDM-I016",
                 remedy="check kafka.bootstrap.servers, pair and store.root of this configuration",
             )
 
@@ -158,7 +161,9 @@ def _one_life(seen: PairView, topic: str, lost: dict[int, list[PartitionKey]]) -
         for topic_id, numbers in sorted(lives.items())
     )
     raise ConfigError(
-        f"{topic} was created more than once: {told}", remedy="say with --topic-id which one; release them one by one"
+        f"{topic} was created more than once: {told}",
+        code="TDM-I017",
+        remedy="say with --topic-id which one; release them one by one",
     )
 
 

@@ -177,6 +177,9 @@ class _Chain:
 
     def take(self, entry: Entry, sha256: str) -> None:
         if entry.prev_sha256 != self.sha256:
-            raise DamagedError(f"generation {self.number}, chain entry {entry.seq}: it is not linked to the one before")
+            raise DamagedError(
+                f"generation {self.number}, chain entry {entry.seq}: it is not linked to the one before",
+                code="TDM-I018",
+            )
         self.chronicler.take(entry)
         self.seq, self.sha256 = entry.seq, sha256

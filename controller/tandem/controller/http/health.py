@@ -122,6 +122,7 @@ def serve(
         host, port = f"[{address[0]}]" if ":" in address[0] else address[0], address[1]
         raise ConfigError(
             f"http.listen: {host}:{port} can't be had: {error.strerror}",
+            code="TDM-I019",
             remedy="choose another port, or stop what listens there"
             if error.errno == errno.EADDRINUSE
             else f"write an address of this machine, or :{port} for all of them",

@@ -146,7 +146,7 @@ class HttpHandler(BaseHTTPRequestHandler):
         try:
             answer = self.find(self.path.partition("?")[0])
         except Exception as error:  # noqa: BLE001 (a page that fails must not look like a process that is gone)
-            _RATED.exception("cannot answer over HTTP", path=self.path[:200], error=str(error))
+            _RATED.exception("cannot answer over HTTP", path=self.path[:200], error=error)
             answer = HttpAnswer(
                 body="this is a fault of tandem: its log says more\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
             )

@@ -62,6 +62,12 @@ _WANTED_WITHIN_S = 10.0
 """A task that is still wanted is started again within so long after its rest."""
 
 
+_SHORT = frozenset({"TakeOver", "ClaimNext", "Seal"})
+"""Tasks that append a few entries. A put is tried until its outcome is known: a key that never answers holds them."""
+_STALLED_S = 120.0
+"""Seconds after which `failing` names a short task that is still under way."""
+
+
 class InUseError(TandemError):
     """A generation has pins: it is not cleared until its readers have released them."""
 
@@ -69,6 +75,7 @@ class InUseError(TandemError):
 @dataclass(slots=True, kw_only=True)
 class _Running:
     future: Future[None]
+    since_mono: float
     done_mono: float | None = None
 
 
@@ -88,7 +95,7 @@ class TaskBoard:
         """Start a task unless it is under way or rests after a failure."""
         if slot in self._running or time.monotonic() < self._rest_until.get(slot, 0.0):
             return
-        self._running[slot] = _Running(future=self._pool.submit(work))
+        self._running[slot] = _Running(future=self._pool.submit(work), since_mono=time.monotonic())
 
     def under_way(self, read_began_mono: float) -> frozenset[_SLOT]:
         """Return the tasks that run, or that ended after the read of the chains that began at `read_began_mono`."""
@@ -106,8 +113,20 @@ class TaskBoard:
         return frozenset(slot for slot, until in self._rest_until.items() if now < until and slot not in self._running)
 
     def failing(self) -> tuple[str, ...]:
-        """Return the tasks that fail repeatedly and are still wanted, each with its last error; for any thread."""
+        """Return the tasks that fail repeatedly and are still wanted, each with its last error; for any thread.
+
+        Short tasks that do not end come first.
+        """
         now = time.monotonic()
+        stalled = [
+            f"{action} of generation {number} does not come to an end: the store does not answer for an object that "
+            "the log names, or takes very long"
+            for (action, number), running in sorted(self._running.copy().items(), key=lambda item: item[0])
+            if action in _SHORT and not running.future.done() and now - running.since_mono >= _STALLED_S
+        ]
+        return (*stalled, *self._failed(now))
+
+    def _failed(self, now: float) -> tuple[str, ...]:
         return tuple(
             f"{action} of generation {number} fails: {error}"
             for (action, number), error in sorted(dict(self._trouble).items())
@@ -132,7 +151,7 @@ class TaskBoard:
             self._rest_until[slot] = time.monotonic() + rest
             if count >= _TROUBLE and not isinstance(error, InUseError | CoverLostError):
                 self._trouble[slot] = str(error)
-            _LOG.error("failed, trying again", action=action, generation=generation, error=str(error), wait_s=rest)
+            _LOG.error("failed, trying again", action=action, generation=generation, error=error, wait_s=rest)
 
     def close(self) -> None:
         """Start no more tasks, and return without waiting for the running ones."""
@@ -223,7 +242,9 @@ class InstanceTasks:
         """Return a fresh writer after a failure; HolderLostError if another incarnation holds the chain now."""
         writer = self._load(number)
         if writer.state.holder != self._identity.incarnation:
-            raise HolderLostError(f"generation {number}: incarnation {writer.state.holder} has taken the chain over")
+            raise HolderLostError(
+                f"generation {number}: incarnation {writer.state.holder} has taken the chain over", code="TDM-I020"
+            )
         self.writers[number] = writer
         return writer
 
@@ -271,6 +292,7 @@ class InstanceTasks:
                 raise NotProvenError(
                     f"generation {number} has read another history of {states[number].name_of(key)} and does not say "
                     f"so yet: {rewritten.reason}",
+                    code="TDM-I021",
                     remedy=f"start {states[number].instance}, which marks it; or it ends when offset {offset} of the "
                     "topic is written",
                 )
@@ -330,7 +352,7 @@ class InstanceTasks:
             )
         except ObjectLostError as error:
             # Every try would fail, and no other generation is built as long as this one may become COMPLETE.
-            _LOG.error("can't become complete, another generation is needed", generation=mine.number, error=str(error))
+            _LOG.error("can't become complete, another generation is needed", generation=mine.number, error=error)
             writer.append(tainted_entry(_taints(mine, ((part, str(error.args[0])) for part in error.item.parts))))
             return
         self._done_reading.pop(mine.number, None)
@@ -380,7 +402,9 @@ class InstanceTasks:
         """
         found = next((g for g in self._generations() if g.number == number), None)
         if found is None:
-            raise TransientError(f"generation {number} can't be read any more, or was cleared a moment ago")
+            raise TransientError(
+                f"generation {number} can't be read any more, or was cleared a moment ago", code="TDM-I022"
+            )
         return found
 
     def _confirm(self, number: int, covering: Iterable[Generation]) -> None:
@@ -453,6 +477,7 @@ class InstanceTasks:
         if coverage.unseen_cover(writer.state, goes, generations, unreadable=unreadable, given_up=given_up):
             raise TransientError(
                 f"generation {number} is kept, because no chain that can be read has what takes its place",
+                code="TDM-I023",
                 remedy="bring the damaged chain back, `tandem verify` names it, or wait until another generation is "
                 "complete; `tandem failover` asks for one",
             )
@@ -462,7 +487,9 @@ class InstanceTasks:
         )
         if outcome.pinned:
             owners = ", ".join(sorted({pin.owner for pin in outcome.pinned}))
-            raise InUseError(f"generation {number} is in use by {owners}; it is cleared when they are done")
+            raise InUseError(
+                f"generation {number} is in use by {owners}; it is cleared when they are done", code="TDM-I024"
+            )
         if writer.state.gone:
             self.writers.pop(number, None)
         if writer.state.clearing is None:  # otherwise the process is stopping, and the next one continues the clearing
@@ -506,7 +533,7 @@ class InstanceTasks:
             later = coverage.successor(newer, generations)
             for key, reason in refuted.items():
                 if later is None or key not in later.positions or not self._log_lacks(mine, later, key):
-                    raise NotProvenError(_KEPT.format(mine.number, number, mine.name_of(key), reason))
+                    raise NotProvenError(_KEPT.format(mine.number, number, mine.name_of(key), reason), code="TDM-I025")
                 kept.add(key)
         return _without(wanted, kept)
 

@@ -155,14 +155,14 @@ class CheckpointKeeper:
             except (HolderLostError, StoppedError, ChainError):
                 raise
             except TandemError as error:
-                _LOG.warning("cannot finish a checkpoint, trying again", checkpoint=request.id, error=str(error))
+                _LOG.warning("cannot finish a checkpoint, trying again", checkpoint=request.id, error=error)
 
     def last_chance(self, writer: ChainWriter, guarded: GuardedPartitions | None) -> None:
         """Read the requests once more and complete those that are reached, before the generation is sealed."""
         try:
             self.look()
         except TandemError as error:
-            _LOG.warning("cannot look at checkpoints before sealing", error=str(error))
+            _LOG.warning("cannot look at checkpoints before sealing", error=error)
         self.prove(writer.state, guarded)
         self.finish(writer, guarded)
 
@@ -183,7 +183,7 @@ class CheckpointKeeper:
             try:
                 same = self._same_logs(state, [key for key, offset in request.cut.items() if offset > 0])
             except TandemError as error:
-                _LOG.warning("cannot prove a checkpoint, trying again", checkpoint=request.id, error=str(error))
+                _LOG.warning("cannot prove a checkpoint, trying again", checkpoint=request.id, error=error)
                 continue
             if same:
                 self._proven.add(mine)

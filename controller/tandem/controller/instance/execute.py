@@ -178,14 +178,14 @@ class Executor:
             self.tasks.read_back(number)
             cut = self.tasks.prove_cuts(number) if ask_brokers else frozenset()
         except TransientError as error:
-            _LOG.warning("cannot look whether all is covered, trying again", generation=number, error=str(error))
+            _LOG.warning("cannot look whether all is covered, trying again", generation=number, error=error)
             return
 
         def complete(writer: ChainWriter) -> None:
             try:
                 self.tasks.complete(writer, cut)
             except TransientError as error:  # no reason to stop reading; the next tick tries again
-                _LOG.warning("cannot look whether all is covered, trying again", generation=number, error=str(error))
+                _LOG.warning("cannot look whether all is covered, trying again", generation=number, error=error)
 
         self.runs.between_commits(number, complete)
         writer = self.tasks.writers.get(number)

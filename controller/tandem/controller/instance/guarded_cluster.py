@@ -20,6 +20,8 @@ from tandem.sink.store.chain.restore_targets import ANY
 _LOG = structlog.get_logger()
 _TIERED = "remote.storage.enable"
 _NAMED = 10
+_LOOK_AGAIN = 20
+"""Calls after which topics that are left out are judged again: a few minutes of an instance."""
 #: Returns the ids of topics that restores created, by name.
 Restored = Callable[[], Mapping[str, Collection[str]]]
 
@@ -40,6 +42,7 @@ class GuardedCluster:
         self._denied: frozenset[str] = frozenset()
         self._left_out: frozenset[str] = frozenset()
         self._tiered: frozenset[str] = frozenset()
+        self._calls = 0
 
     def guarded(self) -> GuardedTopics:
         """Return the guarded topics that exist now, with their configuration, and those that are denied.
@@ -73,18 +76,32 @@ class GuardedCluster:
         )
 
     def _without_restored(self, found: Sequence[TopicInfo]) -> list[TopicInfo]:
-        """Return `found` without topics that restores created. Each is judged once; a guarded topic stays guarded."""
-        new = [info for info in found if (info.name, info.topic_id) not in self._judged]
+        """Return `found` without topics that restores created. A guarded topic stays guarded.
+
+        A topic is judged when it comes; one that is left out is judged again once in `_LOOK_AGAIN` calls, since
+        `tandem restore adopt` may have removed the note.
+        """
+        self._calls += 1
+        again = self._calls % _LOOK_AGAIN == 0
+        left_out = {place for place, made in self._judged.items() if made}
+        new = [
+            info
+            for info in found
+            if (place := (info.name, info.topic_id)) not in self._judged or (again and place in left_out)
+        ]
         if any(info.name not in self._config.topics.include for info in new):
             known = self._restored()
             for info in new:
-                made = self._judged[info.name, info.topic_id] = is_restored(self._config, info, known)
-                if made:
+                place = (info.name, info.topic_id)
+                made = self._judged[place] = is_restored(self._config, info, known)
+                if made and place not in left_out:
                     _LOG.warning(
                         "a topic that a restore created is not backed up",
                         topic=info.name,
-                        remedy="name it in topics.include to have it backed up",
+                        remedy="name it in topics.include, or run `tandem restore adopt`, to have it backed up",
                     )
+                elif not made and place in left_out:
+                    _LOG.info("a topic that a restore created is backed up from now on", topic=info.name)
         return [info for info in found if not self._judged.get((info.name, info.topic_id), False)]
 
     def _tell_missing(self, missing: frozenset[str]) -> None:
@@ -123,7 +140,7 @@ class GuardedCluster:
             self._left_out = answer.left_out
             self._tell_left_out()
         for group, error in answer.failed.items():
-            _LOG.warning("cannot read a consumer group's offsets", group=group, error=str(error))
+            _LOG.warning("cannot read a consumer group's offsets", group=group, error=error)
         unknown: dict[str, Sequence[GroupOffset] | None] = dict.fromkeys(answer.failed)
         return (
             {
@@ -171,6 +188,7 @@ def _tiered(name: str) -> ClusterDeniedError:
     """
     return ClusterDeniedError(
         f"topic {name} is in tiered storage ({_TIERED}), where what can't be fetched in time looks like nothing",
+        code="TDM-I027",
         remedy="leave it out with topics.exclude, or switch tiered storage off for it",
     )
 

@@ -59,7 +59,8 @@ class HistoryProver:
             if not log_holds(*of_newer[tp], of_epoch=new.epoch, offset=new.offset):
                 raise NotProvenError(
                     f"the log of {tp.topic}-{tp.partition} was cut below what generation {newer.number} read "
-                    f"({new.offset}), so it can't stand for generation {older.number}: waiting for another one"
+                    f"({new.offset}), so it can't stand for generation {older.number}: waiting for another one",
+                    code="TDM-I028",
                 )
             epoch, end = of_older[tp]
             kept = log_holds(epoch, end, of_epoch=old.epoch, offset=old.offset)
@@ -68,12 +69,14 @@ class HistoryProver:
             elif not kept:
                 raise NotProvenError(
                     f"generation {newer.number} stands at {new.offset} in {tp.topic}-{tp.partition}, whose log has "
-                    f"what generation {older.number} read up to {end}"
+                    f"what generation {older.number} read up to {end}",
+                    code="TDM-I029",
                 )
             elif new.offset < old.offset:
                 raise NotProvenError(
                     f"generation {newer.number} stands at {new.offset} in {tp.topic}-{tp.partition}, below "
-                    f"generation {older.number} at {old.offset}, which the log still has"
+                    f"generation {older.number} at {old.offset}, which the log still has",
+                    code="TDM-I030",
                 )
         return tuple(found)
 
@@ -88,7 +91,8 @@ class HistoryProver:
                 if state is newer:
                     raise NotProvenError(
                         f"generation {newer.number} can't stand for generation {older.number} in {newer.name_of(key)}: "
-                        f"{rewritten.reason}; waiting for another one"
+                        f"{rewritten.reason}; waiting for another one",
+                        code="TDM-I031",
                     )
                 found.append(_kept(older, key, rewritten.reason, cut_at=rewritten.cut_at))
         return tuple(found)
@@ -109,7 +113,9 @@ class HistoryProver:
             source.close()
         for key, tp in names.items():
             if tp not in found:
-                raise TransientError(f"the brokers can't tell what the log of {state.name_of(key)} holds now")
+                raise TransientError(
+                    f"the brokers can't tell what the log of {state.name_of(key)} holds now", code="TDM-I032"
+                )
         return {key: rewritten for key, tp in names.items() if (rewritten := found[tp]) is not None}
 
     def has_read_this(self, state: Generation, keys: Collection[PartitionKey]) -> bool:
@@ -139,7 +145,9 @@ class HistoryProver:
         present = self._cluster.topic_ids(sorted({tp.topic for tp in names.values()}))
         for key, tp in names.items():
             if present.get(tp.topic) != key.topic_id or any(tp not in ends for ends in found):
-                raise TransientError(f"the brokers can't tell the history of {tp.topic}-{tp.partition} now")
+                raise TransientError(
+                    f"the brokers can't tell the history of {tp.topic}-{tp.partition} now", code="TDM-I033"
+                )
         return found
 
 

@@ -88,6 +88,7 @@ class Instance:
                 if self._machine.role is Role.HALTED:
                     raise task_board.fenced or RefusedError(
                         "another process with this instance name has taken over",
+                        code="TDM-I034",
                         remedy="run one process per instance name",
                     )
                 if task_board.refused is not None:

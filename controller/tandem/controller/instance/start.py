@@ -133,7 +133,7 @@ def _persist(stop: threading.Event, what: str, call: Callable[[], _T]) -> _T:
             outcome = call()
         except TransientError as error:
             if not failed:
-                _LOG.warning(f"the {what} can't be reached, waiting", error=str(error))
+                _LOG.warning(f"the {what} can't be reached, waiting", error=error)
             failed = True
             stop.wait(_RETRY_S)
         else:
@@ -149,6 +149,7 @@ def _check_same(config: Config, reader: ChainReader, cluster_id: str) -> None:
             raise RefusedError(
                 f"pair {config.pair} under {reader.store.url} backs up cluster {state.claim.cluster_id}, "
                 f"but the brokers belong to cluster {cluster_id}",
+                code="TDM-I035",
                 remedy="choose another `pair` or `store.root` for this cluster",
             )
         opening = state.opening
@@ -156,5 +157,6 @@ def _check_same(config: Config, reader: ChainReader, cluster_id: str) -> None:
             raise RefusedError(
                 f"isolation_level is {config.isolation_level}, but generation {state.number} of pair {config.pair} "
                 f"was begun with {opening.isolation_level}",
+                code="TDM-I036",
                 remedy="one pair keeps one isolation level; set it back, or begin another pair",
             )

@@ -123,7 +123,7 @@ class StoreWatch:
             except Exception as error:  # noqa: BLE001 (a thread that ended would leave the last view true for ever)
                 wait_s = _RETRY_S
                 if self.trouble is None:
-                    _LOG.warning("cannot read the chains, trying again", error=str(error), kind=type(error).__name__)
+                    _LOG.warning("cannot read the chains, trying again", error=error, kind=type(error).__name__)
                 self.trouble = str(error) or type(error).__name__
             else:
                 if self.trouble is not None:
@@ -154,7 +154,7 @@ class StoreWatch:
         for number, error in self._reader.damaged.items():
             if number not in self._told:
                 self._told.add(number)
-                _RATED.error("a generation can't be read and counts for nothing", generation=number, error=str(error))
+                _RATED.error("a generation can't be read and counts for nothing", generation=number, error=error)
         self._view = StoreView(
             began_mono=began,
             generations=tuple(generations),

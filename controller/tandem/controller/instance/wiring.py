@@ -75,7 +75,9 @@ def trusted_keys(config: Config) -> tuple[str, ...]:
         lines = Path(place).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
-        raise ConfigError(f"signing.trusted_file: {place}: {why}", remedy="correct it, or mount the file") from None
+        raise ConfigError(
+            f"signing.trusted_file: {place}: {why}", code="TDM-I037", remedy="correct it, or mount the file"
+        ) from None
     found = []
     for number, line in enumerate(lines, start=1):
         text = line.partition("#")[0].strip()
@@ -83,10 +85,12 @@ def trusted_keys(config: Config) -> tuple[str, ...]:
             try:
                 parse_public(text)
             except ConfigError as error:
-                raise ConfigError(f"{place}:{number}: {error.args[0]}", remedy=error.remedy) from None
+                raise ConfigError(f"{place}:{number}: {error.args[0]}", code=error.code, remedy=error.remedy) from None
             found.append(text)
     if config.signing.require and not (found or config.signing.trusted):
-        raise ConfigError(f"{place}: no public key, and signing.require is set", remedy="write one a line")
+        raise ConfigError(
+            f"{place}: no public key, and signing.require is set", code="TDM-I038", remedy="write one a line"
+        )
     return (*config.signing.trusted, *found)
 
 

@@ -44,7 +44,7 @@ class ResultsWatch:
                 self._results = LastRuns(known=True, last=self._reader.refresh())
             except Exception as error:  # noqa: BLE001 (a thread that ended would show the last results for ever)
                 if not self._failing and not self._stopped.is_set():
-                    _LOG.warning("cannot read the results of jobs, trying again", error=str(error))
+                    _LOG.warning("cannot read the results of jobs, trying again", error=error)
                 self._failing = True
             else:
                 self._failing = False

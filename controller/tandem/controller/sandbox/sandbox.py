@@ -217,12 +217,15 @@ class Sandbox:
                 # The file names are known in advance: through a link of that name another file would be overwritten.
                 raise PartMissingError(
                     f"{self.folder} belongs to another user, or any user can write there",
+                    code="TDM-D023",
                     remedy=f"choose another folder with --dir, or run: chmod o-w {shlex.quote(str(self.folder))}",
                 )
             lock = (self.folder / "sandbox.lock").open("a")
         except OSError as error:
             raise PartMissingError(
-                f"can't use {self.folder} for a sandbox: {error}", remedy="choose another folder with --dir"
+                f"can't use {self.folder} for a sandbox: {error}",
+                code="TDM-D024",
+                remedy="choose another folder with --dir",
             ) from error
         with lock:
             try:
@@ -263,6 +266,7 @@ class Sandbox:
             if state["v"] != _VERSION:
                 raise StateDamagedError(
                     f"{path} has version {state['v']}, this release knows {_VERSION}",
+                    code="TDM-D025",
                     remedy="stop that sandbox with the release that started it, or choose another folder",
                 )
             return self._servers(state)
@@ -271,6 +275,7 @@ class Sandbox:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StateDamagedError(
                 f"{path} is not what `up` writes: {error!r}",
+                code="TDM-D026",
                 remedy="stop its servers by hand, if they run, and remove the folder",
             ) from error
 

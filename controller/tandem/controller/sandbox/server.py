@@ -173,6 +173,7 @@ class LocalServer(ABC):
             if time.monotonic() >= end:
                 raise PortTakenError(
                     f"{self.title}: another process listens on port {taken[0]} of {LOOPBACK}",
+                    code="TDM-D027",
                     remedy=f"stop it, see `ss -ltnp 'sport = :{taken[0]}'`",
                 )
             time.sleep(_POLL_S)
@@ -207,10 +208,11 @@ class LocalServer(ABC):
             if ready:
                 return
             if self._cancelled.is_set():
-                raise StartCancelledError(f"{self.title} was not waited for")
+                raise StartCancelledError(f"{self.title} was not waited for", code="TDM-D028")
             if time.monotonic() >= end:
                 raise ServerSilentError(
                     f"{self.title} runs but did not answer within {timeout_s:.0f} s",
+                    code="TDM-D029",
                     remedy=f"see its log {self.log}; a busy machine may need another try",
                 )
             time.sleep(_POLL_S)
@@ -221,10 +223,13 @@ class LocalServer(ABC):
         if _BIND_FAILED.search(text):
             return PortTakenError(
                 f"{self.title}: another process was faster to listen on one of {sorted(self._ports.values())}",
+                code="TDM-D030",
                 remedy="start it again",
             )
         return ServerFailedError(
-            f"{self.title} ended by itself; its last words:\n{last_lines(text)}", remedy=f"the whole log is {self.log}"
+            f"{self.title} ended by itself; its last words:\n{last_lines(text)}",
+            code="TDM-D031",
+            remedy=f"the whole log is {self.log}",
         )
 
     def _log_since(self, begin: int) -> bytes:

@@ -121,11 +121,15 @@ def draft(
         guarded = ask_cluster(config, admin, cluster_id, store).guarded
         ends = log_ends(config, admin, guarded)
         if ask_cluster(config, admin, cluster_id, store).guarded != guarded:
-            raise TransientError("topics changed while the ends of their logs were asked for", remedy="ask again")
+            raise TransientError(
+                "topics changed while the ends of their logs were asked for", code="TDM-I040", remedy="ask again"
+            )
     cut = {key: ends[guarded.topics[key.topic_id][0], key.partition].stable for key in guarded.partitions()}
     if not cut:
         raise RefusedError(
-            "none of the guarded topics exists: there is nothing to name", remedy="check topics.include and patterns"
+            "none of the guarded topics exists: there is nothing to name",
+            code="TDM-I041",
+            remedy="check topics.include and patterns",
         )
     _check_sight(config, generations, guarded)
     found = witnesses(cut, [g for g in generations if g.claim.cluster_id == cluster_id])
@@ -162,6 +166,7 @@ def _check_sight(config: Config, generations: Iterable[Generation], guarded: Gua
     if unseen:
         raise TransientError(
             f"generation {active.number} reads {some(sorted(unseen))}, but the brokers do not list it in this life",
+            code="TDM-I042",
             remedy="if it was deleted or created anew a moment ago, ask again; else let this principal describe it",
         )
 
@@ -173,20 +178,25 @@ def _refuse(
     remedy = "`tandem status` shows what is missing; ask again when it is there"
     active = max((g for g in generations if takes_part(g)), key=lambda g: g.number, default=None)
     if active is None:
-        raise RefusedError("no complete generation takes records: none could hold the checkpoint", remedy=remedy)
+        raise RefusedError(
+            "no complete generation takes records: none could hold the checkpoint", code="TDM-I043", remedy=remedy
+        )
     if active.claim.cluster_id != cluster_id:
         raise RefusedError(
             f"the backup is of cluster {active.claim.cluster_id}, but the brokers belong to cluster {cluster_id}",
+            code="TDM-I044",
             remedy="check kafka.bootstrap.servers, pair and store.root of this configuration",
         )
     if active.taints:
         raise RefusedError(
             f"generation {active.number} is tainted: it can't hold a checkpoint",
+            code="TDM-I045",
             remedy="ask again when the generation that replaces it is complete; `tandem status` shows how far it is",
         )
     lacking = [f"{names[key.topic_id]}-{key.partition}" for key in cut if not active.usable(key)]
     raise RefusedError(
         f"generation {active.number} has not read {some(lacking)} through yet: it could not hold the checkpoint",
+        code="TDM-I046",
         remedy=remedy,
     )
 

@@ -227,6 +227,7 @@ def published_heads(config: Config) -> tuple[Head, ...]:
     if not heads:
         raise ConfigError(
             f"no head of pair {config.pair} is on the topic {config.coordination.topic}",
+            code="TDM-I047",
             remedy="check pair and kafka.bootstrap.servers, or give --expect-head",
         )
     return heads

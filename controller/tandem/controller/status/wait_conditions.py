@@ -38,7 +38,7 @@ def parse(text: str, instances: Collection[str]) -> Goal:
         return Goal(text=f"{name}={number}", lacks=lambda found: lacks(found, number))
     if name == "role":
         return _parse_role(text, value, instances)
-    raise ConfigError(f"--for {text!r} is nothing that can be waited for", remedy=f"choose {FORMS}")
+    raise ConfigError(f"--for {text!r} is nothing that can be waited for", code="TDM-I048", remedy=f"choose {FORMS}")
 
 
 def _parse_role(text: str, value: str, instances: Collection[str]) -> Goal:
@@ -46,10 +46,14 @@ def _parse_role(text: str, value: str, instances: Collection[str]) -> Goal:
     role = {role.value.lower(): role for role in Role}.get(wanted.lower())
     if role is None:
         roles = ", ".join(role.value for role in Role)
-        raise ConfigError(f"--for {text!r} names no role", remedy=f"write role=INSTANCE:ROLE, ROLE one of {roles}")
+        raise ConfigError(
+            f"--for {text!r} names no role", code="TDM-I049", remedy=f"write role=INSTANCE:ROLE, ROLE one of {roles}"
+        )
     if instance not in instances:
         raise ConfigError(
-            f"--for {text!r}: the pair has no instance {instance!r}", remedy=f"choose {' or '.join(instances)}"
+            f"--for {text!r}: the pair has no instance {instance!r}",
+            code="TDM-I050",
+            remedy=f"choose {' or '.join(instances)}",
         )
     return Goal(text=f"role={instance}:{role.value}", lacks=lambda found: _role(found, instance, role))
 

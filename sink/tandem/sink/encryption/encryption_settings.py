@@ -34,7 +34,7 @@ class KeySettings:
     def __post_init__(self) -> None:
         """Refuse two keys for new objects, and values that name no key."""
         for field, problem in problems(self):
-            raise ConfigError(f"encryption.{field}: {problem}")
+            raise ConfigError(f"encryption.{field}: {problem}", code="TDM-N001")
 
     @property
     def encrypts(self) -> bool:

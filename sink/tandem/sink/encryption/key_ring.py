@@ -63,7 +63,7 @@ class LocalKey:
         log.register_secrets([text.strip()])
         key = key_text.parse(text)
         if key is None:
-            raise ConfigError(f"{place} holds no key", remedy=_MAKE_ONE)
+            raise ConfigError(f"{place} holds no key", code="TDM-N002", remedy=_MAKE_ONE)
         return cls(id=chunk_cipher.key_id(key), place=place, _wrapping=chunk_cipher.wrapping_key(key))
 
     def new_wrapping_key(self, pair: str, generation: int) -> tuple[bytes, bytes]:
@@ -80,7 +80,7 @@ class LocalKey:
         """Return the wrapping key derived from this key."""
         del pair, generation
         if stored:
-            raise DamagedError(f"its wrapping key is of a KMS, but key {self.id} is not")
+            raise DamagedError(f"its wrapping key is of a KMS, but key {self.id} is not", code="TDM-N003")
         return self._wrapping
 
 
@@ -169,6 +169,7 @@ class KeyRing:
         if self.refuses(item):
             raise PlainObjectError(
                 f"{item.key} is not encrypted, and encryption.require is set",
+                code="TDM-N004",
                 remedy="if it is older than the key, read it with --set encryption.require=false; `tandem keys` shows "
                 "which generations hold such objects. If there should be none, somebody without the key has made it: "
                 "`tandem verify` names all, and another generation may have none",
@@ -178,6 +179,7 @@ class KeyRing:
         if self._settings.require:
             raise ConfigError(
                 "new objects would not be encrypted, and encryption.require is set",
+                code="TDM-N005",
                 remedy="name a key for new objects in the configuration's `encryption` section",
             )
 
@@ -202,7 +204,9 @@ NO_KEYS: Final = KeyRing(UNENCRYPTED)
 
 def _missing(what: str, roots: Mapping[str, RootKey]) -> MissingKeyError:
     have = f"at hand: {', '.join(roots)}" if roots else "no key is named there"
-    return MissingKeyError(what, remedy=f"name that key in the configuration's `encryption` section; {have}")
+    return MissingKeyError(
+        what, code="TDM-N006", remedy=f"name that key in the configuration's `encryption` section; {have}"
+    )
 
 
 def _open(settings: KeySettings, environment: Mapping[str, str]) -> dict[str, RootKey]:
@@ -241,10 +245,12 @@ def _of_file(name: str, field: str) -> LocalKey:
         with Path(name).open("rb") as file:
             body = file.read(_LONGEST_FILE)
     except FileNotFoundError:
-        raise ConfigError(f"{place}: no such file", remedy="mount it, or correct the path") from None
+        raise ConfigError(f"{place}: no such file", code="TDM-N007", remedy="mount it, or correct the path") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a path"
-        raise ConfigError(f"{place}: can't be read ({why})", remedy="correct its path or permissions") from None
+        raise ConfigError(
+            f"{place}: can't be read ({why})", code="TDM-N008", remedy="correct its path or permissions"
+        ) from None
     return LocalKey.of(body.decode(errors="replace"), place)
 
 
@@ -252,7 +258,9 @@ def _of_variable(name: str, environment: Mapping[str, str], field: str) -> Local
     place = f"{field}: {name}"
     text = environment.get(name)
     if text is None:
-        raise ConfigError(f"{place}: no such variable in the environment", remedy="set it, or correct the name")
+        raise ConfigError(
+            f"{place}: no such variable in the environment", code="TDM-N009", remedy="set it, or correct the name"
+        )
     return LocalKey.of(text, place)
 
 

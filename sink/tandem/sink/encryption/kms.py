@@ -90,7 +90,7 @@ class KmsKey:
             plain = self._opened.get((stored, pair, generation))
             if plain is None:
                 if not stored:
-                    raise DamagedError(f"it has no wrapping key, but key {self.id} is of a KMS")
+                    raise DamagedError(f"it has no wrapping key, but key {self.id} is of a KMS", code="TDM-N010")
                 plain = self._call("decrypt", pair, generation, take=_key_in, CiphertextBlob=stored)
             self._keep((stored, pair, generation), plain)
             return plain
@@ -116,14 +116,19 @@ class KmsKey:
             raise _error_of(error, what) from None
         except (vendor.NoCredentialsError, vendor.PartialCredentialsError, vendor.ProfileNotFound):
             raise KeyDeniedError(
-                f"{what}: no credentials for AWS", remedy="set them where AWS SDKs look for them; store.* are not used"
+                f"{what}: no credentials for AWS",
+                code="TDM-N011",
+                remedy="set them where AWS SDKs look for them; store.* are not used",
             ) from None
         except vendor.BotoCoreError as error:
-            raise KeyUnavailableError(f"{what}: {type(error).__name__}", remedy="is the KMS within reach?") from None
+            raise KeyUnavailableError(
+                f"{what}: {type(error).__name__}", code="TDM-N012", remedy="is the KMS within reach?"
+            ) from None
         except MISREAD as error:
             # Without the error's text: it may repeat the answer, which may be the key.
             raise KeyUnavailableError(
                 f"{what}: the answer is none of a KMS ({misread_at(error)})",
+                code="TDM-N013",
                 remedy="what answers there? Check encryption.aws_kms_endpoint_url, and proxies on the way",
             ) from None
 
@@ -148,7 +153,9 @@ def _error_of(error: vendor.ClientError, what: str) -> TandemError:
     code = said if isinstance(said, str) and _CODE.fullmatch(said) else "no code"
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _NOT_OURS:
-        return DamagedError(f"its wrapping key was changed, or is of another pair or generation ({code})")
+        return DamagedError(
+            f"its wrapping key was changed, or is of another pair or generation ({code})", code="TDM-N014"
+        )
     if code in _BUSY or status >= 500 or status == 429:
-        return KeyUnavailableError(f"{what}: {code}", remedy="the KMS is busy; it is tried again")
-    return KeyDeniedError(f"{what}: {code}", remedy=_ALLOW)
+        return KeyUnavailableError(f"{what}: {code}", code="TDM-N015", remedy="the KMS is busy; it is tried again")
+    return KeyDeniedError(f"{what}: {code}", code="TDM-N016", remedy=_ALLOW)

@@ -98,7 +98,9 @@ def open_object(keys: KeyRing, item: StoredObject, data: bytes) -> Plain:
     keys.refuse_plain(item)
     if item.envelope is None:
         if is_encrypted(data):
-            raise DamagedError(f"{item.key} is encrypted, but the chain says that it is not", remedy=_REMEDY)
+            raise DamagedError(
+                f"{item.key} is encrypted, but the chain says that it is not", code="TDM-N017", remedy=_REMEDY
+            )
         return data
     with _named(item):
         return chunk_cipher.open_whole(item.envelope, keys.data_key(item.key, item.envelope), data, name=item.key)
@@ -126,7 +128,9 @@ def read_parts(store: ObjectStore, item: StoredObject, parts: Sequence[Part]) ->
     for part, found in zip(parts, part_hashes(item, parts, data, at=stretch.start), strict=True):
         if found != part.sha256:
             raise DamagedError(
-                f"{item.key}: bytes {part.start} to {part.end} are not what the chain says", remedy=_REMEDY
+                f"{item.key}: bytes {part.start} to {part.end} are not what the chain says",
+                code="TDM-N018",
+                remedy=_REMEDY,
             )
     plain = _opened(item, stretch, data_key, data)
     return [plain[part.start - stretch.plain : part.end - stretch.plain] for part in parts]
@@ -149,7 +153,9 @@ def _opened(item: StoredObject, stretch: ChunkRange, data_key: bytes, data: byte
         return data
     with _named(item):
         if len(data) != stretch.end - stretch.start:
-            raise DamagedError(f"it ends at byte {stretch.start + len(data)}, the chain says {item.bytes}")
+            raise DamagedError(
+                f"it ends at byte {stretch.start + len(data)}, the chain says {item.bytes}", code="TDM-N019"
+            )
         return chunk_cipher.open_chunks(
             item.envelope, data_key, data, name=item.key, stored=item.bytes, first=stretch.first
         )
@@ -161,4 +167,4 @@ def _named(item: StoredObject) -> Iterator[None]:
     try:
         yield
     except DamagedError as error:
-        raise DamagedError(f"{item.key}: {error}", remedy=_REMEDY) from error
+        raise DamagedError(f"{item.key}: {error}", code="TDM-N020", remedy=_REMEDY) from error

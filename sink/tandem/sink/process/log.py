@@ -25,6 +25,7 @@ import stamina
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from tandem.backup_avro.errors import TandemError
 from tandem.sink.kafka.auth.secret_forms import forms_of
 
 MASK: Final = "********"
@@ -130,6 +131,7 @@ def configure_unless_done(stream: TextIO | None = None) -> None:
             processors=[
                 structlog.processors.add_log_level,
                 structlog.processors.TimeStamper(fmt="iso", utc=True),
+                _name_error,
                 *_json(),
                 _mask_line,
             ],
@@ -230,6 +232,7 @@ def _shared() -> list[Processor]:
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
+        _name_error,
         _add_bound,
     ]
 
@@ -250,6 +253,16 @@ def _json() -> list[Processor]:
 def _add_bound(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     for key, value in _Process.bound.items():
         event.setdefault(key, value)
+    return event
+
+
+def _name_error(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Replace the exception in the field `error` by its text; `code` is the code of a TandemError."""
+    error = event.get("error")
+    if isinstance(error, BaseException):
+        event["error"] = str(error)
+    if isinstance(error, TandemError):
+        event.setdefault("code", error.code)
     return event
 
 
@@ -326,6 +339,7 @@ def describe(error: BaseException, *, depth: int = 0) -> dict[str, object]:
     described: dict[str, object] = {
         "type": f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."),
         "message": str(error),
+        **({"code": error.code} if isinstance(error, TandemError) else {}),
         "frames": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames[-_FRAMES:]],
     }
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

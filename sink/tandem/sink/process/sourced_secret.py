@@ -135,6 +135,7 @@ def read_again(key: str, source: SecretSource, place: str) -> SourcedSecret:
     if problem is not None:
         raise ConfigError(
             f"{key}: {source} {place} on {socket.gethostname()}: {problem}",
+            code="TDM-B001",
             remedy="Spark's executors read secrets where the configuration names them: set the variable or mount the "
             "file there as well; docs/security.md",
         )

@@ -140,7 +140,7 @@ def named_records(source: FetchSource, tps: Sequence[TopicPartition]) -> dict[To
     try:
         return source.named_records(tps) if tps else {}
     except TransientError as error:
-        _LOG.warning("cannot ask leaders which records they have", error=str(error))
+        _LOG.warning("cannot ask leaders which records they have", error=error)
         return {}
 
 

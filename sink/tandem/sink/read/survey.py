@@ -81,7 +81,7 @@ class ClusterSurveyor:
                 wait_s = min(_RETRY_S, self._interval_s)
                 self._meters.retried("brokers")
                 if self.trouble is None:
-                    _LOG.warning("cannot survey the cluster, trying again", error=str(error), kind=type(error).__name__)
+                    _LOG.warning("cannot survey the cluster, trying again", error=error, kind=type(error).__name__)
                 self.trouble = str(error) or type(error).__name__
             else:
                 if self.trouble is not None:
@@ -103,7 +103,7 @@ class ClusterSurveyor:
                 for name, offsets in self._cluster.group_offsets(found.topics).items()
             }
         except TandemError as error:
-            _LOG.warning("cannot read consumer-group offsets", error=str(error))
+            _LOG.warning("cannot read consumer-group offsets", error=error)
             return
         self._groups_at = time.monotonic() + self._groups_interval_s
         self._hand_out(ClusterSurvey(found=found, groups=groups, asked=asked))

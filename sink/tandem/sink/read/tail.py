@@ -165,7 +165,7 @@ class TailLane:
             found = log_identity.compare(self._source, wanted, self._context.record_keys)
         except TransientError as error:
             self._compare_at = clock.now() + _COMPARE_RETRY_S
-            _LOG.warning("cannot compare logs with what was read, trying again", error=str(error))
+            _LOG.warning("cannot compare logs with what was read, trying again", error=error)
             return
         for tp, rewritten in found.items():
             del self._doubtful[tp]
@@ -187,7 +187,7 @@ class TailLane:
             ends = self._source.known_ends(list(self._empty))
         except TransientError as error:
             self._skip_at = clock.now() + DAMAGED_RETRY_S
-            _LOG.warning("cannot ask for the epochs of log ends, trying again", error=str(error))
+            _LOG.warning("cannot ask for the epochs of log ends, trying again", error=error)
             return
         if len(ends) < len(self._empty):  # no record is read while the brokers are asked
             self._skip_at = clock.now() + DAMAGED_RETRY_S
@@ -298,7 +298,7 @@ class TailLane:
                 self._context.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
                 self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             case FaultKind.TOO_LARGE:
-                self._context.say_damaged(tp, DamagedError(fault.detail), tail=True)
+                self._context.say_damaged(tp, DamagedError(fault.detail, code="TDM-B013"), tail=True)
             case _:
                 self._context.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
 

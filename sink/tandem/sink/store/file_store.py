@@ -243,7 +243,9 @@ class FileStore:
         path = self._root / key
         if os.path.realpath(path.parent) != str(path.parent):
             raise StoreDeniedError(
-                f"{self._url}: a symbolic link lies on the way to {key!r}", remedy=_REMEDIES[errno.ELOOP]
+                f"{self._url}: a symbolic link lies on the way to {key!r}",
+                code="TDM-S024",
+                remedy=_REMEDIES[errno.ELOOP],
             )
         return path
 
@@ -265,6 +267,7 @@ class FileStore:
         if len(name.encode()) > _NAME_MAX:
             raise StoreUnfitError(
                 f"{self._url}: the name {name[:60]!r}… is longer than {_NAME_MAX} bytes",
+                code="TDM-S025",
                 remedy="file systems allow no longer name; use s3:// for topics with names this long",
             )
         nonce = secrets.token_hex(8)
@@ -291,7 +294,9 @@ class FileStore:
             except FileNotFoundError:
                 if not os.path.lexists(temporary):
                     raise StoreTransientError(
-                        f"{self._url}: the upload of {key!r} was aborted by someone else", remedy="put it again"
+                        f"{self._url}: the upload of {key!r} was aborted by someone else",
+                        code="TDM-S026",
+                        remedy="put it again",
                     ) from None
                 self._make_folder(path.parent, made)
             except NotADirectoryError:
@@ -301,6 +306,7 @@ class FileStore:
                     raise
                 raise StoreUnfitError(
                     f"{self._url}: the file system refuses hard links ({error.strerror}) for {key!r}",
+                    code="TDM-S027",
                     remedy="use a local file system such as ext4, xfs or apfs, one for the whole folder",
                 ) from error
             else:
@@ -397,11 +403,14 @@ class FileStore:
             found = self._root.is_dir()
         except PermissionError as error:
             raise StoreDeniedError(
-                f"{self._url}: the folder can't be reached: {error.strerror}", remedy=_REMEDIES[errno.EACCES]
+                f"{self._url}: the folder can't be reached: {error.strerror}",
+                code="TDM-S028",
+                remedy=_REMEDIES[errno.EACCES],
             ) from error
         if not found:
             raise StoreMissingError(
                 f"{self._url}: the folder does not exist",
+                code="TDM-S029",
                 remedy=f"mount it, or make it: mkdir -p {shlex.quote(str(self._root))}",
             )
 
@@ -409,23 +418,27 @@ class FileStore:
         """Raise StoreUnfitError for a pipe, a socket, a device or a link: nothing is read or written there."""
         if not stat.S_ISREG(mode):
             raise StoreUnfitError(
-                f"{self._url}: {key!r} is no regular file", remedy="find out what made it, and take it out of the store"
+                f"{self._url}: {key!r} is no regular file",
+                code="TDM-S030",
+                remedy="find out what made it, and take it out of the store",
             )
 
     def _missing(self, key: str) -> TandemError:
         self._require_root()
         return ObjectMissingError(
-            f"{self._url}: no object {key!r}", remedy="was it deleted, or is the URL another one?"
+            f"{self._url}: no object {key!r}", code="TDM-S031", remedy="was it deleted, or is the URL another one?"
         )
 
     def _clash(self, key: str) -> TandemError:
         return StoreUnfitError(
-            f"{self._url}: {key!r} is a folder, or lies below an object", remedy="no key may be another key's folder"
+            f"{self._url}: {key!r} is a folder, or lies below an object",
+            code="TDM-S032",
+            remedy="no key may be another key's folder",
         )
 
     def _starved(self, key: str) -> TandemError:
         return StoreTransientError(
-            f"{self._url}: the folder of {key!r} kept being removed", remedy="stop what deletes there"
+            f"{self._url}: the folder of {key!r} kept being removed", code="TDM-S033", remedy="stop what deletes there"
         )
 
     @contextmanager
@@ -438,11 +451,13 @@ class FileStore:
             code = error.errno or 0
             remedy = _REMEDIES.get(code, "check the folder and its file system")
             if code in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP}:
-                raise StoreDeniedError(what, remedy=remedy) from error
+                raise StoreDeniedError(what, code="TDM-S034", remedy=remedy) from error
             if code in {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EFBIG}:
-                raise StoreUnfitError(what, remedy="this file system can't hold it; use another or s3://") from error
+                raise StoreUnfitError(
+                    what, code="TDM-S035", remedy="this file system can't hold it; use another or s3://"
+                ) from error
             self._require_root()
-            raise StoreTransientError(what, remedy=remedy) from error
+            raise StoreTransientError(what, code="TDM-S036", remedy=remedy) from error
 
 
 def _info(key: str, status: os.stat_result) -> ObjectInfo:

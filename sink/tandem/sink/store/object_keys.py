@@ -19,7 +19,9 @@ def check_key(key: str) -> str:
     """
     if not key:
         raise BadKeyError(
-            "an object key is empty", remedy="this is a defect or a forged entry; report where it came from"
+            "an object key is empty",
+            code="TDM-S037",
+            remedy="this is a defect or a forged entry; report where it came from",
         )
     _check_text(key)
     _check_segments(key, key.split("/"))
@@ -36,7 +38,9 @@ def check_prefix(prefix: str) -> str:
 def check_folder(prefix: str) -> str:
     """Return `prefix` if it is empty or names a folder with its trailing slash, else raise BadKeyError."""
     if prefix and not prefix.endswith("/"):
-        raise BadKeyError(f"the folder {prefix!r} lacks its trailing slash", remedy="this is a defect; report it")
+        raise BadKeyError(
+            f"the folder {prefix!r} lacks its trailing slash", code="TDM-S038", remedy="this is a defect; report it"
+        )
     return check_prefix(prefix)
 
 
@@ -79,19 +83,25 @@ def _check_text(key: str) -> None:
     if any(char < " " or char in "\\\x7f" or "\ud800" <= char <= "\udfff" for char in key):
         raise BadKeyError(
             f"the key {key!r} holds a control character, a backslash or a broken one",
+            code="TDM-S039",
             remedy="rename it, or report where it came from",
         )
     if len(key.encode()) > MAX_KEY_BYTES:
-        raise BadKeyError(f"the key {key[:80]!r}… is longer than {MAX_KEY_BYTES} bytes", remedy="use a shorter root")
+        raise BadKeyError(
+            f"the key {key[:80]!r}… is longer than {MAX_KEY_BYTES} bytes", code="TDM-S040", remedy="use a shorter root"
+        )
 
 
 def _check_segments(key: str, segments: list[str]) -> None:
     if any(segment in {"", ".", ".."} for segment in segments):
         raise BadKeyError(
             f"the key {key!r} is absolute or has an empty, '.' or '..' segment",
+            code="TDM-S041",
             remedy="keys are relative to the store's root; report where this one came from",
         )
     if segments and segments[0].startswith("."):
         raise BadKeyError(
-            f"the key {key!r} begins with a dot", remedy="top-level names with a dot are the store's own; rename it"
+            f"the key {key!r} begins with a dot",
+            code="TDM-S042",
+            remedy="top-level names with a dot are the store's own; rename it",
         )

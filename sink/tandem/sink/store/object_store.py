@@ -40,8 +40,8 @@ class ObjectMissingError(PermanentError):
 class OutsizedObjectError(DamagedError):
     """The object has more bytes (`size`) than an object of its kind can have; they were not read."""
 
-    def __init__(self, message: str, *, size: int, remedy: str | None = None) -> None:
-        super().__init__(message, remedy=remedy)
+    def __init__(self, message: str, *, code: str, size: int, remedy: str | None = None) -> None:
+        super().__init__(message, code=code, remedy=remedy)
         self.size = size
 
 
@@ -177,6 +177,7 @@ def check_size(key: str, size: int, most: int | None) -> None:
     if most is not None and size > most:
         raise OutsizedObjectError(
             f"{key} has {size} bytes, and nothing that belongs there has more than {most}",
+            code="TDM-S043",
             size=size,
             remedy="bring it back from the bucket's versions, and find out who writes to the bucket",
         )
@@ -194,4 +195,4 @@ def put_new(store: ObjectStore, key: str, data: bytes | bytearray) -> None:
     except StoreDeniedError:
         same = [item.size for item in store.list(key) if item.key == key] == [len(data)]
     if not same:
-        raise DamagedError(f"{key} holds other bytes than were sent", remedy="check the store")
+        raise DamagedError(f"{key} holds other bytes than were sent", code="TDM-S044", remedy="check the store")

@@ -29,46 +29,53 @@ def open_adapter(url: str, settings: StoreAccess, *, place: str = "store url") -
     """Open the same store as `open_store`, without signing or checking documents. Raises ConfigError."""
     keys = KeyRing(settings.encryption)
     if url != url.strip() or any(char < " " or char == "\x7f" for char in url):  # `urlsplit` drops some of them
-        raise ConfigError(f"{place}: a blank at one end, or a control character", remedy=f"take it out; {_FORMS}")
+        raise ConfigError(
+            f"{place}: a blank at one end, or a control character", code="TDM-S045", remedy=f"take it out; {_FORMS}"
+        )
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
         # The message leaves out the URL: a URL that can't be parsed can't be checked for secrets.
-        raise ConfigError(f"{place}: not a URL", remedy=_FORMS) from None
+        raise ConfigError(f"{place}: not a URL", code="TDM-S046", remedy=_FORMS) from None
     if parts.username is not None or "@" in parts.netloc:
         raise ConfigError(
             f"{place}: holds a user or password",
+            code="TDM-S047",
             remedy="take it out; keys go into access_key_id and secret_access_key, or into the environment",
         )
     if parts.query or parts.fragment or "?" in url or "#" in url:
-        raise ConfigError(f"{place}: a store URL has no query or fragment", remedy=_FORMS)
+        raise ConfigError(f"{place}: a store URL has no query or fragment", code="TDM-S048", remedy=_FORMS)
     if parts.scheme == "file":
         return _open_file(url, host=parts.netloc, path=parts.path, place=place, keys=keys)
     if parts.scheme == "s3":
         if port is not None or not BUCKET.fullmatch(parts.netloc):
-            raise ConfigError(f"{place}: {url!r} names no valid bucket", remedy=_FORMS)
+            raise ConfigError(f"{place}: {url!r} names no valid bucket", code="TDM-S049", remedy=_FORMS)
         prefix = parts.path.removeprefix("/").removesuffix("/")
         try:
             if prefix:
                 check_key(prefix)
         except BadKeyError as error:
-            raise ConfigError(f"{place}: {url!r} has no valid prefix: {error}", remedy=_FORMS) from error
+            raise ConfigError(
+                f"{place}: {url!r} has no valid prefix: {error}", code="TDM-S050", remedy=_FORMS
+            ) from error
         # boto3 takes long to load, and a file store does not need it.
         from tandem.sink.store.s3.s3_store import S3Store  # noqa: PLC0415 (loaded only where it is used)
 
         return S3Store(parts.netloc, prefix, settings, url=url, keys=keys)
     if parts.scheme in NOT_YET:
-        raise ConfigError(f"{place}: {NOT_YET[parts.scheme]}", remedy=_FORMS)
-    raise ConfigError(f"{place}: {url!r} is neither s3:// nor file://", remedy=_FORMS)
+        raise ConfigError(f"{place}: {NOT_YET[parts.scheme]}", code="TDM-S051", remedy=_FORMS)
+    raise ConfigError(f"{place}: {url!r} is neither s3:// nor file://", code="TDM-S052", remedy=_FORMS)
 
 
 def _open_file(url: str, *, host: str, path: str, place: str, keys: KeyRing) -> ObjectStore:
     if host not in {"", "localhost"}:
-        raise ConfigError(f"{place}: {url!r} names a host, {host!r}", remedy="write three slashes: file:///folder")
+        raise ConfigError(
+            f"{place}: {url!r} names a host, {host!r}", code="TDM-S053", remedy="write three slashes: file:///folder"
+        )
     folder = folder_of(path)
     if folder is None:
-        raise ConfigError(f"{place}: {url!r} names no folder", remedy=_FORMS)
+        raise ConfigError(f"{place}: {url!r} names no folder", code="TDM-S054", remedy=_FORMS)
     return FileStore(folder, url=url, keys=keys)
 
 

@@ -34,15 +34,22 @@ def probe_put_if_absent(store: ObjectStore, key: str, body: bytes) -> None:
     # EXISTS is possible here: the answer to our own first attempt was lost.
     store.put_if_absent(key, body)
     if store.get(key, most=LARGEST_PROBE) != body:
-        raise StoreUnfitError(f"{store.url}: an object just written to {key!r} reads back differently", remedy=_REMEDY)
+        raise StoreUnfitError(
+            f"{store.url}: an object just written to {key!r} reads back differently", code="TDM-S055", remedy=_REMEDY
+        )
     for again in (body, body[::-1] + b"other"):
         if store.put_if_absent(key, again) is not PutResult.EXISTS:
-            raise StoreUnfitError(f"{store.url}: put-if-absent replaced the existing object {key!r}", remedy=_REMEDY)
+            raise StoreUnfitError(
+                f"{store.url}: put-if-absent replaced the existing object {key!r}", code="TDM-S056", remedy=_REMEDY
+            )
     if store.get(key, most=LARGEST_PROBE) != body:
-        raise StoreUnfitError(f"{store.url}: put-if-absent changed the existing object {key!r}", remedy=_REMEDY)
+        raise StoreUnfitError(
+            f"{store.url}: put-if-absent changed the existing object {key!r}", code="TDM-S057", remedy=_REMEDY
+        )
     if [info.key for info in store.list(key)] != [key]:
         raise StoreUnfitError(
             f"{store.url}: an object just written to {key!r} is not in the listing",
+            code="TDM-S058",
             remedy="use a store whose listings are strongly consistent",
         )
     race = key + "-race"
@@ -50,6 +57,7 @@ def probe_put_if_absent(store: ObjectStore, key: str, body: bytes) -> None:
     if len(winners) > 1 or (winners and store.get(race, most=LARGEST_PROBE) != winners[0]):
         raise StoreUnfitError(
             f"{store.url}: of {_RACERS} writers at once {len(winners)} were told that they created {race!r}",
+            code="TDM-S059",
             remedy=_REMEDY,
         )
 

@@ -33,7 +33,11 @@ def load_signer(settings: StoreAccess) -> Signer | None:
         text = os.environ.get(settings.signing_key_env)
         place = f"environment variable {settings.signing_key_env}"
         if text is None:
-            raise ConfigError(f"{place} is not set", remedy="signing.key_env names it: set it to a private key in PEM")
+            raise ConfigError(
+                f"{place} is not set",
+                code="TDM-S085",
+                remedy="signing.key_env names it: set it to a private key in PEM",
+            )
         log.register_secrets([text])
         return Signer.of_pem(text.encode(), place)
     if settings.signing_key_file is None:
@@ -44,7 +48,9 @@ def load_signer(settings: StoreAccess) -> Signer | None:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "it can't be read"
         raise ConfigError(
-            f"signing key {settings.signing_key_file}: {why}", remedy="correct signing.key_file, or mount the file"
+            f"signing key {settings.signing_key_file}: {why}",
+            code="TDM-S086",
+            remedy="correct signing.key_file, or mount the file",
         ) from None
     log.register_secrets([data.decode(errors="replace")])
     return Signer.of_pem(data, f"signing key {settings.signing_key_file}")
@@ -79,6 +85,7 @@ class SignedStore:
                 if signer is not None and self._trust.keys and signer.id not in self._trust.keys:
                     raise ConfigError(
                         f"the signing key {signer.id} is not among signing.trusted: nobody would believe what it signs",
+                        code="TDM-S087",
                         remedy=f"add {signer.public}",
                     )
                 self._signer = signer
@@ -92,6 +99,7 @@ class SignedStore:
         if most is not None and len(data) > most:
             raise OversizeError(
                 f"{key} would have {len(data)} bytes, and nobody reads more than {most} there",
+                code="TDM-S088",
                 remedy="guard fewer partitions with one pair, or say it in fewer words",
             )
         return self._inner.put_if_absent(key, data)
@@ -102,6 +110,7 @@ class SignedStore:
         if signer is None and self._trust.require:
             raise ConfigError(
                 f"{what} would not be signed, and signing.require is set",
+                code="TDM-S089",
                 remedy="set signing.key_file or signing.key_env: whoever writes needs a private key",
             )
         return signer

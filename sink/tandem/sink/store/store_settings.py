@@ -79,35 +79,46 @@ class StoreAccess:
             ("server_side_encryption", ("none", "AES256", "aws:kms", "aws:kms:dsse")),
         ):
             if getattr(self, name) not in allowed:
-                raise ConfigError(f"{name}: not one of {', '.join(allowed)}", remedy=f"choose one for {name}")
+                raise ConfigError(
+                    f"{name}: not one of {', '.join(allowed)}", code="TDM-S090", remedy=f"choose one for {name}"
+                )
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise ConfigError(
                 "access_key_id and secret_access_key: one is set and the other is not",
+                code="TDM-S091",
                 remedy="set both, or none to use the environment, profile or instance",
             )
         if self.session_token is not None and self.access_key_id is None:
-            raise ConfigError("session_token: set without access_key_id", remedy="set the key pair it belongs to")
+            raise ConfigError(
+                "session_token: set without access_key_id", code="TDM-S092", remedy="set the key pair it belongs to"
+            )
         self._check_encryption()
         if min(self.multipart_part_size, self.multipart_threshold or MIN_PART_SIZE) < MIN_PART_SIZE:
             raise ConfigError(
-                "multipart_threshold, multipart_part_size: below 5 MiB", remedy="S3 allows no smaller part"
+                "multipart_threshold, multipart_part_size: below 5 MiB",
+                code="TDM-S093",
+                remedy="S3 allows no smaller part",
             )
         for name in ("connect_timeout", "read_timeout", "max_pool_connections", "attempts"):
             if getattr(self, name) <= 0:
-                raise ConfigError(f"{name}: must be positive", remedy=f"set {name} above 0")
+                raise ConfigError(f"{name}: must be positive", code="TDM-S094", remedy=f"set {name} above 0")
         if self.backoff_initial < 0 or self.backoff_max < self.backoff_initial:
-            raise ConfigError("backoff_max: below backoff_initial", remedy="raise backoff_max")
+            raise ConfigError("backoff_max: below backoff_initial", code="TDM-S095", remedy="raise backoff_max")
         if self.endpoint_url is not None:
             check_endpoint(self.endpoint_url)
         self._check_signing()
 
     def _check_signing(self) -> None:
         if self.signing_key_file is not None and key_text.is_key(self.signing_key_file):
-            raise ConfigError(f"signing_key_file: {key_text.NOT_A_PATH}")
+            raise ConfigError(f"signing_key_file: {key_text.NOT_A_PATH}", code="TDM-S096")
         if self.signing_key_file is not None and self.signing_key_env is not None:
-            raise ConfigError("signing_key_file, signing_key_env: both are set", remedy="set one of them")
+            raise ConfigError(
+                "signing_key_file, signing_key_env: both are set", code="TDM-S097", remedy="set one of them"
+            )
         if self.require_signatures and not self.trusted:
-            raise ConfigError("require_signatures: nobody is trusted", remedy="set trusted_keys to public keys")
+            raise ConfigError(
+                "require_signatures: nobody is trusted", code="TDM-S098", remedy="set trusted_keys to public keys"
+            )
 
     @property
     def trusted(self) -> tuple[str, ...]:
@@ -116,11 +127,15 @@ class StoreAccess:
 
     def _check_encryption(self) -> None:
         if self.kms_key_id is not None and not self.server_side_encryption.startswith("aws:kms"):
-            raise ConfigError("kms_key_id: needs server_side_encryption aws:kms", remedy="set both or neither")
+            raise ConfigError(
+                "kms_key_id: needs server_side_encryption aws:kms", code="TDM-S099", remedy="set both or neither"
+            )
         if self.bucket_key and self.server_side_encryption != "aws:kms":
-            raise ConfigError("bucket_key: needs server_side_encryption aws:kms", remedy="set both or neither")
+            raise ConfigError(
+                "bucket_key: needs server_side_encryption aws:kms", code="TDM-S100", remedy="set both or neither"
+            )
         if self.put_crc32c and self.checksums == "off":
-            raise ConfigError("put_crc32c: contradicts checksums off", remedy="choose one of the two")
+            raise ConfigError("put_crc32c: contradicts checksums off", code="TDM-S101", remedy="choose one of the two")
 
 
 def check_endpoint(endpoint_url: str) -> None:
@@ -131,9 +146,12 @@ def check_endpoint(endpoint_url: str) -> None:
     except ValueError:
         usable = False
     if not usable:
-        raise ConfigError("endpoint_url: not a URL such as https://host:port", remedy="correct endpoint_url")
+        raise ConfigError(
+            "endpoint_url: not a URL such as https://host:port", code="TDM-S102", remedy="correct endpoint_url"
+        )
     if parts.username is not None or parts.query or parts.fragment:
         raise ConfigError(
             "endpoint_url: holds a user, query or fragment",
+            code="TDM-S103",
             remedy="leave only scheme, host, port and path; keys go into access_key_id and secret_access_key",
         )

@@ -49,6 +49,6 @@ def is_abort_marker(covered: bytes) -> bool:
     _, pos = decode_long(covered, pos)
     size, pos = decode_long(covered, pos)
     if size < _CONTROL_KEY.size or pos + size > len(covered):
-        raise DamagedError("its control record has no type")
+        raise DamagedError("its control record has no type", code="TDM-B031")
     kind: int = _CONTROL_KEY.unpack_from(covered, pos)[1]
     return kind == layout.ABORT_MARKER

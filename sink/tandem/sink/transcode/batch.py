@@ -74,7 +74,7 @@ def decompress(data: bytes, codec: int, limit: int) -> Decompressed:
     """
     engine = _DECOMPRESS.get(codec)
     if engine is None:
-        raise DamagedError(f"compression type {codec} is unknown")
+        raise DamagedError(f"compression type {codec} is unknown", code="TDM-B014")
     return engine(data, limit)
 
 

@@ -83,7 +83,7 @@ def encode_batch(
             room=room,
         )
     except IndexError as error:
-        raise DamagedError("its records are cut short") from error
+        raise DamagedError("its records are cut short", code="TDM-B015") from error
 
 
 def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would double the time per record
@@ -138,7 +138,7 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
         size = byte >> 1
         end = pos + size
         if byte & 1:
-            raise DamagedError(f"the record after offset {offset} has a negative length")
+            raise DamagedError(f"the record after offset {offset} has a negative length", code="TDM-B016")
 
         pos += 1  # attributes of a record are not in use
         stamp_delta = data[pos]
@@ -161,7 +161,9 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
         previous = offset
         offset = base_offset + (byte >> 1)
         if byte & 1 or not previous < offset <= last_offset:
-            raise DamagedError(f"the record after offset {previous} has none between that and {last_offset}")
+            raise DamagedError(
+                f"the record after offset {previous} has none between that and {last_offset}", code="TDM-B017"
+            )
         if trim and not start <= offset < stop:
             pos = end
             continue
@@ -203,7 +205,7 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
             headers = b"\x00"
             pos += 1
         if pos != end:
-            raise DamagedError(f"the record at offset {offset} is not as long as it claims")
+            raise DamagedError(f"the record at offset {offset} is not as long as it claims", code="TDM-B018")
 
         if stamp_delta != delta:
             delta = stamp_delta
@@ -249,11 +251,11 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
             break
 
     if pos > len(data) or (fill and pos < len(data) and not cut):
-        raise DamagedError(f"its records end at byte {pos} of {len(data)}")
+        raise DamagedError(f"its records end at byte {pos} of {len(data)}", code="TDM-B019")
     if not records:
         return EncodedBatch(None, 0, cut)
     if min_timestamp < LONG_MIN or max_timestamp > LONG_MAX:
-        raise DamagedError(f"its timestamps, {min_timestamp} to {max_timestamp}, do not fit 64 bits")
+        raise DamagedError(f"its timestamps, {min_timestamp} to {max_timestamp}, do not fit 64 bits", code="TDM-B020")
     body = b"".join(out)
     pieces = 4 + (value is not None) + 2 * (key is not None)  # of the last record
     segment = Segment(
@@ -284,7 +286,7 @@ def _headers(data: bytes, pos: int) -> tuple[bytes, int]:
     at = pos
     raw, pos = decode_unsigned(data, pos)
     if raw & 1:
-        raise DamagedError("a record has a negative number of headers")
+        raise DamagedError("a record has a negative number of headers", code="TDM-B021")
     if not raw:
         return b"\x00", pos
     out = [data[at:pos]]
@@ -292,7 +294,7 @@ def _headers(data: bytes, pos: int) -> tuple[bytes, int]:
         at = pos
         raw, pos = decode_unsigned(data, pos)
         if raw & 1:
-            raise DamagedError("a header has no key")
+            raise DamagedError("a header has no key", code="TDM-B022")
         pos += raw >> 1
         out.append(data[at:pos])
         at = pos

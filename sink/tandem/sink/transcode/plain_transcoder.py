@@ -99,6 +99,7 @@ class ReferenceTranscoder:
             except DamagedError as error:
                 raise DamagedError(
                     f"topic {topic}, partition {partition}, record batch at offset {base_offset}: {error.args[0]}",
+                    code=error.code,
                     remedy=error.remedy or _REMEDY,
                 ) from error
             if encoded.segment is not None:
@@ -129,13 +130,15 @@ class ReferenceTranscoder:
     ) -> tuple[int, EncodedBatch]:
         """Return the batch's last offset and its encoded records. `covered` begins after the CRC."""
         if google_crc32c.value(covered) != crc:
-            raise DamagedError("its CRC is wrong")
+            raise DamagedError("its CRC is wrong", code="TDM-B023")
         attributes, last_delta, base_timestamp, max_timestamp, producer_id, _, _, count = (
             layout.CRC_COVERED.unpack_from(covered)
         )
         last_offset = base_offset + last_delta
         if last_delta < 0 or last_offset > LONG_MAX or not 0 <= count <= last_delta + 1:
-            raise DamagedError(f"it claims {count} records and {last_delta} as its last offset's distance")
+            raise DamagedError(
+                f"it claims {count} records and {last_delta} as its last offset's distance", code="TDM-B024"
+            )
         if transactions is not None:
             transactions.reach(last_offset)
         if attributes & layout.CONTROL:
@@ -178,6 +181,7 @@ class ReferenceTranscoder:
                 raise
             raise DamagedError(
                 f"{error.args[0]}: {flaw.args[0]}",
+                code="TDM-B025",
                 remedy=_LARGE_REMEDY if isinstance(flaw, TooLargeError) else flaw.remedy,
             ) from error
         return last_offset, encoded
@@ -185,12 +189,12 @@ class ReferenceTranscoder:
 
 def _check_frame(magic: int, base_offset: int, length: int, past: int) -> None:
     if magic < layout.MAGIC:
-        raise DamagedError(f"its format is version {magic}", remedy=_OLD_REMEDY)
+        raise DamagedError(f"its format is version {magic}", code="TDM-B026", remedy=_OLD_REMEDY)
     if magic > layout.MAGIC:
-        raise DamagedError(f"its format, version {magic}, is unknown")
+        raise DamagedError(f"its format, version {magic}, is unknown", code="TDM-B027")
     if length < layout.HEADER_SIZE - layout.LENGTH_START:
-        raise DamagedError(f"{length} bytes are too few for it")
+        raise DamagedError(f"{length} bytes are too few for it", code="TDM-B028")
     if base_offset < 0:
-        raise DamagedError("no batch can be there")
+        raise DamagedError("no batch can be there", code="TDM-B029")
     if base_offset < past:
-        raise DamagedError(f"the batch before it goes up to offset {past - 1}")
+        raise DamagedError(f"the batch before it goes up to offset {past - 1}", code="TDM-B030")

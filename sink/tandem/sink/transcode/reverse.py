@@ -62,7 +62,9 @@ def build_batches(
     try:
         yield from _build(records, close, max_bytes=max_batch_bytes, max_records=max_batch_records)
     except DamagedError as error:
-        raise DamagedError(f"a block of topic {topic}, partition {partition} can't be restored: {error}") from error
+        raise DamagedError(
+            f"a block of topic {topic}, partition {partition} can't be restored: {error}", code="TDM-B032"
+        ) from error
 
 
 def _build(
@@ -128,7 +130,7 @@ def _close(
     plain = b"".join(out)
     size = layout.HEADER_SIZE + len(plain)
     if size > INT_MAX:
-        raise DamagedError(f"the record at offset {offsets[0]} takes {size} bytes, which fit no batch")
+        raise DamagedError(f"the record at offset {offsets[0]} takes {size} bytes, which fit no batch", code="TDM-B033")
     return BuiltBatch(
         data=packed(
             plain, compression, records=len(offsets), base_timestamp=timestamps[0], max_timestamp=max(timestamps)
@@ -187,10 +189,10 @@ def _records(data: bytes, count: int, start: int, stop: int) -> Iterator[tuple[i
     for head, at, offset, timestamp, _, key_at, _, key_to, value_at, _, value_to, headers_at, end in spans(data, count):
         if head is not common:
             if common is not None:
-                raise DamagedError(f"the record after offset {previous} is of another partition")
+                raise DamagedError(f"the record after offset {previous} is of another partition", code="TDM-B034")
             common = head
         if offset <= previous:
-            raise DamagedError(f"offset {offset} is not above {previous}")
+            raise DamagedError(f"offset {offset} is not above {previous}", code="TDM-B035")
         previous = offset
         if offset < start:
             continue

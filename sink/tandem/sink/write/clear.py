@@ -90,6 +90,7 @@ def clear_generation(
             return ClearResult(objects=deleted, bytes=size)
     raise PermanentError(
         f"objects keep appearing under {_prefix(state)} while it is cleared",
+        code="TDM-B036",
         remedy="another process writes there: find and stop it",
     )
 

@@ -328,7 +328,7 @@ class Committer:
                     done = step()
                 except (StoreTransientError, KeyUnavailableError) as error:
                     if not told:
-                        _LOG.warning(f"{wait.begins}, trying until it does", key=key, error=str(error))
+                        _LOG.warning(f"{wait.begins}, trying until it does", key=key, error=error)
                     told = True
                     self._refused[key] = str(error)
                     self._meters.retried(wait.who)
@@ -337,7 +337,9 @@ class Committer:
                             raise
                         patience_s, asked = _PATIENCE_S, clock.now()
                     if self._stop.wait(_RETRY_S):
-                        raise StoppedError(f"stopped while the store or the KMS was waited for: {key}") from error
+                        raise StoppedError(
+                            f"stopped while the store or the KMS was waited for: {key}", code="TDM-B037"
+                        ) from error
                 else:
                     if told:
                         _LOG.info(wait.ends, key=key)
@@ -358,12 +360,14 @@ class Committer:
                 present = self._cluster.topic_ids(tuple(names.values()))
             except (TransientError, ClusterAuthenticationError) as error:
                 if not told:
-                    _LOG.warning("cannot check topic ids before the commit, trying until it works", error=str(error))
+                    _LOG.warning("cannot check topic ids before the commit, trying until it works", error=error)
                 told = True
                 self._refused[_TOPIC_IDS] = str(error)
                 self._meters.retried("brokers")
                 if self._stop.wait(_RETRY_S):
-                    raise StoppedError("stopped while waiting for the brokers to confirm topic ids") from error
+                    raise StoppedError(
+                        "stopped while waiting for the brokers to confirm topic ids", code="TDM-B038"
+                    ) from error
             else:
                 self._refused.pop(_TOPIC_IDS, None)
                 if told:

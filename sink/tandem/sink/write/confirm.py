@@ -30,8 +30,8 @@ _DISKS = "check the store's disks"
 class ObjectLostError(DamagedError):
     """An object of the chain is missing from the store or has other bytes. It will not come back by itself."""
 
-    def __init__(self, item: StoredObject, message: str, *, remedy: str) -> None:
-        super().__init__(message, remedy=remedy)
+    def __init__(self, item: StoredObject, message: str, *, code: str, remedy: str) -> None:
+        super().__init__(message, code=code, remedy=remedy)
         self.item = item
 
 
@@ -51,6 +51,7 @@ class CoverLostError(DamagedError):
         super().__init__(
             f"generation {kept} is kept, because generation {generation}, which covers it, has lost objects: "
             f"{item.key} {what}{more}",
+            code="TDM-B046",
             remedy="bring them back from the bucket's versions, or wait until another generation is complete: whoever "
             f"holds generation {generation} taints it, and the next one is built; `tandem failover` asks for it too. "
             "Find out who changes the bucket",
@@ -97,11 +98,17 @@ class ReadBack:
                 end = min(start + _PIECE, item.bytes)
                 digest.update(self._store.get(item.key, start=start, end=end, most=item.bytes))
         except ObjectMissingError as error:
-            raise ObjectLostError(item, f"{item.key} vanished while it was confirmed", remedy=_REMEDY) from error
+            raise ObjectLostError(
+                item, f"{item.key} vanished while it was confirmed", code="TDM-B039", remedy=_REMEDY
+            ) from error
         except OutsizedObjectError as error:
-            raise ObjectLostError(item, f"{item.key} was replaced by {error.size} bytes", remedy=_DISKS) from error
+            raise ObjectLostError(
+                item, f"{item.key} was replaced by {error.size} bytes", code="TDM-B040", remedy=_DISKS
+            ) from error
         if digest.hexdigest() != item.sha256:
-            raise ObjectLostError(item, f"{item.key} does not hold the bytes that were sent", remedy=_DISKS)
+            raise ObjectLostError(
+                item, f"{item.key} does not hold the bytes that were sent", code="TDM-B041", remedy=_DISKS
+            )
         self._sound.add((item.key, item.sha256))
 
 
@@ -115,7 +122,7 @@ def confirm_objects(store: ObjectStore, state: Generation, *, read_back: bool, d
     lost = _losses(store, state, objects)
     if lost:
         item, what = lost[0]
-        raise ObjectLostError(item, f"generation {state.number}: {item.key} {what}", remedy=_REMEDY)
+        raise ObjectLostError(item, f"generation {state.number}: {item.key} {what}", code="TDM-B042", remedy=_REMEDY)
     if read_back:
         reading = done or ReadBack(store)
         reading.rest(reading.left(state))

@@ -151,7 +151,7 @@ class Merger:
             except _StoppedError:
                 return
             except Exception as error:  # noqa: BLE001 (backups go on without merging, but not for good)
-                _LOG.warning("could not merge small objects, trying again", error=str(error), kind=type(error).__name__)
+                _LOG.warning("could not merge small objects, trying again", error=error, kind=type(error).__name__)
 
     def step(self) -> bool:
         """Merge once; return whether there may be more."""
@@ -176,7 +176,7 @@ class Merger:
             self._ask(lambda writer: writer.append(entry), mine=ChainError)
         except ChainError as error:
             # A janitor was faster. The entry was not sent, so no chain names these objects.
-            _LOG.info("what was to be merged has changed meanwhile", error=str(error))
+            _LOG.info("what was to be merged has changed meanwhile", error=error)
             self._store.delete([item.key for item in objects])
             return True
         self._deleted = []
@@ -195,7 +195,7 @@ class Merger:
             self._doubted.add(key)
             raise error
         self._lost[key] = ObjectLoss(error.item, error.about(key))
-        _LOG.error("an object of this generation is lost", generation=self._claim.generation, error=str(error))
+        _LOG.error("an object of this generation is lost", generation=self._claim.generation, error=error)
 
     def _look(self, writer: ChainWriter) -> _Job:
         state = writer.state
@@ -306,7 +306,7 @@ class Merger:
     def _read_whole(self, item: StoredObject) -> Plain:
         data = self._store.get(item.key, start=0, end=item.bytes, most=item.bytes)
         if sha256_hex(data) != item.sha256:
-            raise DamagedError(f"{item.key} does not hold what the chain says")
+            raise DamagedError(f"{item.key} does not hold what the chain says", code="TDM-B043")
         return open_object(keys_of(self._store), item, data)
 
     # --- deleting -----------------------------------------------------------------------------------------------------
@@ -317,11 +317,11 @@ class Merger:
         try:
             self._sweep(replaced)
         except TransientError as error:
-            _LOG.warning("could not delete what merging replaced, trying again", error=str(error))
+            _LOG.warning("could not delete what merging replaced, trying again", error=error)
         except TandemError as error:
             self.trouble = str(error)
             if before is None:
-                _LOG.warning("cannot delete what merging replaced", error=str(error))
+                _LOG.warning("cannot delete what merging replaced", error=error)
 
     def _sweep(self, replaced: dict[str, int]) -> None:
         """Delete replaced objects after their grace time, unless a pin keeps them. The next REWRITE records it."""
@@ -392,11 +392,13 @@ def _sound(item: StoredObject) -> Iterator[None]:
     try:
         yield
     except ObjectMissingError as error:
-        raise ObjectLostError(item, f"{item.key} is in the chain, but not in the store", remedy=_REMEDY) from error
+        raise ObjectLostError(
+            item, f"{item.key} is in the chain, but not in the store", code="TDM-B044", remedy=_REMEDY
+        ) from error
     except PlainObjectError:
         raise
     except DamagedError as error:
-        raise ObjectLostError(item, str(error.args[0]), remedy=_REMEDY) from error
+        raise ObjectLostError(item, str(error.args[0]), code="TDM-B045", remedy=_REMEDY) from error
 
 
 def _joined(group: tuple[MergePiece, ...], start: int, end: int) -> Part:

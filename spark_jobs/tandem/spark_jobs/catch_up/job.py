@@ -122,7 +122,7 @@ class CatchUpJob:
                     tell(f"to be read again: {error}")
                 fruitless = fruitless + 1 if len(errors) == len(outcomes) else 0
                 if fruitless >= _IDLE_ROUNDS:
-                    raise TransientError(f"no range could be read: {errors[0]}")
+                    raise TransientError(f"no range could be read: {errors[0]}", code="TDM-P001")
             else:
                 self._wait_for_instance(state, left, patience_s)
         return CatchUpResult(
@@ -150,6 +150,7 @@ class CatchUpJob:
                 what = "no generation" if number is None else f"generation {number}"
                 raise RefusedError(
                     f"{what} of pair {self._pair} has bases that are still to be read",
+                    code="TDM-P002",
                     remedy="`tandem status` shows what is being built; with --wait this waits for the next turn",
                 )
             if not told:
@@ -167,7 +168,9 @@ class CatchUpJob:
         self._read_on(state)
         if state.sealed or not state.whole:
             raise RefusedError(
-                f"generation {state.number} takes no more records", remedy="`tandem status` shows what is being built"
+                f"generation {state.number} takes no more records",
+                code="TDM-P003",
+                remedy="`tandem status` shows what is being built",
             )
         return remaining_ranges(state, offered_ranges(names), self._pace, run=self._run_id, copies=self._copies)
 
@@ -177,6 +180,7 @@ class CatchUpJob:
             if time.monotonic() >= deadline:
                 raise TransientError(
                     f"instance {state.instance} has taken nothing for {patience_s:.0f} s, {left.untaken} ranges wait",
+                    code="TDM-P004",
                     remedy=f"see whether {state.instance} is running, with `scan.by: spark`",
                 )
             time.sleep(_POLL_S)

@@ -93,7 +93,9 @@ def remaining_ranges(
     other generations, hold of its partition. Raises RefusedError if the chain has no OPEN yet.
     """
     if state.opening is None:
-        raise RefusedError(f"generation {state.number} is not open yet", remedy="try again in a moment")
+        raise RefusedError(
+            f"generation {state.number} is not open yet", code="TDM-P005", remedy="try again in a moment"
+        )
     by_key: dict[PartitionKey, list[OfferedRange]] = {}
     for offer in offers:
         by_key.setdefault(offer.key, []).append(offer)

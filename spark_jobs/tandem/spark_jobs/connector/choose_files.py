@@ -65,12 +65,15 @@ def files_to_read(listing: FileListing, reading: ConnectorReading, wants: Callab
             there.setdefault(item.place.topic, set()).add(item.place.copy)
     unknown = sorted({topic for topic, _ in reading.instances} - there.keys())
     if unknown:
-        raise ConfigError(f"--instance names topic {unknown[0]}, of which there are no files", remedy=_known(there))
+        raise ConfigError(
+            f"--instance names topic {unknown[0]}, of which there are no files", code="TDM-P006", remedy=_known(there)
+        )
     for topic, copies in sorted(there.items()):
         wanted = reading.wanted(topic)
         if wanted is not None and wanted not in copies:
             raise ConfigError(
                 f"{topic} has no files of instance {wanted}",
+                code="TDM-P007",
                 remedy=f"there are those of {', '.join(sorted(copies))}: --instance {topic}=NAME",
             )
     return [
@@ -100,6 +103,7 @@ def refuse_faults(findings: Sequence[FileFinding]) -> None:
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
         raise DamagedError(
             f"{first.where}: {first.message}{more}",
+            code="TDM-P008",
             remedy="`tandem verify --layout connector` shows all; --leave-out KEY goes without a file, "
             "--prefer newer or older says which of two files counts",
         )
@@ -128,7 +132,9 @@ def choose(topic: str, copies: Mapping[str, Sequence[ConnectorFile]]) -> tuple[s
     if not ahead:
         why = "none reaches further than the others in all partitions: the files don't tell which one is whole"
         raise RefusedError(
-            f"{topic} lies there {len(copies)} times, {said}; {why}", remedy=f"say which one: --instance {topic}=NAME"
+            f"{topic} lies there {len(copies)} times, {said}; {why}",
+            code="TDM-P009",
+            remedy=f"say which one: --instance {topic}=NAME",
         )
     return ahead[0], f"{topic} lies there {len(copies)} times, {said}; {ahead[0]} was taken, which reaches furthest"
 
@@ -172,7 +178,9 @@ def select(
     highest = max(file.listed.place.partition for file in files)
     if highest >= _MOST_PARTITIONS:
         raise RefusedError(
-            f"{topic} has files of a partition {highest}, which no topic has", remedy="go without them: --leave-out KEY"
+            f"{topic} has files of a partition {highest}, which no topic has",
+            code="TDM-P010",
+            remedy="go without them: --leave-out KEY",
         )
     source = Topic(
         name=topic,

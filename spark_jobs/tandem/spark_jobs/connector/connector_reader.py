@@ -124,6 +124,7 @@ class ConnectorReader:
         if missing:
             raise ConfigError(
                 f"there is no file {missing[0]} below {self._address.root}, which is to be left out",
+                code="TDM-P011",
                 remedy="name it as it stands below the root",
             )
         return listing
@@ -199,6 +200,7 @@ def refuse_states(state_request: StateRequest, prefix: str = "") -> None:
         if getattr(state_request, name) is not None:
             raise ConfigError(
                 f"{prefix}{name} goes without the layout connector: there are no generations, commits or named cuts",
+                code="TDM-P012",
                 remedy="its files hold one state, the newest",
             )
 
@@ -236,6 +238,7 @@ def nothing_there(address: StoreAddress, listing: FileListing, missing: Collecti
         return ConfigError(
             f"{address.root} holds no files of the topics that are asked for"
             + (f": {', '.join(sorted(missing))}" if missing else ""),
+            code="TDM-P013",
             remedy=f"there are {', '.join(topics[:_SHOWN])}" + (" and others" if len(topics) > _SHOWN else ""),
         )
     what = (
@@ -243,10 +246,14 @@ def nothing_there(address: StoreAddress, listing: FileListing, missing: Collecti
     )
     if listing.pairs:
         return ConfigError(
-            f"{what}, but the backup of pair {listing.pairs[0]}", remedy="leave the layout out for one of Tandem's own"
+            f"{what}, but the backup of pair {listing.pairs[0]}",
+            code="TDM-P014",
+            remedy="leave the layout out for one of Tandem's own",
         )
     some = f", but {listing.strays[0]}" if listing.strays else ""
-    return ConfigError(f"{what}{some}", remedy="name the folder that holds topics/, or the topics' folders, as root")
+    return ConfigError(
+        f"{what}{some}", code="TDM-P015", remedy="name the folder that holds topics/, or the topics' folders, as root"
+    )
 
 
 _SHOWN: Final = 3

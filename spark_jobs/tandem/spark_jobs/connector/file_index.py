@@ -32,10 +32,11 @@ def load(path: Path, *, root: str, empty_as_null: bool) -> dict[str, ConnectorFi
         with path.open(encoding="utf-8") as lines:
             head = json.loads(next(lines, "null"))
             if not isinstance(head, dict) or head.get("kind") != _KIND or head.get("v") != _VERSION:
-                raise ConfigError(f"{path} is no index of files", remedy="name a new file")
+                raise ConfigError(f"{path} is no index of files", code="TDM-P016", remedy="name a new file")
             if head != _head(root, empty_as_null=empty_as_null):
                 raise ConfigError(
                     f"{path} is the index of another root, or was made with another --empty-as-null",
+                    code="TDM-P017",
                     remedy="name a file for each",
                 )
             return {file.key: file for file in map(_file, lines)}
@@ -43,10 +44,12 @@ def load(path: Path, *, root: str, empty_as_null: bool) -> dict[str, ConnectorFi
         return {}
     except OSError as error:
         raise ConfigError(
-            f"{path} can't be read: {error.strerror}", remedy="name another --index, or delete it"
+            f"{path} can't be read: {error.strerror}", code="TDM-P018", remedy="name another --index, or delete it"
         ) from error
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ConfigError(f"{path} is damaged", remedy="remove it: the files are read again") from error
+        raise ConfigError(
+            f"{path} is damaged", code="TDM-P019", remedy="remove it: the files are read again"
+        ) from error
 
 
 def save(path: Path, files: Iterable[ConnectorFile], *, root: str, empty_as_null: bool) -> None:
@@ -62,7 +65,9 @@ def save(path: Path, files: Iterable[ConnectorFile], *, root: str, empty_as_null
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise ConfigError(f"{path} can't be written: {error.strerror}", remedy="name another file") from error
+        raise ConfigError(
+            f"{path} can't be written: {error.strerror}", code="TDM-P020", remedy="name another file"
+        ) from error
 
 
 def _head(root: str, *, empty_as_null: bool) -> dict[str, Any]:

@@ -118,6 +118,7 @@ def settle_overlap(
                 raise RefusedError(
                     f"{files[runs[-1].number].key} and {files[runs[-2].number].key} are interwoven: each holds records "
                     "that the other one lacks, in turns",
+                    code="TDM-P021",
                     remedy="go without one of them: --leave-out KEY",
                 )
         runs[-1].add(chosen)

@@ -81,13 +81,16 @@ def place(to: str) -> str:
     if "@" in url.netloc:
         raise ConfigError(
             "--to must not hold credentials",
+            code="TDM-P022",
             remedy="give Spark's file system its own, e.g. AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         )
     if url.scheme not in _LOCAL:
         return to
     path = Path(to if not url.scheme else to.removeprefix("file:")).absolute()
     if path.exists():
-        raise RefusedError(f"{path} exists", remedy="name another folder, or remove it; nothing is written over")
+        raise RefusedError(
+            f"{path} exists", code="TDM-P023", remedy="name another folder, or remove it; nothing is written over"
+        )
     return f"file://{path}"
 
 
@@ -152,15 +155,19 @@ def _write(frame: DataFrame, form: ExportFormat, to: str) -> None:
 def _plainer(error: Exception, to: str) -> Exception:
     text = str(error)
     if "PATH_ALREADY_EXISTS" in text:
-        return RefusedError(f"{to} exists", remedy="name another folder, or remove it; nothing is written over")
+        return RefusedError(
+            f"{to} exists", code="TDM-P024", remedy="name another folder, or remove it; nothing is written over"
+        )
     if "No FileSystem for scheme" in text or "ClassNotFoundException: Class org.apache.hadoop.fs" in text:
         return ConfigError(
             f"this Spark can't write to {urlsplit(to).scheme}: URLs",
+            code="TDM-P025",
             remedy="name a folder, or add Spark's connector for that store (hadoop-aws and s3a:// for S3)",
         )
     if "No space left on device" in text:
         return PermanentError(
             f"no space is left where {to} is, or in Spark's folder for temporary files",
+            code="TDM-P026",
             remedy="make room, remove the folder, which is not complete, and begin again",
         )
     return error

@@ -170,15 +170,20 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     if unknown:
         raise ConfigError(
             f"kafka_backup: unknown option {unknown[0]!r}",
+            code="TDM-P027",
             remedy=f"known are {', '.join(_OWN)}, {STORE_PREFIX}* (fields of the store's settings) and {KEYS_PREFIX}*",
         )
     reading = _reading(given)
     if reading is not None and given.get("pair"):
-        raise ConfigError("kafka_backup: pair goes without layout", remedy="a connector's files are of no pair")
+        raise ConfigError(
+            "kafka_backup: pair goes without layout", code="TDM-P028", remedy="a connector's files are of no pair"
+        )
     pair = given.get("pair") if reading is None else connector_layout.PAIR
     for name, value in (("root", root), ("pair", pair)):
         if not value:
-            raise ConfigError(f"kafka_backup: option {name!r} is missing", remedy=f'add .option("{name}", …)')
+            raise ConfigError(
+                f"kafka_backup: option {name!r} is missing", code="TDM-P029", remedy=f'add .option("{name}", …)'
+            )
     settings = replace(parse_store(store), encryption=parse_keys(keys))
     found = SourceOptions(
         address=StoreAddress(root=str(root), settings=settings, connector=reading),
@@ -205,6 +210,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     if found.partitions and (found.topics or found.pattern is not None):
         raise ConfigError(
             "kafka_backup: partitions goes with neither topics nor topicsPattern",
+            code="TDM-P030",
             remedy="partitions names all that is read, e.g. orders:0,orders:3",
         )
     return found
@@ -214,12 +220,16 @@ def _reading(given: Mapping[str, str]) -> ConnectorReading | None:
     """Return how a connector's files are decoded and chosen, None for the layout of Tandem's own objects."""
     name = given.get("layout", LAYOUTS[0])
     if name not in LAYOUTS:
-        raise ConfigError(f"kafka_backup: layout {name!r} is unknown", remedy=f"it is {' or '.join(LAYOUTS)}")
+        raise ConfigError(
+            f"kafka_backup: layout {name!r} is unknown", code="TDM-P031", remedy=f"it is {' or '.join(LAYOUTS)}"
+        )
     options = ("emptyAsNull", "instance", "prefer", "leaveOut", "index")
     if name != connector_layout.PAIR:
         alone = next((option for option in options if option.lower() in given), None)
         if alone is not None:
-            raise ConfigError(f"kafka_backup: {alone} goes with layout", remedy="it is for the layout connector")
+            raise ConfigError(
+                f"kafka_backup: {alone} goes with layout", code="TDM-P032", remedy="it is for the layout connector"
+            )
         return None
     return reading_of(
         empty_as_null=_flag("emptyAsNull", given.get("emptyasnull"), otherwise=False),
@@ -242,19 +252,27 @@ def reading_of(
     for item in instances:
         topic, found, name = item.rpartition("=")
         if not name or (found and not topic):
-            raise ConfigError(f"{place}instance {item!r} is neither NAME nor TOPIC=NAME", remedy="correct it")
+            raise ConfigError(
+                f"{place}instance {item!r} is neither NAME nor TOPIC=NAME", code="TDM-P033", remedy="correct it"
+            )
         if not found:
             every.add(name)
         elif single.setdefault(topic, name) != name:
             raise ConfigError(
-                f"{place}instance names {single[topic]} and {name} for {topic}", remedy="name one: a copy is whole"
+                f"{place}instance names {single[topic]} and {name} for {topic}",
+                code="TDM-P034",
+                remedy="name one: a copy is whole",
             )
     if len(every) > 1:
         raise ConfigError(
-            f"{place}instance names {' and '.join(sorted(every))} for all topics", remedy="name one, or TOPIC=NAME"
+            f"{place}instance names {' and '.join(sorted(every))} for all topics",
+            code="TDM-P035",
+            remedy="name one, or TOPIC=NAME",
         )
     if prefer is not None and prefer not in list(OverlapPreference):
-        raise ConfigError(f"{place}prefer {prefer!r} is unknown", remedy=f"it is {' or '.join(OverlapPreference)}")
+        raise ConfigError(
+            f"{place}prefer {prefer!r} is unknown", code="TDM-P036", remedy=f"it is {' or '.join(OverlapPreference)}"
+        )
     return ConnectorReading(
         empty_as_null=empty_as_null,
         instance=next(iter(every), None),
@@ -288,7 +306,7 @@ def _number(name: str, text: str | None, *, remedy: str = "write a number above 
     if text is None:
         return None
     if not (number := number_in(text)):
-        raise ConfigError(f"kafka_backup: {name} {text!r} is no number", remedy=remedy)
+        raise ConfigError(f"kafka_backup: {name} {text!r} is no number", code="TDM-P037", remedy=remedy)
     return number
 
 
@@ -296,7 +314,9 @@ def _flag(name: str, text: str | None, *, otherwise: bool) -> bool:
     if text is None:
         return otherwise
     if text.lower() not in _TRUE:
-        raise ConfigError(f"kafka_backup: {name} {text!r} is neither true nor false", remedy="correct it")
+        raise ConfigError(
+            f"kafka_backup: {name} {text!r} is neither true nor false", code="TDM-P038", remedy="correct it"
+        )
     return _TRUE[text.lower()]
 
 
@@ -308,6 +328,7 @@ def _pattern(text: str | None) -> str | None:
     except re.error as error:
         raise ConfigError(
             f"kafka_backup: topicsPattern {text!r} is no regular expression: {error}",
+            code="TDM-P039",
             remedy="it is matched against whole names, as topics.patterns of the configuration",
         ) from None
     return text
@@ -318,7 +339,9 @@ def _place(name: str, text: str) -> Place:
     number = number_in(partition)
     if not (topic and found) or number is None:
         raise ConfigError(
-            f"kafka_backup: {name} {text!r} is not TOPIC:PARTITION", remedy="write e.g. orders:0,orders:3"
+            f"kafka_backup: {name} {text!r} is not TOPIC:PARTITION",
+            code="TDM-P040",
+            remedy="write e.g. orders:0,orders:3",
         )
     return topic, number
 
@@ -335,6 +358,7 @@ def _bounds(name: str, text: str | None) -> OffsetBounds:
         if not found or end is None:
             raise ConfigError(
                 f"kafka_backup: {name} {item!r} is neither an offset nor TOPIC:PARTITION=OFFSET",
+                code="TDM-P041",
                 remedy="write e.g. 1000, or orders:0=1000,orders:1=900",
             )
         each[_place(name, place)] = end
@@ -348,7 +372,9 @@ def _time(name: str, text: str | None) -> int | None:
     if at is None:
         at = parse_moment(f"kafka_backup: option {name}", text)
     if not 0 <= at <= MAX_MS:
-        raise ConfigError(f"kafka_backup: {name} {text!r} is out of range", remedy="records have no time before 1970")
+        raise ConfigError(
+            f"kafka_backup: {name} {text!r} is out of range", code="TDM-P042", remedy="records have no time before 1970"
+        )
     return at
 
 
@@ -369,13 +395,17 @@ def parse_store(options: Mapping[str, str]) -> StoreAccess:
         if secret in _SECRETS and kind in _PLACES:
             if secret in options:
                 raise ConfigError(
-                    f"kafka_backup: {STORE_PREFIX}{secret} and {STORE_PREFIX}{name} are both set", remedy="keep one"
+                    f"kafka_backup: {STORE_PREFIX}{secret} and {STORE_PREFIX}{name} are both set",
+                    code="TDM-P043",
+                    remedy="keep one",
                 )
             values[secret] = sourced_secret.read_again(f"{STORE_PREFIX}{secret}", _PLACES[kind], text)
             continue
         if name not in known:
             raise ConfigError(
-                f"kafka_backup: unknown option {STORE_PREFIX}{name}", remedy=f"known are {', '.join(sorted(known))}"
+                f"kafka_backup: unknown option {STORE_PREFIX}{name}",
+                code="TDM-P044",
+                remedy=f"known are {', '.join(sorted(known))}",
             )
         values[name] = _converted(f"{STORE_PREFIX}{name}", known[name], text)
     return StoreAccess(**values)  # type: ignore[arg-type]  # converted by the type of each field
@@ -388,7 +418,9 @@ def parse_keys(options: Mapping[str, str]) -> KeySettings:
     for name, text in options.items():
         if name not in known:
             raise ConfigError(
-                f"kafka_backup: unknown option {KEYS_PREFIX}{name}", remedy=f"known are {', '.join(sorted(known))}"
+                f"kafka_backup: unknown option {KEYS_PREFIX}{name}",
+                code="TDM-P045",
+                remedy=f"known are {', '.join(sorted(known))}",
             )
         is_list = known[name].default == ()
         values[name] = tuple(_items(text)) if is_list else _converted(f"{KEYS_PREFIX}{name}", known[name], text)
@@ -400,7 +432,7 @@ def _converted(option: str, field: Field[Any], text: str) -> object:
     try:
         return _CONVERTERS.get(kind, str)(text)
     except (KeyError, ValueError):
-        raise ConfigError(f"kafka_backup: option {option} is no {kind}", remedy="correct it") from None
+        raise ConfigError(f"kafka_backup: option {option} is no {kind}", code="TDM-P046", remedy="correct it") from None
 
 
 #: Converters by the first word of a field's type; fields of all other types stay text.

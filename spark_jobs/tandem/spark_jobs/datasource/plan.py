@@ -89,6 +89,7 @@ def _check_named(selection: Selection, options: SourceOptions) -> None:
     if missing:
         raise ConfigError(
             f"kafka_backup: {selection.what} holds no topic {min(missing)!r}",
+            code="TDM-P047",
             remedy="`tandem status` lists the topics of each generation",
         )
     for name, named in (
@@ -102,11 +103,13 @@ def _check_named(selection: Selection, options: SourceOptions) -> None:
             raise ConfigError(
                 f"kafka_backup: {name} names {topic}:{number}, which {selection.what} does not have "
                 "or which is not read",
+                code="TDM-P048",
                 remedy="correct it; `tandem status` names partitions that are incomplete",
             )
     if options.pattern is not None and not places:
         raise ConfigError(
             f"kafka_backup: topicsPattern {options.pattern!r} matches no topic of {selection.what}",
+            code="TDM-P049",
             remedy="it is matched against whole names; `tandem status` lists the topics of each generation",
         )
 
@@ -249,6 +252,7 @@ def _latest(held: Sequence[PartitionSelection], keys: int, task_keys: int) -> li
         raise ConfigError(
             f"kafka_backup: latestPerKey would read {held[0].topic.name}-{held[0].key.partition}, {keys} records, "
             f"{passes} times",
+            code="TDM-P050",
             remedy="leave the option out and use latest_per_key(frame) of "
             "tandem.spark_jobs.compaction.newest_per_key: Spark shuffles then",
         )

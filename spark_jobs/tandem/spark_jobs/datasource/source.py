@@ -59,11 +59,15 @@ class KafkaBackup(DataSource):
         options = parse_options(self.options)
         fixed = arrow.ARROW_SCHEMA_WITH_SOURCE if options.include_source else arrow.ARROW_SCHEMA
         if schema.names != fixed.names:
-            raise ConfigError("kafka_backup: its columns are fixed", remedy="leave .schema(…) out, select afterwards")
+            raise ConfigError(
+                "kafka_backup: its columns are fixed", code="TDM-P051", remedy="leave .schema(…) out, select afterwards"
+            )
         if not options.push_filters:
             return KafkaBackupReader(options)
         if not hasattr(DataSourceReader, "pushFilters"):
-            raise ConfigError("kafka_backup: pushFilters needs PySpark 4.1 or newer", remedy="leave the option out")
+            raise ConfigError(
+                "kafka_backup: pushFilters needs PySpark 4.1 or newer", code="TDM-P052", remedy="leave the option out"
+            )
         return PushingReader(options)
 
     def __repr__(self) -> str:

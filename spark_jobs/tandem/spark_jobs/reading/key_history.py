@@ -74,6 +74,7 @@ def find_partitions(request: RecordsRequest, *, tell: Tell) -> tuple[FoundState,
     if not selection.partitions:
         raise ConfigError(
             f"{selection.what} holds no complete partition of {request.topic}",
+            code="TDM-P053",
             remedy="`tandem status` shows what is backed up; --generation names another one",
         )
     return state, selection

@@ -12,6 +12,7 @@ from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.plain_transcoder import BATCH_LIMIT
 from tandem.sink.transcode.transcoder_result import Segment
+from tandem.spark_jobs.reading.skipped_ranges import SkippedRanges
 
 _POLL_S: Final = 1.0
 _FINAL: Final = frozenset({FaultKind.DIVERGED, FaultKind.UNKNOWN_TOPIC, FaultKind.UNAUTHORIZED})
@@ -25,8 +26,8 @@ class LiveLog:
     """A partition of one topic id, read once, in order. `at` is the next offset to read.
 
     `start` is the highest log start offset seen. `end` is set if the log ends below the requested offset, because it
-    was truncated. Methods raise TopicChangedError, TimedOutError if no record arrives for `stall_s` seconds,
-    DamagedError, and the errors of a `RawFetcher`.
+    was truncated. Methods raise TopicChangedError, TimedOutError if no record arrives for `stall_s` seconds (which
+    says so if the leader's index names one), DamagedError, and the errors of a `RawFetcher`.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class LiveLog:
         self._read_committed = read_committed
         self._stall_s = stall_s
         self._transcoder = best_transcoder(batch_limit=batch_limit)
+        self._skipped = SkippedRanges(fetcher)
         self.start = self.at = self._first()
         self.end: int | None = None
         self.behind = False
@@ -75,8 +77,9 @@ class LiveLog:
             waited = 0.0 if self.at > before else waited + time.monotonic() - began
             if waited > self._stall_s:
                 raise TimedOutError(
-                    f"{self._name} could be read to offset {self.at} only, its end is {reach}",
-                    remedy="look for a broker that is down, then run it again",
+                    f"{self._name} could be read to offset {self.at} only, its end is {reach}{self._skipped.withheld}",
+                    code="TDM-P054",
+                    remedy="look for a broker that is down, or that withholds records, then run it again",
                 )
 
     def to_head(self, patience_s: float) -> Iterator[Segment]:
@@ -107,7 +110,7 @@ class LiveLog:
             read_committed=self._read_committed,
         )
         self.start = max(self.start, event.log_start_offset)
-        self.at = max(self.at, min(event.end_offset, until) if event.evidence else found.next_offset)
+        self.at = max(self.at, min(self._skipped.reach(event, found.next_offset), until))
         self._fetcher.advance(self._place, self.at)
         yield from found.segments
 
@@ -118,5 +121,6 @@ class LiveLog:
         elif fault.kind in _FINAL or fault.kind is FaultKind.OUT_OF_RANGE:
             raise TopicChangedError(
                 f"{self._name} can't be read at offset {self.at}: {fault.detail}",
+                code="TDM-P055",
                 remedy="run it again; if it stays so, `tandem status` shows what became of the topic",
             )

@@ -91,9 +91,12 @@ def require_pair(address: StoreAddress, pair: str) -> None:
     with suppress(StoreDeniedError):  # without the right to list, no hint can be given
         place = next((found for info in islice(store.list(""), _LOOKED_AT) if (found := place_of(info.key))), None)
     if place is None:
-        raise ConfigError(f"pair {pair} has no generation under {address.root}", remedy="check pair and store.root")
+        raise ConfigError(
+            f"pair {pair} has no generation under {address.root}", code="TDM-P056", remedy="check pair and store.root"
+        )
     raise ConfigError(
         f"pair {pair} has no generation under {address.root}, but there are a connector's files, of {place.topic}",
+        code="TDM-P057",
         remedy="restore, verify, records and export read them with --layout connector",
     )
 
@@ -179,9 +182,12 @@ class ObjectReader:
             yield
         except ObjectMissingError as error:
             if self._connector is not None:
-                raise MissingObjectError(f"{item.key} was deleted since it was first read", remedy=_STILL) from error
+                raise MissingObjectError(
+                    f"{item.key} was deleted since it was first read", code="TDM-P058", remedy=_STILL
+                ) from error
             raise MissingObjectError(
                 f"{item.key} is in the chain, but not in the store {self._store.url}",
+                code="TDM-P059",
                 remedy="its generation may have been cleared meanwhile: plan again; else see `tandem verify`",
             ) from error
 
@@ -256,10 +262,13 @@ class ObjectReader:
             except MissingObjectError:
                 raise
             except DamagedError as error:
-                raise ChangedObjectError(f"{item.key}: {error.about(item.key)}", remedy=error.remedy) from error
+                raise ChangedObjectError(
+                    f"{item.key}: {error.about(item.key)}", code=error.code, remedy=error.remedy
+                ) from error
             if hashlib.sha256(data).digest() != run.digest:
                 raise ChangedObjectError(
                     f"{item.key}: bytes {run.start + shift} to {run.end + shift} are others than when it was checked",
+                    code="TDM-P060",
                     remedy=_RESTORE_IT if self._connector is None else _STILL,
                 )
             yield from iter_blocks(data, header, 0)
@@ -273,7 +282,7 @@ def _written_so(item: StoredObject) -> Iterator[None]:
     except (MissingObjectError, ChangedObjectError):
         raise
     except DamagedError as error:
-        raise DamagedError(f"{item.key}: {error}", remedy=_REMEDY) from error
+        raise DamagedError(f"{item.key}: {error}", code="TDM-P061", remedy=_REMEDY) from error
 
 
 _RESTORE_IT: Final = "restore the object from the bucket's versions or a replica, or use another generation"
@@ -282,7 +291,7 @@ _REMEDY: Final = "its checksum is right, so it was written this way: report it, 
 
 
 def _changed(item: StoredObject) -> DamagedError:
-    return DamagedError(f"{item.key} was changed since it was first read", remedy=_STILL)
+    return DamagedError(f"{item.key} was changed since it was first read", code="TDM-P062", remedy=_STILL)
 
 
 def get_whole(store: ObjectStore, item: StoredObject) -> bytes:
@@ -303,18 +312,22 @@ def check_bytes(item: StoredObject, data: bytes) -> None:
         raise _of_another_size(item, len(data))
     found = sha256_hex(data)
     if found != item.sha256:
-        raise DamagedError(f"{item.key} has the SHA-256 {found}, the chain says {item.sha256}", remedy=_RESTORE_IT)
+        raise DamagedError(
+            f"{item.key} has the SHA-256 {found}, the chain says {item.sha256}", code="TDM-P063", remedy=_RESTORE_IT
+        )
 
 
 def _of_another_size(item: StoredObject, size: int) -> DamagedError:
-    return DamagedError(f"{item.key} has {size} bytes, the chain says {item.bytes}", remedy=_RESTORE_IT)
+    return DamagedError(
+        f"{item.key} has {size} bytes, the chain says {item.bytes}", code="TDM-P064", remedy=_RESTORE_IT
+    )
 
 
 def open_container(data: Plain) -> ContainerHeader:
     """Decode an object's header. DamagedError unless its schema is the current `AvroKafkaRecord`."""
     header = decode_header(data)
     if _decoder(header.schema_json) is not decode_body:
-        raise DamagedError("the schema in the header is not the one of a generation's objects")
+        raise DamagedError("the schema in the header is not the one of a generation's objects", code="TDM-P065")
     return header
 
 
@@ -327,7 +340,7 @@ def _opening(piece: Slice) -> Opening:
 def header_of(opening: Opening) -> ContainerHeader:
     """Return the header that each object of a generation begins with. DamagedError for an unknown codec."""
     if opening.codec not in list(Codec):
-        raise DamagedError(f"its generation's OPEN names the codec {opening.codec}")
+        raise DamagedError(f"its generation's OPEN names the codec {opening.codec}", code="TDM-P066")
     return decode_header(encode_header(codec=Codec(opening.codec), sync=bytes.fromhex(opening.sync)))
 
 

@@ -55,15 +55,20 @@ def find(found: RestoreProgress, name: str) -> PlanState:
     Raises ConfigError unless exactly one matches, or if `name` has fewer than eight digits, RefusedError if it ended.
     """
     if len(name) < _SHORTEST:
-        raise ConfigError(f"{name!r} is too short for a restore", remedy="`tandem restore list` shows whole names")
+        raise ConfigError(
+            f"{name!r} is too short for a restore", code="TDM-R001", remedy="`tandem restore list` shows whole names"
+        )
     states = [state for plan, state in sorted(found.plans.items()) if plan.startswith(name)]
     if len(states) != 1:
         what = f"{len(states)} restores that begin with" if states else "no restore"
-        raise ConfigError(f"the target knows {what} {name!r}", remedy="`tandem restore list` shows those there are")
+        raise ConfigError(
+            f"the target knows {what} {name!r}", code="TDM-R002", remedy="`tandem restore list` shows those there are"
+        )
     [state] = states
     if not state.unfinished:
         raise RefusedError(
             f"restore {short(state.plan)} is {state.state}: there is nothing to give up",
+            code="TDM-R003",
             remedy="`tandem restore list` shows those that did not end",
         )
     return state

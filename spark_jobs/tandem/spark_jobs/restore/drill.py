@@ -67,6 +67,7 @@ def prepare_drill(
     if prepared.targets:
         raise RefusedError(
             f"topic {min(prepared.targets)} exists on the target already, and a drill deletes its topics",
+            code="TDM-R007",
             remedy="run it again: the name is another one each time",
         )
     return prepared

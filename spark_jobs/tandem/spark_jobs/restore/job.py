@@ -258,18 +258,13 @@ class _RestoreRun:
         merged = self._survey()
         self._told.phase("creating topics")
         if self._options.leaves_record and self._plan.recorded and not self._plan.append:
-            restore_targets.announce_targets(
-                self._address.open(),
-                self._plan.pair,
-                self._plan.hash,
-                self._target.admin.cluster_id(),
-                # A topic that is restored under its own name stays in the pair's guarded topics, as before.
-                [
-                    topic.target
-                    for topic in self._plan.topics
-                    if topic.target not in {topic.source.name, *self._prepared.targets}
-                ],
-            )
+            # A topic that is restored under its own name stays in the pair's guarded topics, as before.
+            there, plan = self._prepared.targets, self._plan
+            names = [one.target for one in plan.topics if one.target not in {one.source.name, *there}]
+            at = self._target.admin.cluster_id()
+            unknown = restore_targets.announce_targets(self._address.open(), plan.pair, plan.hash, at, names)
+            for name, why in unknown.items():
+                self._notes[name].append(why)
         return self._identified(self._charge.begin(merged, lambda name, text: self._notes[name].append(text)))
 
     def _identified(self, targets: dict[str, TargetTopic]) -> dict[str, TargetTopic]:
@@ -344,6 +339,7 @@ class _RestoreRun:
             raise RefusedError(
                 f"{topic.source.name}-{found.partition}: the record at offset {found.offset} {found.why}; keys lie in "
                 "several partitions, and merged by timestamp an old value could become the last one of its key",
+                code="TDM-R024",
                 remedy=f"restore into a topic of {topic.source.partitions} partitions, as the backup has: every "
                 "partition keeps its order then",
             )
@@ -576,8 +572,8 @@ class _RestoreRun:
             wanted = "; ".join(f"{key}={before[name].get(key)} ({why})" for key, why in sorted(refused.items()))
             raise RefusedError(
                 f"all is there, but {name} can't get its config back: {wanted}",
-                remedy="set these as the cluster takes them, None: not at all; then give the command again, or "
-                "give it up with `tandem restore abandon`",
+                code="TDM-R025",
+                remedy="set these by hand (None: unset) and repeat the command, or use `tandem restore abandon`",
             )
         self._notes[name].append("appended to what was there; its config is as it was")
 
@@ -690,7 +686,6 @@ def _disorder_all(tasks: Iterable[SurveyTask]) -> Iterator[TimestampDisorder | _
 
 #: Most writers of a partition that a note names.
 _NAMED: Final = 5
-
 #: Spark slices per core for many small tasks.
 _SLICES: Final = 4
 

@@ -101,7 +101,7 @@ def load_rows(found: Iterable[Any], where: str) -> tuple[OffsetRow, ...]:
     rows = []
     for number, item in enumerate(found):
         if not (isinstance(item, list) and len(item) in _COLUMNS and all(map(is_int64, item))):
-            raise DamagedError(f"{where}: item {number} is no row of an offset map")
+            raise DamagedError(f"{where}: item {number} is no row of an offset map", code="TDM-R053")
         rows.append(OffsetRow(*item))
     return tuple(rows)
 

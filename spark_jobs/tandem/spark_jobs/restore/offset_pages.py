@@ -46,10 +46,13 @@ def read(store: ObjectStore, last: str | None, *, pair: str, restore: str) -> It
         if not is_page(last, pair, restore):
             raise DamagedError(
                 f"{last[:200]!r} is named as a page of the offset map of restore {restore} of pair {pair}, and is none",
+                code="TDM-R054",
                 remedy=_REMEDY,
             )
         if last in seen:
-            raise DamagedError(f"{last}: the pages of this offset map name one another in a circle", remedy=_REMEDY)
+            raise DamagedError(
+                f"{last}: the pages of this offset map name one another in a circle", code="TDM-R055", remedy=_REMEDY
+            )
         seen.add(last)
         rows, last = decode_page(store.get(last, most=LISTS), last)
         yield from rows

@@ -125,7 +125,7 @@ def decode(data: bytes, where: str) -> RestoreRecord:
             append=fields.take("append", bool, None),
         )
     except (ValueError, TypeError, OverflowError) as error:
-        raise DamagedError(f"{where}: {error}") from error
+        raise DamagedError(f"{where}: {error}", code="TDM-R089") from error
     fields.end()
     return record
 

@@ -137,7 +137,7 @@ class Janitor:
 
     def _again(self) -> StoreObservation:
         if self._seen is None:
-            raise RefusedError("nothing was planned", remedy="plan first")
+            raise RefusedError("nothing was planned", code="TDM-T001", remedy="plan first")
         self._reader.refresh()
         self._seen = self._look(self._seen)
         return self._seen

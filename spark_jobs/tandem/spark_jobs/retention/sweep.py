@@ -95,6 +95,7 @@ class Sweeper:
             names = ", ".join(sorted(known.damaged))
             raise RefusedError(
                 f"checkpoints can't be read, so nobody knows what they need: {names}",
+                code="TDM-T002",
                 remedy="bring them back from the bucket's versions, or `tandem checkpoint delete` them",
             )
         cuts = open_cuts(item.request for item in known.checkpoints if item.outcome is None)

@@ -121,7 +121,7 @@ class _Source:
             for block in iter_blocks(data, self.header, part.start - first, part.end - first):
                 yield data, block, decompress(block, self.header.codec)
         except DamagedError as error:
-            raise DamagedError(f"{piece.item.key}: {error}", remedy=error.remedy) from error
+            raise DamagedError(f"{piece.item.key}: {error}", code=error.code, remedy=error.remedy) from error
 
     def backwards(self, piece: SweepPiece) -> Iterator[tuple[int, bytes, int]]:
         """Yield (number, uncompressed body, records) of each block, the last one first."""
@@ -132,7 +132,7 @@ class _Source:
             for number in range(len(blocks) - 1, -1, -1):
                 yield number, decompress(blocks[number], self.header.codec), blocks[number].count
         except DamagedError as error:
-            raise DamagedError(f"{piece.item.key}: {error}", remedy=error.remedy) from error
+            raise DamagedError(f"{piece.item.key}: {error}", code=error.code, remedy=error.remedy) from error
 
     def _data(self, piece: SweepPiece) -> tuple[Plain, int]:
         """Return checked bytes that hold the part, and their position in the Avro file."""
@@ -150,6 +150,7 @@ class _Source:
         except ObjectMissingError as error:
             raise MissingObjectError(
                 f"{item.key} is in the chain, but not in the store {self._store.url}",
+                code="TDM-T003",
                 remedy="`tandem verify` says what else is missing",
             ) from error
         return data, part.start

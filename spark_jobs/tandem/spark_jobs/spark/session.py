@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 
-from tandem.backup_avro.errors import ConfigError, PermanentError, TandemError
+from tandem.backup_avro.errors import ConfigError, PermanentError, TandemError, code_in_note
 from tandem.sink.process import sourced_secret
+from tandem.spark_jobs.spark.class_archive import ClassArchive
+from tandem.spark_jobs.spark.spark_classes import find_spark_archive, make_in_background, started_with
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +75,7 @@ def is_local(master: str) -> bool:
 def check_master(master: str) -> None:
     """Raise ConfigError for a master that Spark would reject, before any object is read or Spark is started."""
     if _MASTER.fullmatch(master) is None:
-        raise ConfigError(f"--master {master!r} is none that Spark knows", remedy=_MASTER_REMEDY)
+        raise ConfigError(f"--master {master!r} is none that Spark knows", code="TDM-P067", remedy=_MASTER_REMEDY)
 
 
 def settings(master: str) -> dict[str, str]:
@@ -138,7 +140,7 @@ def build_session(
         # The JVM reads this before any property; it stops its warning about host names.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
-            raise ConfigError("Spark needs Java, and there is none", remedy=_JAVA_REMEDY)
+            raise ConfigError("Spark needs Java, and there is none", code="TDM-P068", remedy=_JAVA_REMEDY)
     with warnings.catch_warnings():
         # PySpark also loads its test tools, which warn about pandas 3. Nothing here uses pandas.
         warnings.simplefilter("ignore", FutureWarning)
@@ -148,12 +150,15 @@ def build_session(
             from pyspark.errors import PySparkException  # noqa: PLC0415 (PySpark takes a second to load)
             from pyspark.sql import SparkSession  # noqa: PLC0415 (as above)
         except ImportError as error:
-            raise ConfigError("PySpark is not installed", remedy="pip install 'pyspark[sql]>=4.0,<4.4'") from error
+            raise ConfigError(
+                "PySpark is not installed", code="TDM-P069", remedy="pip install 'pyspark[sql]>=4.0,<4.4'"
+            ) from error
         chosen = settings(master) | dict(extra or {})
         try:
             first = SparkConf(loadDefaults=False).setMaster(master).setAppName(name).setAll(list(chosen.items()))
             # These properties are among the JVM's arguments. Once it runs, SparkConf has the user's own properties too.
-            with _inherited(is_local(master) and SparkContext._gateway is None):  # noqa: SLF001 (there is no JVM yet)
+            new = SparkContext._gateway is None  # noqa: SLF001 (there is no JVM yet)
+            with _inherited(is_local(master) and new), started_with(_archive(chosen) if new else None):
                 SparkContext._ensure_initialized(conf=first)  # noqa: SLF001 (what a builder does, in two steps)
             chosen |= private_settings(master, dict(SparkConf().getAll()) | chosen)
             builder = SparkSession.builder.master(master).appName(name)
@@ -161,10 +166,12 @@ def build_session(
                 builder = builder.config(key, value)
             spark = builder.getOrCreate()
         except PySparkException as error:
-            raise PermanentError(f"Spark did not start: {error}", remedy=_JAVA_REMEDY) from error
+            raise PermanentError(f"Spark did not start: {error}", code="TDM-P070", remedy=_JAVA_REMEDY) from error
         except Exception as error:
             if "Could not parse Master URL" in str(error):
-                raise ConfigError(f"Spark does not know the master {master!r}", remedy=_MASTER_REMEDY) from error
+                raise ConfigError(
+                    f"Spark does not know the master {master!r}", code="TDM-P071", remedy=_MASTER_REMEDY
+                ) from error
             raise
     warn_if_open(spark.sparkContext.getConf().getAll())
     return spark
@@ -178,6 +185,11 @@ def _inherited(mine: bool) -> AbstractContextManager[None]:
     if not mine or "PYSPARK_GATEWAY_PORT" in os.environ:
         return nullcontext()
     return sourced_secret.handed_over(os.environ)
+
+
+def _archive(properties: Mapping[str, str]) -> ClassArchive | None:
+    """Return the class archive for a JVM that this process starts; None if `spark-submit` has started it."""
+    return None if "PYSPARK_GATEWAY_PORT" in os.environ else find_spark_archive(os.environ, properties)
 
 
 def warn_if_open(conf: Iterable[tuple[str, str]]) -> None:
@@ -217,6 +229,7 @@ def session(
             _beside(spark.stop).join(_STOP_S)  # the JVM ends with this process at the latest
         elif before is None:
             spark.stop()
+            make_in_background(_archive(extra or {}))
 
 
 def _on_interrupt(spark: SparkSession, signum: int, frame: FrameType | None) -> NoReturn:
@@ -262,20 +275,25 @@ def from_spark(text: str) -> TandemError:
     """Return the error that is described by the text of Spark's error. Pure."""
     known = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in _kinds(TandemError)}
     last = ""
-    for line in text.splitlines():
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
         name, found, message = line.strip().partition(": ")
         if found and name in known:
-            return known[name](message)
+            codes = filter(None, map(code_in_note, lines[at + 1 :]))
+            return known[name](message, code=next(codes, "TDM-P083"))
         if found and _RAISED.fullmatch(name):
             last = line.strip()
     for pattern, what in _LOST:
         if pattern.search(text):
             return PermanentError(
                 f"a Spark job lost {what}, again and again: killed, for want of memory perhaps, or crashed",
+                code="TDM-P072",
                 remedy=_LOST_REMEDY,
             )
     first = text.strip().partition("\n")[0]
-    return PermanentError(f"a Spark job failed: {last or first}", remedy="run again with --debug for the whole story")
+    return PermanentError(
+        f"a Spark job failed: {last or first}", code="TDM-P073", remedy="run again with --debug for the whole story"
+    )
 
 
 def _kinds(kind: type[TandemError]) -> Iterator[type[TandemError]]:

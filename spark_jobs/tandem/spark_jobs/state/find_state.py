@@ -50,6 +50,7 @@ def find_state(
         numbers = ", ".join(str(state.number) for state in generations)
         raise ConfigError(
             f"pair {reader.pair} has no generation {state_request.generation}",
+            code="TDM-P074",
             remedy=f"there are {numbers}; `tandem status` shows more of them"
             if numbers
             else "`tandem status` shows what there is",
@@ -64,6 +65,7 @@ def find_state(
         number, why = max(damaged.items())
         raise DamagedError(
             f"no complete generation can be read; generation {number}: {why}",
+            code="TDM-P075",
             remedy="bring the object back from the bucket's versions, then `tandem verify`",
         )
     if state_request.at is not None or state_request.commit is not None:
@@ -84,6 +86,7 @@ def refuse_forged(reader: ChainReader) -> None:
         number, error = max(forged.items())
         raise SignatureError(
             f"generation {number}: {error.args[0]}",
+            code="TDM-P076",
             remedy=f"{error.remedy}; to take another generation all the same, name it",
         )
 
@@ -189,6 +192,7 @@ def _entry(
     if state_request.at > now + _SKEW_MS:
         raise ConfigError(
             f"the moment {iso(state_request.at)} lies in the future: the store's clock says {iso(now)}",
+            code="TDM-P077",
             remedy="leave it out for the newest state",
         )
     state, found = moments.moment_at(there, state_request.at)
@@ -221,6 +225,7 @@ def _checkpoint(reader: ChainReader, checkpoint_id: str) -> Checkpoint:
     if found is None:
         raise ConfigError(
             f"pair {reader.pair} has no checkpoint {checkpoint_id}",
+            code="TDM-P078",
             remedy="`tandem checkpoint list` shows those there are",
         )
     states = {state.number: state for state in reader.history() if state.number not in reader.damaged}
@@ -228,6 +233,7 @@ def _checkpoint(reader: ChainReader, checkpoint_id: str) -> Checkpoint:
     if why_not is not None:
         raise RefusedError(
             f"checkpoint {checkpoint_id} can't be restored: {why_not}",
+            code="TDM-P079",
             remedy="choose another one (`tandem checkpoint list`), or restore the newest state without --checkpoint",
         )
     return found

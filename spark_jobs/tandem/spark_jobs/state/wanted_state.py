@@ -35,14 +35,18 @@ class StateRequest:
         given = [f"{prefix}{name}" for name, value in states.items() if value is not None]
         if self.checkpoint is not None and self.generation is not None:
             raise ConfigError(
-                f"{prefix}checkpoint goes without {prefix}generation", remedy="a checkpoint knows its generation"
+                f"{prefix}checkpoint goes without {prefix}generation",
+                code="TDM-P080",
+                remedy="a checkpoint knows its generation",
             )
         if self.commit is not None and self.generation is None:
             raise ConfigError(
-                f"{prefix}commit goes with {prefix}generation", remedy="each generation numbers its entries for itself"
+                f"{prefix}commit goes with {prefix}generation",
+                code="TDM-P081",
+                remedy="each generation numbers its entries for itself",
             )
         if len(given) > 1:
-            raise ConfigError(f"{' and '.join(given)} each say which state", remedy="give one of them")
+            raise ConfigError(f"{' and '.join(given)} each say which state", code="TDM-P082", remedy="give one of them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

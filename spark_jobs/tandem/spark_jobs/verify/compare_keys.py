@@ -215,6 +215,7 @@ def _check_wanted(wanted: frozenset[str], partitions: Iterable[PartitionSelectio
     if missing:
         raise ConfigError(
             f"the backup holds no complete partition of {', '.join(sorted(missing))}",
+            code="TDM-V001",
             remedy="`tandem status` shows what is backed up",
         )
 
@@ -370,6 +371,7 @@ def against_generation(
     if older == newer:
         raise RefusedError(
             f"generation {older} is what a restore rests on",
+            code="TDM-V002",
             remedy="name another one, or two: --against-generation 1,2",
         )
     with pins.hold_pins(reader.store, pair, (older, newer), owner="verify"):
@@ -378,11 +380,13 @@ def against_generation(
             if not state.complete or state.gone:
                 raise RefusedError(
                     f"generation {state.number} is {'cleared' if state.gone else 'not complete'}",
+                    code="TDM-V003",
                     remedy="`tandem status` shows those that are",
                 )
         if first.claim.cluster_id != second.claim.cluster_id:
             raise RefusedError(
                 f"generations {older} and {newer} are of different clusters",
+                code="TDM-V004",
                 remedy="compare two of one cluster; `tandem describe` shows of which cluster each is",
             )
         keys_of(reader.store).require((*first.objects.values(), *second.objects.values()))

@@ -97,7 +97,9 @@ def verify_objects(spark: SparkSession, request: VerifyRequest, *, tell: Tell | 
         }
         chains += [finding for state in states for finding in verify_plan.check_length(state, known)]
         if generation is not None and skipped:
-            raise RefusedError(f"generation {generation}: {skipped[generation]}", remedy="choose another one")
+            raise RefusedError(
+                f"generation {generation}: {skipped[generation]}", code="TDM-V005", remedy="choose another one"
+            )
         checks = verify_plan.plan_objects(wanted)
         # An object that should be encrypted and is not is a finding; a missing key says nothing about the objects.
         keys_of(store).require(check.item for check in checks if check.item.envelope is not None)

@@ -367,9 +367,9 @@ def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> 
 
 def _check_header(header: ContainerHeader, opening: Opening) -> None:
     if header.codec.value != opening.codec:
-        raise DamagedError(f"its codec is {header.codec}, that of its generation {opening.codec}")
+        raise DamagedError(f"its codec is {header.codec}, that of its generation {opening.codec}", code="TDM-V006")
     if header.sync.hex() != opening.sync:
-        raise DamagedError("its sync marker is not that of its generation")
+        raise DamagedError("its sync marker is not that of its generation", code="TDM-V007")
 
 
 def _problems(seen: ObjectFigures, part: Part, topic: str) -> Iterator[tuple[VerifyFault, str]]:

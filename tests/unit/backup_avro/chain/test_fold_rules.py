@@ -407,7 +407,7 @@ def test_what_breaks_a_rule_is_refused_and_changes_nothing(start: Callable[[], C
     before = copy.deepcopy(chain.state)
     with pytest.raises(ChainError) as refused:
         chain.state.apply(entry, "f" * 64)
-    assert str(refused.value) == f"generation 1, chain entry {entry.seq} ({entry.kind}): {words}"
+    assert str(refused.value) == f"generation 1, entry {entry.seq} ({entry.kind}): {words}"
     assert chain.state == before
 
 

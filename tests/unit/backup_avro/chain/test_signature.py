@@ -205,6 +205,7 @@ def test_the_golden_chain_stays_readable(tmp_path: Path) -> None:
         ("p/a/generation=00000001/journal/1+2.avro", False),
         ("p/pins/x.json", False),
         ("p/restores/x/report.json", False),
+        ("p/restores/targets/x.json", True),
         ("p/results/verify-1.json", False),
     ],
 )

@@ -306,7 +306,7 @@ def test_an_answer_that_can_not_be_had_means_not_now() -> None:
     world = World({3: (3, 8), 5: (5, 15)})
 
     def silent(_: object) -> dict[TopicPartition, tuple[int, int]]:
-        raise ClusterUnreachableError("no broker answers")
+        raise ClusterUnreachableError("no broker answers", code="TDM-X001")
 
     world.source.epoch_ends = silent  # type: ignore[method-assign]  # brokers that are away
     with pytest.raises(ClusterUnreachableError):

@@ -572,7 +572,7 @@ def test_another_generation_that_can_not_be_read_is_left_out_and_named(store: Me
     pair = handover(store)
     reader = ChainReader(store, PAIR)
     generations = reader.refresh()
-    wrong: list[Exception] = [DamagedError("rot")]
+    wrong: list[Exception] = [DamagedError("rot", code="TDM-X001")]
     store.before = lambda operation, key: wrong[0] if operation == "get" and "00000001/" in key else None
     found = moment(reader, generations, StateRequest(at=pair.at))
     selection = found.select(wanted=lambda _: True, removed=False)
@@ -581,7 +581,7 @@ def test_another_generation_that_can_not_be_read_is_left_out_and_named(store: Me
     with pytest.raises(DamagedError, match="rot"):
         moment(reader, generations, StateRequest(at=pair.at), tolerant=False)
     assert len(moment(reader, generations, StateRequest(at=pair.at), merge=False).past) == 1
-    for error in (SignatureError("forged"), NewerFormatError("new")):
+    for error in (SignatureError("forged", code="TDM-X001"), NewerFormatError("new", code="TDM-X001")):
         wrong[0] = error
         with pytest.raises(type(error)):
             moment(reader, generations, StateRequest(at=pair.at))

@@ -269,7 +269,7 @@ def test_help_of_all_levels_is_plain(package: str, capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert "5 refused for safety" in " ".join(out.split())
     assert "TANDEM_CONFIG" in out
-    assert "..." not in out.partition("Commands:")[2], "a summary is too long for 80 columns"
+    assert "..." not in out.partition("Run and try:")[2], "a summary is too long for 80 columns"
     for arguments in (["run", "-h"], ["coordination", "--help"], ["coordination", "tail", "-h"]):
         assert run(arguments, package=package) == 0
         out = capsys.readouterr().out
@@ -281,7 +281,7 @@ def test_help_of_all_levels_is_plain(package: str, capsys: pytest.CaptureFixture
 def test_nothing_at_all_shows_help(package: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`tandem` alone is a usage error that says what there is."""
     assert run([], package=package) == 2
-    assert "Commands:" in capsys.readouterr().err
+    assert "Look:" in capsys.readouterr().err
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -535,7 +535,8 @@ def test_no_file_says_how_to_name_one(
     """The first thing a new user meets."""
     monkeypatch.chdir(tmp_path)
     assert run(["config", "validate"]) == 2
-    assert "what to do: no configuration file was given: name one with -c/--config" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "what to do: no configuration file was given, and this folder has no tandem.yaml: name one with -c" in told
 
 
 @pytest.mark.parametrize("text", ["pair: [a\n", "- pair\n"])

@@ -130,7 +130,7 @@ def test_a_first_claim_that_cannot_be_read_tells_nothing() -> None:
 
     class Unsigned(MemoryStore):
         def get(self, key: str, **_: object) -> bytes:
-            raise DamagedError(f"{key} is not signed")
+            raise DamagedError(f"{key} is not signed", code="TDM-X001")
 
     assert ChainReader(Unsigned(), PAIR).origin() is None
 

@@ -79,7 +79,9 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Iterator[CoordinationTopic]:
     made.close(5)
 
 
-@pytest.mark.parametrize("error", [ClusterUnreachableError("no token"), RuntimeError("can't start new thread")])
+@pytest.mark.parametrize(
+    "error", [ClusterUnreachableError("no token", code="TDM-X001"), RuntimeError("can't start new thread")]
+)
 def test_a_consumer_that_can_not_be_opened_is_opened_later(
     topic: CoordinationTopic, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:

@@ -119,7 +119,7 @@ def test_a_task_may_fail_for_ever() -> None:
     context = TaskBoard(workers=1)
     slot = ("Clear", 1)
     for _ in range(1100):
-        context._look(slot, StoreTransientError("held by a pin"))
+        context._look(slot, StoreTransientError("held by a pin", code="TDM-X001"))
     assert slot in context.under_way(time.monotonic())
     context.close()
 

@@ -263,7 +263,7 @@ def test_a_crash_in_the_middle_is_finished_by_whoever_comes_next(store: MemorySt
     mine = keeper(store)
 
     def breaks(operation: str, name: str) -> Exception | None:
-        return StoreTransientError("503") if operation == "put" and place in name else None
+        return StoreTransientError("503", code="TDM-X001") if operation == "put" and place in name else None
 
     store.after = breaks
     finish(mine, backup.writer, GUARDED)
@@ -349,7 +349,9 @@ def test_a_fenced_writer_and_a_store_that_refuses(store: MemoryStore) -> None:
     backup = completed(store)
     asked = request(store)
     mine = keeper(store)
-    store.before = lambda op, name: StoreDeniedError("no") if op == "put" and "/pins/" in name else None
+    store.before = lambda op, name: (
+        StoreDeniedError("no", code="TDM-X001") if op == "put" and "/pins/" in name else None
+    )
     finish(mine, backup.writer, GUARDED)
     store.before = lambda *_: None
     assert checkpoints.outcome_of(store, asked) is None
@@ -363,7 +365,7 @@ def test_what_an_election_cut_off_is_in_no_checkpoint(store: MemoryStore) -> Non
     """An Active that nobody has told yet stands beyond the cut with other records: the brokers are asked first."""
     backup = completed(store)
     asked = request(store, 7)
-    answers: list[bool | TandemError] = [TransientError("no answer"), False, True]
+    answers: list[bool | TandemError] = [TransientError("no answer", code="TDM-X001"), False, True]
     names: list[list[PartitionKey]] = []
 
     def brokers(state: Generation, keys: Collection[PartitionKey]) -> bool:
@@ -398,7 +400,7 @@ def test_before_sealing_is_the_last_chance(store: MemoryStore) -> None:
     assert mine.open == ()
     mine.last_chance(backup.writer, GUARDED)
     assert outcome(store, asked).generation == 1
-    store.before = lambda op, _: StoreTransientError("503") if op == "list" else None
+    store.before = lambda op, _: StoreTransientError("503", code="TDM-X001") if op == "list" else None
     mine.last_chance(backup.writer, GUARDED)
 
 

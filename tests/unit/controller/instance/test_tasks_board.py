@@ -67,9 +67,31 @@ def test_a_slot_runs_one_task(context: TaskBoard) -> None:
     assert len(count) == 1
 
 
+@pytest.mark.parametrize(
+    ("action", "told"), [("TakeOver", True), ("ClaimNext", True), ("Seal", True), ("Clear", False)]
+)
+def test_a_short_task_that_does_not_end_is_told(
+    action: str, told: bool, context: TaskBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A put is tried until its outcome is known, whatever the store answers; a deletion may take hours."""
+    hold = threading.Event()
+
+    def work() -> None:
+        hold.wait(5)
+
+    context.submit((action, 1), work)
+    assert context.failing() == ()
+    monkeypatch.setattr(tasks_module, "_STALLED_S", 0.05)
+    time.sleep(0.1)
+    said = f"{action} of generation 1 does not come to an end: the store does not answer for an object"
+    assert [text[: len(said)] for text in context.failing()] == ([said] if told else [])
+    hold.set()
+    until(lambda: not context.failing())
+
+
 def test_a_failure_rests(context: TaskBoard) -> None:
     """It stays marked, and is not begun again at once."""
-    context.submit(SLOT, fail(TransientError("no")))
+    context.submit(SLOT, fail(TransientError("no", code="TDM-X001")))
     time.sleep(0.05)
     context.under_way(time.monotonic())
     assert context.under_way(time.monotonic() + 1) == {SLOT}
@@ -81,7 +103,7 @@ def test_a_failure_rests(context: TaskBoard) -> None:
 def test_what_rests_is_not_under_way_once_the_chains_were_read(context: TaskBoard) -> None:
     """Until then nobody knows what it left: an append may have come through though its answer did not."""
     before = time.monotonic()
-    context.submit(SLOT, fail(TransientError("no")))
+    context.submit(SLOT, fail(TransientError("no", code="TDM-X001")))
     until(lambda: context.under_way(before) and context._running[SLOT].done_mono is not None)
     assert (context.under_way(before), context.resting()) == ({SLOT}, frozenset())
     assert (context.under_way(time.monotonic()), context.resting()) == ({SLOT}, {SLOT})
@@ -90,8 +112,8 @@ def test_what_rests_is_not_under_way_once_the_chains_were_read(context: TaskBoar
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (PermanentError("no right to list", remedy="print the policy anew"), True),
-        (InUseError("in use by r"), False),
+        (PermanentError("no right to list", code="TDM-X001", remedy="print the policy anew"), True),
+        (InUseError("in use by r", code="TDM-X001"), False),
         (CoverLostError(1, 2, [LOSS]), False),
     ],
 )
@@ -119,7 +141,11 @@ def test_what_fails_again_and_again_is_told(
 
 @pytest.mark.parametrize(
     ("error", "fenced", "refused"),
-    [(HolderLostError("x"), True, False), (RefusedError("x"), False, True), (ClaimLostError("x"), False, False)],
+    [
+        (HolderLostError("x", code="TDM-X001"), True, False),
+        (RefusedError("x", code="TDM-X001"), False, True),
+        (ClaimLostError("x", code="TDM-X001"), False, False),
+    ],
 )
 def test_what_an_error_means(context: TaskBoard, error: Exception, fenced: bool, refused: bool) -> None:
     """A lost chain and a refusal end the instance; a lost claim is nobody's fault."""
@@ -176,7 +202,7 @@ def test_a_view_follows_the_chains_and_stands_still() -> None:
         assert watch.view.grew_before_mono == once.grew_mono
         assert watch.view.grew_mono["a"] > once.grew_mono["a"]
         assert wake.is_set()
-        store.before = lambda *_: StoreTransientError("503")
+        store.before = lambda *_: StoreTransientError("503", code="TDM-X001")
         until(lambda: watch.trouble)
         store.before = lambda *_: None
         watch.hurry()

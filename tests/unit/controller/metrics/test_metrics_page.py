@@ -187,7 +187,7 @@ def test_a_drained_pipeline_falls_behind_nothing(bench: Bench) -> None:
 def test_what_the_store_refuses_is_counted_as_retries(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each upload that is tried again counts, and one that came through in the end took all that time."""
     monkeypatch.setattr("tandem.sink.write.commit._RETRY_S", 0.01)
-    failures = iter([StoreTransientError("away")] * 3)
+    failures = iter([StoreTransientError("away", code="TDM-X001")] * 3)
     bench.store.before = lambda operation, key: (
         next(failures, None) if operation == "put" and "partition=" in key else None
     )
@@ -352,7 +352,7 @@ def test_results_are_read_beside_and_stay_when_the_store_goes() -> None:
     watch.start()
     try:
         until(lambda: watch.results().last.get(JobKind.DRILL) is not None)
-        store.before = lambda *_: StoreTransientError("away")
+        store.before = lambda *_: StoreTransientError("away", code="TDM-X001")
         time.sleep(0.05)
         assert watch.results().last[JobKind.DRILL] == outcome(JobKind.DRILL)
         store.before = lambda *_: None

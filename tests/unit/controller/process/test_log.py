@@ -18,6 +18,7 @@ import stamina
 import structlog
 from pydantic import SecretStr
 
+from tandem.backup_avro.errors import DamagedError
 from tandem.sink.process import log
 
 CANARY = 'canary "7f3a9"/\\x'
@@ -167,6 +168,29 @@ def test_an_exception_is_one_line_with_its_cause_and_no_locals() -> None:
         assert line["exception"]["frames"][-1].endswith(" _fail")
         assert line["exception"]["cause"]["type"] == "KeyError"
     assert "a-local-password" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_an_error_is_a_text_and_a_code(*, configured: bool) -> None:
+    """Of the product's own errors; any other error is a text alone, and a code that the caller gives stays."""
+    stream = io.StringIO()
+    if configured:
+        log.configure(fmt="json", stream=stream)
+    else:
+        log.configure_unless_done(stream)
+    logger = structlog.get_logger("tandem.sink")
+    damaged = DamagedError("a is damaged", code="TDM-X001", remedy="look")
+    logger.warning("failed", error=damaged)
+    logger.warning("failed", error=damaged, code=7)
+    logger.warning("failed", error=OSError("b"))
+    logger.warning("failed", error="c")
+    assert [(line["error"], line.get("code")) for line in lines(stream)] == [
+        ("a is damaged (look)", "TDM-X001"),
+        ("a is damaged (look)", 7),
+        ("b", None),
+        ("c", None),
+    ]
+    assert log.describe(damaged)["code"] == "TDM-X001"
 
 
 def test_groups_and_endless_causes_end() -> None:

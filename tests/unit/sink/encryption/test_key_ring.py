@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,9 @@ def test_a_missing_key_is_no_damage_and_named_by_its_id(key_file: Callable[[byte
             ring.data_key(NAME, seal.envelope)
         assert not isinstance(caught.value, DamagedError)
         assert caught.value.exit_code is ExitCode.USAGE
-        told = from_spark(f"tandem.sink.encryption.errors.MissingKeyError: {caught.value}")
+        told = from_spark("".join(traceback.format_exception(caught.value)))
         assert isinstance(told, MissingKeyError)
+        assert told.code == caught.value.code == "TDM-N006"
 
 
 def test_a_data_key_that_was_changed_is_damage(key_file: Callable[[bytes], str]) -> None:

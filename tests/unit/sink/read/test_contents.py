@@ -117,7 +117,7 @@ def test_nothing_is_read_before_the_log_was_compared(bench: Bench, monkeypatch: 
         if gate.is_set():
             return ask(places)
         if len(tries) == 1:
-            raise ClusterTransientError("no answer", remedy="wait")
+            raise ClusterTransientError("no answer", code="TDM-X001", remedy="wait")
         return {}
 
     tail.record_hashes = slow  # type: ignore[method-assign]  # the brokers of this test

@@ -195,7 +195,7 @@ def test_whoever_may_not_read_finds_its_own_object_by_its_size() -> None:
     """A catch-up job may put data and list it. The answer to its put was lost, and the next try met the object."""
 
     def denied(operation: str, key: str) -> Exception | None:
-        return StoreDeniedError(f"get {key}: 403") if operation == "get" else None
+        return StoreDeniedError(f"get {key}: 403", code="TDM-X001") if operation == "get" else None
 
     store = MemoryStore(objects={"a/b": b"mine", "a/bc": b"of others"}, before=denied)
     put_new(store, "a/b", b"mine")

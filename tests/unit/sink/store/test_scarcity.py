@@ -30,7 +30,7 @@ def test_the_cause_is_found_below_what_wraps_it() -> None:
         try:
             raise lacking
         except OSError as error:
-            raise StoreTransientError("could not connect") from error
+            raise StoreTransientError("could not connect", code="TDM-X001") from error
     except StoreTransientError as error:
         found = resource_shortage(error)
     assert found is not None

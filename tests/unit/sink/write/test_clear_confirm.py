@@ -167,7 +167,7 @@ def test_a_reader_outlives_a_process_that_stops_between_listing_and_reading_pins
 def test_pins_that_go_all_the_time_are_no_answer(store: MemoryStore, backup: Backup) -> None:
     """A store that lists what it does not have: nothing is deleted, somebody asks again."""
     pins.put_pin(store, PAIR, generation=1, owner="restore", until=store.clock_ms + 60_000)
-    store.before = lambda op, key: ObjectMissingError(key) if op == "get" and "/pins/" in key else None
+    store.before = lambda op, key: ObjectMissingError(key, code="TDM-X001") if op == "get" and "/pins/" in key else None
     before = data(store)
     with pytest.raises(StoreTransientError, match="while they are read"):
         clear_generation(store, backup.writer, all_of(backup), stop=threading.Event())
@@ -184,7 +184,9 @@ def test_pins_of_others_are_not_waited_for(store: MemoryStore, backup: Backup) -
 def test_a_crash_anywhere_is_finished_by_the_next_call(store: MemoryStore, backup: Backup, fatal: int) -> None:
     """What was named is what goes, whatever is asked for the second time."""
     count = iter(range(1, 100))
-    store.before = lambda op, _: StoreTransientError("no") if op == "delete" and next(count) == fatal else None
+    store.before = lambda op, _: (
+        StoreTransientError("no", code="TDM-X001") if op == "delete" and next(count) == fatal else None
+    )
     with pytest.raises(StoreTransientError):
         clear_generation(store, backup.writer, all_of(backup), stop=threading.Event())
     assert backup.writer.state.clearing is not None

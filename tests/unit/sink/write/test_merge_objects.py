@@ -257,7 +257,7 @@ def test_a_store_that_fails_leaves_nothing_behind() -> None:
         if operation != "put" or not key.endswith(".avro"):
             return None
         puts += 1
-        return StoreTransientError("503") if puts == 3 else None
+        return StoreTransientError("503", code="TDM-X001") if puts == 3 else None
 
     store.before = fail
     with pytest.raises(StoreTransientError):
@@ -336,7 +336,10 @@ def test_it_stays_for_the_grace_time() -> None:
 
 @pytest.mark.parametrize(
     ("error", "told"),
-    [(StoreDeniedError("403", remedy="grant it"), "403 (grant it)"), (StoreTransientError("503"), None)],
+    [
+        (StoreDeniedError("403", code="TDM-X001", remedy="grant it"), "403 (grant it)"),
+        (StoreTransientError("503", code="TDM-X001"), None),
+    ],
 )
 def test_what_can_not_be_deleted_keeps_nothing_from_being_merged(error: TandemError, told: str | None) -> None:
     """Else chain and memory would grow without end; a missing right is told until it is there, a 503 is not."""
@@ -488,7 +491,7 @@ def test_it_begins_at_once_and_looks_again_after_some_commits() -> None:
     def fail(operation: str, key: str) -> Exception | None:
         if operation == "put" and key.endswith(".avro") and not failed.is_set():
             failed.set()
-            return StoreTransientError("503")
+            return StoreTransientError("503", code="TDM-X001")
         return None
 
     store.before = fail

@@ -72,7 +72,7 @@ def test_a_read_that_is_interrupted_is_not_lost(
 
     def fail(address: StoreAddress, item: Any) -> Any:
         if item.key == last:
-            raise StoreTransientError("no answer")
+            raise StoreTransientError("no answer", code="TDM-X001")
         return whole(address, item)
 
     monkeypatch.setattr(connector_reader, "_KEPT_EVERY_S", -1.0)

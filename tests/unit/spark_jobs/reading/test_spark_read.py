@@ -270,6 +270,15 @@ def test_errors_of_tasks_come_back_as_they_were_raised(text: str, kind: str, mes
     assert isinstance(error, TandemError)
     assert type(error).__name__ == kind
     assert message in str(error)
+    assert error.code in {"TDM-P072", "TDM-P073", "TDM-P083"}
+
+
+def test_the_code_of_a_task_comes_back() -> None:
+    """It is the note below the error's line; that of an error before it, in a chain of causes, is another's."""
+    raised = "tandem.backup_avro.errors.DamagedError: a is damaged (look)\n"
+    cause = "ValueError: b\nerror code: TDM-X002\n\nThe above exception was the direct cause\n"
+    assert from_spark(f"{cause}{raised}error code: TDM-X001\n\n\tat a.b.C\n").code == "TDM-X001"
+    assert from_spark(f"{cause}{raised}\n\tat a.b.C\n").code == "TDM-P083"
 
 
 def test_what_sessions_are_given() -> None:

@@ -29,12 +29,12 @@ class Cluster:
     def topics(self, names: list[str]) -> list[Any]:
         """Those of the names that exist."""
         if self.silent:
-            raise TransientError("no broker answers")
+            raise TransientError("no broker answers", code="TDM-X001")
         return [type("Info", (), {"name": name}) for name in sorted(self.there & set(names))]
 
     def delete_topic(self, name: str) -> None:
         if name == self.broken:
-            raise ClusterRequestError("not allowed")
+            raise ClusterRequestError("not allowed", code="TDM-X001")
         self.there.remove(name)
 
 
@@ -49,7 +49,7 @@ def test_names_are_guarded_by_no_pattern() -> None:
             drill_options(RestoreOptions(), wrong)
 
 
-@pytest.mark.parametrize("error", [None, TransientError("away"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [None, TransientError("away", code="TDM-X001"), KeyboardInterrupt()])
 def test_topics_go_however_it_ends(error: BaseException | None) -> None:
     """Those that were made; the time is told, the error goes on."""
     cluster, gone, left = Cluster("a.drill", "other"), list[str](), dict[str, str]()

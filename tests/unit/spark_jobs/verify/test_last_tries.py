@@ -46,7 +46,9 @@ def checked(store: MemoryStore, checks: list[ObjectCheck]) -> list[list[VerifyFa
     return [[finding.fault for finding in result.findings] for result in found]
 
 
-@pytest.mark.parametrize("error", [StoreTransientError("500"), StoreDeniedError("it was archived")])
+@pytest.mark.parametrize(
+    "error", [StoreTransientError("500", code="TDM-X001"), StoreDeniedError("it was archived", code="TDM-X001")]
+)
 def test_an_object_that_is_not_given_keeps_no_other_from_being_looked_at(
     monkeypatch: pytest.MonkeyPatch, error: TandemError
 ) -> None:
@@ -65,7 +67,11 @@ def test_an_object_that_is_not_given_keeps_no_other_from_being_looked_at(
 
 @pytest.mark.parametrize(
     ("error", "tried_again"),
-    [(ClusterTransientError("no leader"), True), (TimedOutError("too slow"), False), (RefusedError("no"), False)],
+    [
+        (ClusterTransientError("no leader", code="TDM-X001"), True),
+        (TimedOutError("too slow", code="TDM-X001"), False),
+        (RefusedError("no", code="TDM-X001"), False),
+    ],
 )
 def test_a_partition_that_can_not_be_read_is_told_with_its_place(
     monkeypatch: pytest.MonkeyPatch, error: TandemError, tried_again: bool

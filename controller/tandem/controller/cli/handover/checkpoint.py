@@ -76,7 +76,9 @@ def create(
 
     lifetime, keeping = span("--timeout", timeout), None if keep is None else span("--keep", keep)
     if keeping is not None and keeping <= lifetime:
-        raise ConfigError("--keep must be longer than --timeout", remedy="it is counted from the request on, too")
+        raise ConfigError(
+            "--keep must be longer than --timeout", code="TDM-H001", remedy="it is counted from the request on, too"
+        )
     if id_ is not None:
         check_id(id_)
     settings = load(context, config, overrides)
@@ -270,13 +272,14 @@ def _conclude(stands: CheckpointStatus) -> None:
     from tandem.backup_avro.documents.checkpoint import CheckpointState  # noqa: PLC0415 - for the command, not for --help
 
     if stands.status is CheckpointState.DOES_NOT_EXIST:
-        raise TandemError(f"checkpoint {stands.id} was deleted meanwhile")
+        raise TandemError(f"checkpoint {stands.id} was deleted meanwhile", code="TDM-H002")
     if stands.status is not CheckpointState.FAILED:
         return
     late = stands.settled_at is not None and stands.deadline is not None and stands.settled_at >= stands.deadline
     kind = TimedOutError if late else TandemError
     raise kind(
         f"checkpoint {stands.id} failed: {stands.detail}",
+        code="TDM-H013",
         remedy=f"`tandem checkpoint delete {stands.id}` frees its name; then ask again",
     )
 

@@ -114,6 +114,7 @@ def take_turn(settings: Config, whom: Callable[[PairView], str | None], options:
             if (again.generation, again.target) != (asked.generation, asked.target):
                 raise RefusedError(
                     "the pair has changed since it was shown: another generation was claimed",
+                    code="TDM-H003",
                     remedy="`tandem status` shows how it stands; run the command again if it is still needed",
                 )
         _carry_out(settings, store, seen, asked, options)
@@ -130,6 +131,7 @@ def _look(settings: Config, store: ObjectStore) -> PairView:
     if seen.heard is None or seen.brokers is None:
         raise TransientError(
             f"nothing was asked: {'; '.join(gap.message for gap in seen.gaps)}",
+            code="TDM-H004",
             remedy=f"{seen.gaps[0].remedy or 'check the brokers'}; then ask again. What was backed up is safe in the "
             "store, with or without a handover",
         )
@@ -353,11 +355,13 @@ def _conclude(asked: HandoverPlan, stands: HandoverStanding, wait_s: float) -> N
     if stands.stage is Stage.GIVEN_UP:
         raise TandemError(
             f"{stands.builder} has given generation {asked.generation} up; nothing is lost, the backup is what it was",
+            code="TDM-H005",
             remedy=f"`tandem history --generation {asked.generation}` and the log of {stands.builder} say why; "
             "then ask again",
         )
     if stands.stage is not Stage.DONE:
         raise TimedOutError(
             f"not done after {duration(timedelta(seconds=wait_s))}: {_progress(stands, asked, None)}",
+            code="TDM-H006",
             remedy="the request stays in force and goes on by itself; `tandem status` shows how it goes",
         )

@@ -72,17 +72,20 @@ def _end(lasting: timedelta | None, until: str | None, now: int) -> int:
     from tandem.backup_avro.selection.moments import parse_moment  # noqa: PLC0415 - likewise
 
     if lasting is not None and until is not None:
-        raise ConfigError("--for and --until exclude each other", remedy="give one of them")
+        raise ConfigError("--for and --until exclude each other", code="TDM-H007", remedy="give one of them")
     if until is not None:
         end, option = parse_moment("--until", until), f"--until {until}"
     else:
         end = now + round((timedelta(hours=2) if lasting is None else lasting).total_seconds() * 1000)
         option = "--for"
     if end <= now:
-        raise ConfigError(f"{option} is over already", remedy=f"by the store's clock it is {_time(now)}")
+        raise ConfigError(
+            f"{option} is over already", code="TDM-H008", remedy=f"by the store's clock it is {_time(now)}"
+        )
     if end - now > LONGEST_MS:
         raise ConfigError(
             f"{option} is longer than {duration(LONGEST_MS / 1000)}",
+            code="TDM-H009",
             remedy="pause for less, and again when that is over",
         )
     return end

@@ -73,7 +73,9 @@ def builder(seen: PairView, instance: str | None, generation: int | None) -> str
     """
     if instance is not None and instance not in seen.instances:
         raise ConfigError(
-            f"the pair {seen.pair} has no instance {instance!r}", remedy=f"choose {' or '.join(seen.instances)}"
+            f"the pair {seen.pair} has no instance {instance!r}",
+            code="TDM-H010",
+            remedy=f"choose {' or '.join(seen.instances)}",
         )
     if generation is None:
         return instance or (None if seen.active is None else seen.active.instance)
@@ -82,10 +84,13 @@ def builder(seen: PairView, instance: str | None, generation: int | None) -> str
         there = ", ".join(str(one.number) for one in seen.generations)
         raise ConfigError(
             f"--generation {generation}: the store has no such generation",
+            code="TDM-H011",
             remedy=f"there are {there}" if there else "nothing is stored yet",
         )
     if instance is not None and instance != found.instance:
         raise ConfigError(
-            f"generation {generation} is {found.instance}'s, not {instance}'s", remedy="leave one of the two out"
+            f"generation {generation} is {found.instance}'s, not {instance}'s",
+            code="TDM-H012",
+            remedy="leave one of the two out",
         )
     return found.instance

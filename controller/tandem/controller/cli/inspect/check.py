@@ -116,7 +116,9 @@ def check(
     )
     if connections and (s3_only or limits != rules.CheckLimits()):
         raise ConfigError(
-            "--connections goes without --s3-only and limits", remedy="leave them out: the backup itself is not judged"
+            "--connections goes without --s3-only and limits",
+            code="TDM-C001",
+            remedy="leave them out: the backup itself is not judged",
         )
     settings = configured(context, config, overrides, root=root, pair=pair, unless=None if s3_only else "--s3-only")
     brokers_s = None if timeout is None else _BROKERS * timeout
@@ -132,6 +134,7 @@ def check(
     except TimeoutError:
         raise TimedOutError(
             f"no answer from the store {settings.store.root} within {timeout:g} s",
+            code="TDM-C002",
             remedy="see whether it can be reached from here, or give it more with --timeout",
         ) from None
     report = (
@@ -214,7 +217,9 @@ def _limits(
     for name, (warning, critical) in (("lag", lag), ("commit-age", commit), ("complete-age", complete)):
         if warning is not None and critical is not None and critical < warning:
             raise ConfigError(
-                f"--{name}-critical is below --{name}-warning", remedy="WARNING is what comes first, and is the lower"
+                f"--{name}-critical is below --{name}-warning",
+                code="TDM-C003",
+                remedy="WARNING is what comes first, and is the lower",
             )
     return CheckLimits(
         lag_warning=lag[0],

@@ -79,10 +79,16 @@ def parse(what: str) -> tuple[str, str]:
         kind, name = ("generation", what) if number_in(what) is not None else ("topic", what)
     if kind not in _KINDS:
         raise ConfigError(
-            f"{what!r}: there is no kind {kind!r}", remedy=f"write {' or '.join(f'{k}/…' for k in _KINDS)}"
+            f"{what!r}: there is no kind {kind!r}",
+            code="TDM-C004",
+            remedy=f"write {' or '.join(f'{k}/…' for k in _KINDS)}",
         )
     if not name or (kind == "generation" and not number_in(name, most=LAST_GENERATION)):
-        raise ConfigError(f"{what!r} is no {kind}", remedy="`tandem history` lists generations, `tandem status` topics")
+        raise ConfigError(
+            f"{what!r} is no {kind}",
+            code="TDM-C005",
+            remedy="`tandem history` lists generations, `tandem status` topics",
+        )
     return kind, name
 
 
@@ -109,6 +115,7 @@ def _generation(settings: Config, store: ObjectStore, number: int, form: OutputF
     if number in seen.damaged:
         raise DamagedError(
             f"generation {number} can't be read: {seen.damaged[number]}",
+            code="TDM-C006",
             remedy=f"`tandem history --generation {number}` shows what comes before the damage",
         )
     generation = next((one for one in seen.generations if one.number == number), None) or reader.load(number)
@@ -177,6 +184,7 @@ def _topic(settings: Config, store: ObjectStore, name: str, form: OutputFormat) 
         names = sorted({topic.name for one in seen.generations for topic in one.topics.values()})
         raise ConfigError(
             f"nothing is stored of a topic {name!r} in pair {settings.pair}",
+            code="TDM-C007",
             remedy=f"stored are {_few(names)}" if names else "nothing is stored yet: `tandem status` says more",
         )
     output.show(kind="TopicDescription", body=found, output=form, tables=_topic_tables(found))

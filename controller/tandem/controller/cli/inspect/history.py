@@ -44,7 +44,11 @@ def history(
     from tandem.controller.history.store_history import History, read_past_events  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     if commits and generation is None:
-        raise ConfigError("--commits needs --generation", remedy="there is a commit a minute: say of which generation")
+        raise ConfigError(
+            "--commits needs --generation",
+            code="TDM-C008",
+            remedy="there is a commit a minute: say of which generation",
+        )
     settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
         with patience("reading the chains"):

@@ -17,6 +17,7 @@ from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.json_fields import UNLESS_NONE
 from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.options import backup_place, layout_options
+from tandem.controller.cli.options.durations import moment_text
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.output import output
@@ -121,7 +122,9 @@ def records(
     wanted = key_bytes(key, key_format)
     topic = _one_topic(topic)
     state_request = StateRequest(
-        generation=generation, at=None if at is None else parse_moment("--at", at), checkpoint=checkpoint
+        generation=generation,
+        at=None if at is None else parse_moment("--at", moment_text("--at", at)),
+        checkpoint=checkpoint,
     )
     state_request.check("--")
     files = layout_options.reading(
@@ -171,7 +174,9 @@ def records(
 def _one_topic(text: str) -> str:
     [name, *others] = names_in("--topic", [text])
     if others:
-        raise ConfigError(f"--topic {text!r} names several topics", remedy="ask for one after the other")
+        raise ConfigError(
+            f"--topic {text!r} names several topics", code="TDM-C009", remedy="ask for one after the other"
+        )
     return name
 
 
@@ -180,7 +185,7 @@ def key_bytes(text: str, form: KeyFormat) -> bytes:
     try:
         return form.decode(text)
     except ValueError as error:
-        raise ConfigError(f"--key {text!r} is not {form.value}", remedy="see --key-format") from error
+        raise ConfigError(f"--key {text!r} is not {form.value}", code="TDM-C010", remedy="see --key-format") from error
 
 
 def shown(data: bytes | None) -> Bytes | None:

@@ -67,11 +67,15 @@ def report(
 
 def _check(target: Path, *, force: bool) -> None:
     if target.is_dir():
-        raise ConfigError(f"--html {target}: it is a folder", remedy="name a file in it")
+        raise ConfigError(f"--html {target}: it is a folder", code="TDM-C011", remedy="name a file in it")
     if not target.parent.is_dir():
-        raise ConfigError(f"--html {target}: there is no folder {target.parent}", remedy="make it, or name another")
+        raise ConfigError(
+            f"--html {target}: there is no folder {target.parent}", code="TDM-C012", remedy="make it, or name another"
+        )
     if target.exists() and not force:
-        raise RefusedError(f"--html {target}: it exists", remedy="name another file, or --force writes over it")
+        raise RefusedError(
+            f"--html {target}: it exists", code="TDM-C013", remedy="name another file, or --force writes over it"
+        )
 
 
 def _write(target: Path, data: bytes, *, force: bool) -> None:
@@ -80,7 +84,7 @@ def _write(target: Path, data: bytes, *, force: bool) -> None:
         write_whole(target, data, place=f"--html {target}", force=force)
     except FileExistsError as error:  # another process has created it in the meantime
         raise RefusedError(
-            f"--html {target}: it exists", remedy="name another file, or --force writes over it"
+            f"--html {target}: it exists", code="TDM-C014", remedy="name another file, or --force writes over it"
         ) from error
 
 

@@ -67,7 +67,9 @@ def status(
     from tandem.sink.store.chain.chain_reader import ChainReader  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     if seconds is not None and not watch:
-        raise ConfigError(f"{seconds:g}: how often goes with --watch", remedy=f"write `tandem status -w {seconds:g}`")
+        raise ConfigError(
+            f"{seconds:g}: how often goes with --watch", code="TDM-C015", remedy=f"write `tandem status -w {seconds:g}`"
+        )
     settings = configured(context, config, overrides, root=root, pair=pair, unless=None if s3_only else "--s3-only")
     store = stored(settings, root)
     reader = ChainReader(store, settings.pair)

@@ -111,6 +111,7 @@ def wait(
     if any(lacking):
         raise TimedOutError(
             f"not {said} after {duration(wait_s)}: {'; '.join(lack for lack in lacking if lack)}",
+            code="TDM-C016",
             remedy="`tandem status` shows how it goes; wait again, with a longer --timeout",
         )
 

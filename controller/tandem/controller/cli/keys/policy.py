@@ -71,7 +71,9 @@ def s3(
     place = _place(loaded)
     own = (instance or loaded.instance) if role is CredentialRole.WRITER else None
     if instance is not None and role is not CredentialRole.WRITER:
-        raise ConfigError(f"--instance goes with --role writer, not {role.value}", remedy="leave it out")
+        raise ConfigError(
+            f"--instance goes with --role writer, not {role.value}", code="TDM-N021", remedy="leave it out"
+        )
     _show(policy(place, role, instance=own), loaded.pair, role, output_)
 
 
@@ -138,9 +140,11 @@ def kafka(
     found = acls(scope, role)
     who = principal or _principal(loaded)
     if role is CredentialRole.DRILL and any(name.endswith("*") for name in target or ()):
-        raise ConfigError("--target: a drill's topics have whole names", remedy="repeat --target for each")
+        raise ConfigError(
+            "--target: a drill's topics have whole names", code="TDM-N022", remedy="repeat --target for each"
+        )
     if ":" not in who:
-        raise ConfigError(f"--principal {who}: no type of principal", remedy=f"write User:{who}")
+        raise ConfigError(f"--principal {who}: no type of principal", code="TDM-N023", remedy=f"write User:{who}")
     for warning in _warnings(role, loaded, target or (), found):
         output.warn(warning)
     if not found:

@@ -50,7 +50,9 @@ def generate(
     try:
         write_whole(file, signer.pem(), place=str(file), mode=_OWNER_ONLY)
     except FileExistsError:
-        raise ConfigError(f"{file} exists", remedy="name a new file: a key that is in use must not get lost") from None
+        raise ConfigError(
+            f"{file} exists", code="TDM-N024", remedy="name a new file: a key that is in use must not get lost"
+        ) from None
     _show(signer, output_)
 
 
@@ -75,7 +77,9 @@ def show(
     else:
         signer = load_signer(StoreAccess(signing_key_file=str(file)))
     if signer is None:
-        raise ConfigError("the configuration has no signing key", remedy="set signing.key_file, or name a FILE")
+        raise ConfigError(
+            "the configuration has no signing key", code="TDM-N025", remedy="set signing.key_file, or name a FILE"
+        )
     _show(signer, output_)
 
 

@@ -78,6 +78,7 @@ def release(
         if (again.topic_id, again.partitions, again.through) != (found.topic_id, found.partitions, found.through):
             raise RefusedError(
                 "the pair has changed since it was shown: other generations hold it now",
+                code="TDM-T004",
                 remedy="run the command again, and look once more",
             )
         written = _put(store, found, one_line(reason))
@@ -95,6 +96,7 @@ def _look(settings: Config, store: ObjectStore) -> PairView:
     if seen.brokers is None:
         raise TransientError(
             f"nothing was released: {'; '.join(gap.message for gap in seen.gaps)}",
+            code="TDM-T005",
             remedy=seen.gaps[0].remedy or "check the brokers, then ask again",
         )
     return seen

@@ -205,7 +205,7 @@ def _size(option: str, text: str) -> int:
     try:
         return parse_size(text)
     except ValueError as error:
-        raise ConfigError(f"{option}: {text!r} {error}", remedy="for example 50GiB") from None
+        raise ConfigError(f"{option}: {text!r} {error}", code="TDM-T006", remedy="for example 50GiB") from None
 
 
 def _ms(span: timedelta) -> int:

@@ -156,7 +156,9 @@ def verify(
     settings = store_settings(loaded)
     if require_signature:
         if not settings.trusted:
-            raise ConfigError("--require-signature: nobody is trusted", remedy="set signing.trusted to public keys")
+            raise ConfigError(
+                "--require-signature: nobody is trusted", code="TDM-V008", remedy="set signing.trusted to public keys"
+            )
         settings = replace(settings, require_signatures=True)
     heads = backup_place.expected(expect_head) + (_published(loaded) if expect_head_from_topic else ())
     address = StoreAddress(root=loaded.store.root, settings=settings)
@@ -199,34 +201,42 @@ def _sampling(sample: str | None, seed: int | None) -> Sampling | None:
 
     if sample is None:
         if seed is not None:
-            raise ConfigError("--seed goes with --sample", remedy="add --sample, e.g. --sample 5%")
+            raise ConfigError("--seed goes with --sample", code="TDM-V009", remedy="add --sample, e.g. --sample 5%")
         return None
     try:
         percent = float(sample.removesuffix("%"))
     except ValueError:
         percent = 0.0
     if not 0 < percent <= 100:
-        raise ConfigError(f"--sample {sample!r} is no share", remedy="write more than 0% and at most 100%, e.g. 5%")
+        raise ConfigError(
+            f"--sample {sample!r} is no share", code="TDM-V010", remedy="write more than 0% and at most 100%, e.g. 5%"
+        )
     return Sampling(percent=percent, seed=secrets.randbelow(_SEEDS) if seed is None else seed)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
     numbers = [number_in(part, most=LAST_GENERATION) for part in text.split(",")]
     if len(numbers) > 2 or not all(numbers):
-        raise ConfigError(f"--against-generation {text!r} is not N or N,M", remedy="e.g. --against-generation 6,7")
+        raise ConfigError(
+            f"--against-generation {text!r} is not N or N,M", code="TDM-V011", remedy="e.g. --against-generation 6,7"
+        )
     return tuple(number for number in numbers if number)
 
 
 def _refuse_mixtures(given: Mapping[str, bool], names: Sequence[str], *, heads: bool, yes: bool) -> None:
     chosen = [name for name, there in given.items() if there]
     if len(chosen) > 1 and chosen != ["--sample", "--generation"]:
-        raise ConfigError(f"{' and '.join(chosen)} don't go together", remedy="give one of them")
+        raise ConfigError(f"{' and '.join(chosen)} don't go together", code="TDM-V012", remedy="give one of them")
     if names and not given["--against-topic"]:
-        raise ConfigError("--topics goes with --against-topic", remedy="leave it out: all chains are read")
+        raise ConfigError(
+            "--topics goes with --against-topic", code="TDM-V013", remedy="leave it out: all chains are read"
+        )
     if heads and (given["--against-topic"] or given["--against-generation"]):
-        raise ConfigError("--expect-head goes with the reading of chains", remedy="leave out --against-…")
+        raise ConfigError(
+            "--expect-head goes with the reading of chains", code="TDM-V014", remedy="leave out --against-…"
+        )
     if yes:
-        raise ConfigError("--yes goes with --repair", remedy="leave it out: nothing else is asked")
+        raise ConfigError("--yes goes with --repair", code="TDM-V015", remedy="leave it out: nothing else is asked")
 
 
 def _published(loaded: Config) -> tuple[Head, ...]:
@@ -438,7 +448,7 @@ def _repair(loaded: Config, found: _Found, *, yes: bool) -> Repair:
     try:
         message = ask_for_a_new_one(loaded, store, reason="verify --repair found mismatches", yes=yes)
     except TandemError as error:
-        output.fail(str(error.args[0]) if error.args else type(error).__name__, remedy=error.remedy)
+        output.fail(str(error.args[0]) if error.args else type(error).__name__, code=error.code, remedy=error.remedy)
         return Repair(asked=False, message=f"nothing was asked for: {error}")
     finally:
         store.close()

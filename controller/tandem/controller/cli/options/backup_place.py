@@ -21,7 +21,9 @@ RootOption = Annotated[str | None, typer.Option("--root", help="Store, instead o
 PairOption = Annotated[str | None, typer.Option("--pair", help="Pair, instead of the configuration's.")]
 AtOption = Annotated[
     str | None,
-    typer.Option("--at", metavar="TIME", help="As of then, e.g. 2026-05-04T10:00:00Z; else the newest state."),
+    typer.Option(
+        "--at", metavar="TIME", help="As of then, e.g. 2026-05-04T10:00:00Z or '2h ago'; else the newest state."
+    ),
 ]
 TopicsOption = Annotated[
     list[str] | None, typer.Option("--topics", metavar="A,B", help="Only these; else all of the generation.")
@@ -98,6 +100,7 @@ def configured(
     if root is not None or pair is not None:
         raise ConfigError(
             f"--root and --pair go with {unless}: which brokers to ask is said by the configuration",
+            code="TDM-C017",
             remedy="name a configuration with -c/--config instead",
         )
     return load(context, config, overrides)
@@ -137,9 +140,13 @@ def renames(option: str, items: Sequence[str] | None) -> dict[str, str]:
         old, found, new = (part.strip() for part in item.partition("="))
         if not (old and found and new):
             raise ConfigError(
-                f"{option} {item!r} is not OLD=NEW", remedy=f"for example {option} orders=orders.restored"
+                f"{option} {item!r} is not OLD=NEW",
+                code="TDM-C018",
+                remedy=f"for example {option} orders=orders.restored",
             )
         if old in renamed:
-            raise ConfigError(f"{option} names {old} twice, as {renamed[old]} and as {new}", remedy="name each once")
+            raise ConfigError(
+                f"{option} names {old} twice, as {renamed[old]} and as {new}", code="TDM-C019", remedy="name each once"
+            )
         renamed[old] = new
     return renamed

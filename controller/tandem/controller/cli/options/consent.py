@@ -29,7 +29,9 @@ def consent(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise RefusedError(
-            "there is no terminal to ask for consent", remedy="read what it costs, then run it again with --yes"
+            "there is no terminal to ask for consent",
+            code="TDM-C020",
+            remedy="read what it costs, then run it again with --yes",
         )
     typer.confirm(question, abort=True, err=True)
 

@@ -25,9 +25,16 @@ if TYPE_CHECKING:
     from tandem.controller.config import Config, LoadedConfig
 
 CONFIG_VARIABLE: Final = "TANDEM_CONFIG"
+CONFIG_FILE: Final = Path("tandem.yaml")
+"""The configuration file in the working directory that is read if none is named."""
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("-c", "--config", help=f"Configuration file (YAML).  [env: {CONFIG_VARIABLE}]")
+    Path | None,
+    typer.Option(
+        "-c",
+        "--config",
+        help=f"Configuration file (YAML); else {CONFIG_FILE} of this folder, if it is there.  [env: {CONFIG_VARIABLE}]",
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -52,18 +59,19 @@ def invocation(context: typer.Context) -> Invocation:
 
 
 def named(context: typer.Context, config: Path | None) -> Path | None:
-    """Return the configuration file from the command line; None: TANDEM_CONFIG names one, or none is used."""
+    """Return the configuration file from the command line; None: TANDEM_CONFIG names one, or the default counts."""
     return config or invocation(context).config
 
 
 def configured_somewhere(context: typer.Context) -> bool:
-    """Return whether options before the command's name, or TANDEM_CONFIG, configure anything."""
-    return _file(context, None) is not None or bool(invocation(context).overrides)
+    """Return whether options before the command's name, TANDEM_CONFIG or the folder's file configure anything."""
+    return _file(context, None, default=True) is not None or bool(invocation(context).overrides)
 
 
-def _file(context: typer.Context, config: Path | None) -> Path | None:
+def _file(context: typer.Context, config: Path | None, *, default: bool) -> Path | None:
     variable = _environment(context).get(CONFIG_VARIABLE)
-    return named(context, config) or (Path(variable) if variable else None)
+    found = named(context, config) or (Path(variable) if variable else None)
+    return CONFIG_FILE if found is None and default and CONFIG_FILE.is_file() else found
 
 
 def _environment(context: typer.Context) -> Mapping[str, str]:
@@ -81,13 +89,17 @@ def read(
 ) -> LoadedConfig:
     """Return the configuration and the origins of its values; from here on all output masks its secrets.
 
-    The file is that of the command's `--config`, else that before the command's name, else TANDEM_CONFIG. Overrides
-    before the command's name count as well; the command's own override them, and `options` (option -> value) override
-    both. With `store_alone` Kafka and topic settings may be missing. Raises ConfigError.
+    The file is that of the command's `--config`, else that before the command's name, else TANDEM_CONFIG, else
+    `tandem.yaml` of the working directory; the last one is not read if `options` name the whole place of the backup
+    (`--root` and `--pair`), which needs no file. Overrides before the command's name count as well; the command's own
+    override them, and `options` (option -> value) override both. With `store_alone` Kafka and topic settings may be
+    missing. Raises ConfigError.
     """
     from tandem.controller import config as configuration  # noqa: PLC0415 - pydantic is not needed for --help
+    from tandem.controller.config import sources  # noqa: PLC0415 - likewise
 
-    environ, path = _environment(context), _file(context, config)
+    environ = _environment(context)
+    path = _file(context, config, default=len(options) < len(sources.OPTIONS))
     settings = (*invocation(context).overrides, *(overrides or ()))
     loaded = configuration.read(
         path, environ, settings, options=options, store_alone=store_alone, hide=log.register_secrets

@@ -79,7 +79,9 @@ def reading(given: LayoutArguments) -> ConnectorReading | None:
 
     if given.layout is FileLayout.CONNECTOR:
         if given.pair is not None:
-            raise ConfigError("--pair goes without --layout connector", remedy="a connector's files are of no pair")
+            raise ConfigError(
+                "--pair goes without --layout connector", code="TDM-C023", remedy="a connector's files are of no pair"
+            )
         return reading_of(
             empty_as_null=given.empty_as_null,
             instances=given.instance or (),
@@ -103,7 +105,9 @@ def refuse_without(given: dict[str, object]) -> None:
     """Raise ConfigError if an option was given that needs --layout connector; for Tandem's layout."""
     for name, value in given.items():
         if value:
-            raise ConfigError(f"{name} goes with --layout connector", remedy="leave it out for a backup of Tandem's")
+            raise ConfigError(
+                f"{name} goes with --layout connector", code="TDM-C024", remedy="leave it out for a backup of Tandem's"
+            )
 
 
 def refuse_with(given: dict[str, object]) -> None:
@@ -112,6 +116,7 @@ def refuse_with(given: dict[str, object]) -> None:
         if value:
             raise ConfigError(
                 f"{name} goes without --layout connector",
+                code="TDM-C025",
                 remedy="its files have no generations, commits, checksums or groups: they hold one state, the newest",
             )
 

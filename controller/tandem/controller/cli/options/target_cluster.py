@@ -36,7 +36,9 @@ def target_properties(configured: Mapping[str, Any] | None, servers: str | None,
         return {"bootstrap.servers": servers}
     if configured is None:
         raise ConfigError(
-            "the target cluster is not named", remedy="add --target-bootstrap-servers or --target-config, or --config"
+            "the target cluster is not named",
+            code="TDM-C026",
+            remedy="add --target-bootstrap-servers or --target-config, or --config",
         )
     return dict(configured)
 
@@ -47,10 +49,14 @@ def _check(servers: str) -> None:
 
     if "@" in servers:
         raise ConfigError(
-            "--target-bootstrap-servers must not hold credentials", remedy="put them into the file of --target-config"
+            "--target-bootstrap-servers must not hold credentials",
+            code="TDM-C027",
+            remedy="put them into the file of --target-config",
         )
     for _, problem in rules.bootstrap_servers(servers):
-        raise ConfigError(f"--target-bootstrap-servers {problem}", remedy="name at least one broker as host:port")
+        raise ConfigError(
+            f"--target-bootstrap-servers {problem}", code="TDM-C028", remedy="name at least one broker as host:port"
+        )
 
 
 def _is_plain(value: object) -> bool:
@@ -70,6 +76,7 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"--target-config {file}: can't be read: {type(error).__name__}",
+            code="TDM-C029",
             remedy="name a YAML file of client properties, such as bootstrap.servers: host:port",
         ) from error
     except yaml.YAMLError as error:
@@ -77,13 +84,14 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
         where = "" if mark is None else f":{mark.line + 1}"
         # PyYAML's own message repeats the line, which may contain a password.
         raise ConfigError(
-            f"--target-config {file}{where}: not YAML", remedy="quote values with special signs"
+            f"--target-config {file}{where}: not YAML", code="TDM-C030", remedy="quote values with special signs"
         ) from None
     if isinstance(document, dict) and isinstance(document.get("kafka"), dict):
         document = document["kafka"]
     if not isinstance(document, dict):
         raise ConfigError(
             f"--target-config {file}: it holds no client properties",
+            code="TDM-C031",
             remedy="write one on each line, such as bootstrap.servers: host:port",
         )
     properties: dict[str, object] = {"bootstrap.servers": servers} if servers else {}
@@ -91,13 +99,16 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
         if not _is_plain(value):
             raise ConfigError(
                 f"--target-config {file}: {str(key)[:_SHOWN]!r} is nested",
+                code="TDM-C032",
                 remedy="librdkafka's names are flat: write each property on a line, with a value or a list of values",
             )
         if is_secret_file(str(key)):
             path, name = Path(str(value)), str(key).removesuffix(".file")
             text, problem = sourced_secret.secret_text(path)
             if problem is not None:
-                raise ConfigError(f"--target-config {file}: {key}: {problem}", remedy="a secret file holds one value")
+                raise ConfigError(
+                    f"--target-config {file}: {key}: {problem}", code="TDM-C033", remedy="a secret file holds one value"
+                )
             properties[name] = SecretStr(sourced_secret.of_file(text, key=name, path=path))
         elif is_secret(str(key)) and isinstance(value, str):
             properties.setdefault(str(key), SecretStr(sourced_secret.typed(value, key=str(key))))
@@ -110,7 +121,9 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
             f"{'.'.join(map(str, item['loc']))} {item['msg']}" for item in error.errors(include_input=False)
         )
         raise ConfigError(
-            f"--target-config {file}: {problems}", remedy="docs/connections.md says which properties there are"
+            f"--target-config {file}: {problems}",
+            code="TDM-C034",
+            remedy="docs/connections.md says which properties there are",
         ) from None
     log.register_secrets(value.get_secret_value() for value in found.root.values() if isinstance(value, SecretStr))
     return found.reveal()

@@ -49,9 +49,15 @@ def settings_in(option: str, items: Sequence[str] | None) -> dict[str, str]:
         name, equals, text = item.partition("=")
         key, value = name.strip(), text.strip()
         if not (key and equals):
-            raise ConfigError(f"{option} {item!r} is not KEY=VALUE", remedy="for example cleanup.policy=compact,delete")
+            raise ConfigError(
+                f"{option} {item!r} is not KEY=VALUE",
+                code="TDM-C035",
+                remedy="for example cleanup.policy=compact,delete",
+            )
         if key in found:
-            raise ConfigError(f"{option} gives {key} twice: {found[key]} and {value}", remedy="give it once")
+            raise ConfigError(
+                f"{option} gives {key} twice: {found[key]} and {value}", code="TDM-C036", remedy="give it once"
+            )
         if key in _NUMBERS:
             _check_number(f"{option} {item!r}", key, value)
         found[key] = value
@@ -68,5 +74,6 @@ def _check_number(place: str, key: str, value: str) -> None:
         example = "604800000 for 7 days" if key == "retention.ms" else "1048588" if key == "max.message.bytes" else None
         raise ConfigError(
             f"{place}: {key} is a whole number{unit} from {least} to {most}",
+            code="TDM-C037",
             remedy="write it without a unit" + (f", e.g. {example}" if example else ""),
         )

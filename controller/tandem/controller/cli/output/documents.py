@@ -18,6 +18,7 @@ from tandem.controller.cli.inspect.wait import WaitDocument
 from tandem.controller.cli.keys.policy import S3Policy
 from tandem.controller.cli.keys.signing_key import SigningKey
 from tandem.controller.cli.maintain.sweep_view import RetentionDocument
+from tandem.controller.cli.restore.adopt import RestoreAdopted
 from tandem.controller.cli.restore.begun import RestoreAbandoned, Restores
 from tandem.controller.cli.restore.drill import DrillDocument
 from tandem.controller.cli.restore.export import ExportDocument
@@ -67,6 +68,7 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, type], ...]]] = {
     "restore groups": (("RestoreGroups", RestoreGroups), ("RestoreGroups", RestoreGroupsRolledBack)),
     "restore list": (("Restores", Restores),),
     "restore abandon": (("RestoreAbandoned", RestoreAbandoned),),
+    "restore adopt": (("RestoreAdopted", RestoreAdopted),),
     "records": (("Records", RecordsDocument),),
     "export": (("Export", ExportDocument),),
     "verify": (("Verify", verify_plan.VerifyResult), ("Verify", verify_files.FilesResult), ("Verify", CompareResult)),

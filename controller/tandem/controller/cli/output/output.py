@@ -126,9 +126,11 @@ def warn(text: str) -> None:
     _print(_painted("warning:", "33", sys.stderr) + " " + printable(log.redact(text), lines=True), sys.stderr)
 
 
-def fail(message: str, *, remedy: str | None = None) -> None:
-    """Print an error and its remedy on stderr."""
-    _print(_painted("error:", "31;1", sys.stderr) + " " + printable(log.redact(message), lines=True), sys.stderr)
+def fail(message: str, *, code: str, remedy: str | None = None) -> None:
+    """Print an error and its remedy on stderr; the first line ends with the code in brackets, for scripts."""
+    first, *others = printable(log.redact(message), lines=True).split("\n")
+    text = "\n".join([f"{first} [{code}]", *others])
+    _print(_painted("error:", "31;1", sys.stderr) + " " + text, sys.stderr)
     if remedy:
         _print(_painted("what to do:", "1", sys.stderr) + " " + printable(log.redact(remedy), lines=True), sys.stderr)
 

@@ -36,8 +36,10 @@ def write_whole(file: Path, data: bytes, *, place: str, mode: int = 0o666, force
         lacking = resource_shortage(error)
         if lacking is not None:
             why = f"{place}: {os.strerror(error.errno or 0)}; nothing was written"
-            raise PermanentError(why, remedy=lacking.remedy) from error
-        raise ConfigError(f"{place}: {error.strerror}", remedy="name a file that can be written") from error
+            raise PermanentError(why, code="TDM-C038", remedy=lacking.remedy) from error
+        raise ConfigError(
+            f"{place}: {error.strerror}", code="TDM-C039", remedy="name a file that can be written"
+        ) from error
     finally:
         part.unlink(missing_ok=True)
 

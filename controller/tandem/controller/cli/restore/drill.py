@@ -16,6 +16,7 @@ from tandem.backup_avro.errors import ExitCode, TandemError
 from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.options.backup_place import GenerationOption, TopicsOption, chosen
 from tandem.controller.cli.options.consent import asker
+from tandem.controller.cli.options.durations import moment_text
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption, load
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.options.target_cluster import TargetConfigOption, TargetServersOption, target_properties
@@ -120,7 +121,7 @@ def drill(
         RestoreOptions(
             topics=names or None,
             generation=generation,
-            at=None if at is None else parse_moment("--at", at),
+            at=None if at is None else parse_moment("--at", moment_text("--at", at)),
             replication_factor=replication_factor,
         ),
         secrets.token_hex(4),

@@ -13,6 +13,7 @@ from tandem.backup_avro.chain.entries import iso
 from tandem.backup_avro.documents.connector_layout import PAIR
 from tandem.backup_avro.errors import ConfigError
 from tandem.controller.cli.options import backup_place, layout_options
+from tandem.controller.cli.options.durations import moment_text
 from tandem.controller.cli.options.invocation import ConfigOption, SetOption
 from tandem.controller.cli.options.spark_master import MasterOption
 from tandem.controller.cli.output import output
@@ -77,7 +78,9 @@ def export(
     from tandem.spark_jobs.spark.session import is_local, session  # noqa: PLC0415 - likewise
 
     if form not in _FORMATS:
-        raise ConfigError(f"--format {form!r} is neither {' nor '.join(_FORMATS)}", remedy="give one of them")
+        raise ConfigError(
+            f"--format {form!r} is neither {' nor '.join(_FORMATS)}", code="TDM-R090", remedy="give one of them"
+        )
     names = backup_place.chosen("--topics", topics) or ()
     files = layout_options.reading(
         layout_options.LayoutArguments(
@@ -99,7 +102,7 @@ def export(
         "pair": name if files is None else None,
         "topics": ",".join(names) or None,
         "generation": generation,
-        "at": at,
+        "at": None if at is None else moment_text("--at", at),
         "checkpoint": checkpoint,
         "includeSource": "true" if include_source else None,
     }

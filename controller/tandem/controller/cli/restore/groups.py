@@ -67,10 +67,11 @@ def groups(
     from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
 
     if execute and rollback:
-        raise ConfigError("--execute and --rollback exclude each other", remedy="give one of them")
+        raise ConfigError("--execute and --rollback exclude each other", code="TDM-R091", remedy="give one of them")
     if rollback and (rename or suffix):
         raise ConfigError(
             "--rollback goes with neither --map-group nor --group-suffix",
+            code="TDM-R092",
             remedy="name groups with --groups, as they are called on the target",
         )
     wanted = chosen("--groups", names)
@@ -104,7 +105,7 @@ def _record(store: ObjectStore, pair: str, restore: str | None) -> RestoreRecord
         output.warn(f"restore {name} can't be read: {error}")
     if not found:
         raise next(iter(damaged.values()), None) or ConfigError(
-            f"pair {pair} has no restore that was verified", remedy="`tandem restore` first"
+            f"pair {pair} has no restore that was verified", code="TDM-R093", remedy="`tandem restore` first"
         )
     if len(found) + len(damaged) > 1:
         listed = "; ".join(
@@ -112,7 +113,9 @@ def _record(store: ObjectStore, pair: str, restore: str | None) -> RestoreRecord
             for record in found[-5:]
         )
         raise ConfigError(
-            f"pair {pair} has {len(found) + len(damaged)} restores", remedy=f"name one with --restore: {listed}"
+            f"pair {pair} has {len(found) + len(damaged)} restores",
+            code="TDM-R094",
+            remedy=f"name one with --restore: {listed}",
         )
     return found[0]
 

@@ -13,6 +13,7 @@ from tandem.backup_avro.chain.integers import number_in
 from tandem.backup_avro.errors import ConfigError
 from tandem.backup_avro.selection.moments import parse_moment
 from tandem.controller.cli.options.backup_place import chosen, renames
+from tandem.controller.cli.options.durations import moment_text
 from tandem.controller.cli.options.key_format import KeyFormat
 from tandem.controller.cli.options.topic_config import settings_in
 from tandem.controller.cli.output import output
@@ -55,13 +56,14 @@ def shape_of(given: ShapeArguments) -> RecordChanges:
     if not given.tombstones and not given.latest:
         raise ConfigError(
             "--no-tombstones goes with --latest-per-key",
+            code="TDM-R095",
             remedy="without tombstones a log with older values would bring deleted keys back",
         )
     without = {decode_key("--exclude-key", text, given.key_format) for text in given.exclude_key or ()}
     without.update(_keys_in(given.exclude_keys_file, given.key_format))
     only = None if given.key is None else frozenset(decode_key("--key", text, given.key_format) for text in given.key)
     if given.excluded is Excluded.TOMBSTONE and not without:
-        raise ConfigError("--excluded tombstone without a key", remedy="name keys with --exclude-key")
+        raise ConfigError("--excluded tombstone without a key", code="TDM-R096", remedy="name keys with --exclude-key")
     since = before = None
     if given.filter_timestamp is not None:
         since, before = _span(given.filter_timestamp)
@@ -115,23 +117,32 @@ def options_of(given: RestoreArguments) -> RestoreOptions:
     from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
     if given.to is not None and (given.rename or given.patterns or given.suffix):
-        raise ConfigError("--to goes with none of --map, --map-pattern and --suffix", remedy="give one of them")
+        raise ConfigError(
+            "--to goes with none of --map, --map-pattern and --suffix", code="TDM-R097", remedy="give one of them"
+        )
     if given.partitions is not None and given.shape.partitioner is None and given.counts_known:
         raise ConfigError(
-            "--partitions goes with --repartition", remedy="say how producers choose a partition, murmur2 or crc32"
+            "--partitions goes with --repartition",
+            code="TDM-R098",
+            remedy="say how producers choose a partition, murmur2 or crc32",
         )
     if given.append and given.topic_config:
-        raise ConfigError("--topic-config goes without --append", remedy="what is appended to keeps its own config")
+        raise ConfigError(
+            "--topic-config goes without --append", code="TDM-R099", remedy="what is appended to keeps its own config"
+        )
     if given.append and given.keep_load_config:
         raise ConfigError(
-            "--append goes with no --keep-load-config", remedy="topics that are added to get their own config back"
+            "--append goes with no --keep-load-config",
+            code="TDM-R100",
+            remedy="topics that are added to get their own config back",
         )
     if given.append and (given.partitions is not None or given.replication_factor is not None):
         raise ConfigError(
             "--append goes with neither --partitions nor --replication-factor",
+            code="TDM-R101",
             remedy="these are for new topics; add to topics that are there",
         )
-    moment = None if given.at is None else parse_moment("--at", given.at)
+    moment = None if given.at is None else parse_moment("--at", moment_text("--at", given.at))
     StateRequest(generation=given.generation, at=moment, commit=given.commit, checkpoint=given.checkpoint).check("--")
     renamed = renames("--map", given.rename)
     return RestoreOptions(
@@ -163,12 +174,18 @@ def planned(file: Path, given: RestoreOptions, *, pair: str) -> RestoreOptions:
     from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - likewise
 
     if replace(given, consent=False, leaves_record=True) != RestoreOptions():
-        raise ConfigError("--apply goes with no option that chooses what is restored", remedy="the file says all of it")
+        raise ConfigError(
+            "--apply goes with no option that chooses what is restored",
+            code="TDM-R102",
+            remedy="the file says all of it",
+        )
     try:
         data = file.read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"--apply {file}: can't be read: {error.strerror}", remedy="name a file that --plan has written"
+            f"--apply {file}: can't be read: {error.strerror}",
+            code="TDM-R103",
+            remedy="name a file that --plan has written",
         ) from error
     options = replace(plan_file.decode(data, f"--apply {file}", pair=pair), leaves_record=given.leaves_record)
     output.note(f"plan {plan_file.id_of(data)} from {file}")
@@ -183,7 +200,9 @@ def write_plan(file: Path, plan: RestorePlan, options: RestoreOptions) -> None:
     try:
         write_whole(file, data, place=f"--plan {file}", mode=0o600)
     except FileExistsError as error:
-        raise ConfigError(f"--plan {file}: {error.strerror}", remedy="name a file that can be made anew") from error
+        raise ConfigError(
+            f"--plan {file}: {error.strerror}", code="TDM-R104", remedy="name a file that can be made anew"
+        ) from error
     output.note(f"plan {plan_file.id_of(data)} is in {file}")
 
 
@@ -192,7 +211,7 @@ def decode_key(option: str, text: str, form: KeyFormat) -> bytes:
     try:
         return form.decode(text)
     except ValueError:
-        raise ConfigError(f"{option}: a key is not {form.value}", remedy="see --key-format") from None
+        raise ConfigError(f"{option}: a key is not {form.value}", code="TDM-R105", remedy="see --key-format") from None
 
 
 def _keys_in(file: Path | None, form: KeyFormat) -> Iterator[bytes]:
@@ -203,6 +222,7 @@ def _keys_in(file: Path | None, form: KeyFormat) -> Iterator[bytes]:
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"--exclude-keys-file {file}: can't be read: {type(error).__name__}",
+            code="TDM-R106",
             remedy="name a file of UTF-8 text, with one key on each line",
         ) from error
     lines = text.split("\n")
@@ -214,6 +234,7 @@ def _keys_in(file: Path | None, form: KeyFormat) -> Iterator[bytes]:
         elif number < len(lines):
             raise ConfigError(
                 f"--exclude-keys-file {file}, line {number} is empty",
+                code="TDM-R107",
                 remedy="an empty key is named with --exclude-key ''",
             )
 
@@ -222,12 +243,16 @@ def _span(text: str) -> tuple[int | None, int | None]:
     first, found, last = text.partition("..")
     if not found or not (first or last):
         raise ConfigError(
-            f"--filter-timestamp {text!r} is not FROM..TO", remedy="either side may be left out, but not both"
+            f"--filter-timestamp {text!r} is not FROM..TO",
+            code="TDM-R108",
+            remedy="either side may be left out, but not both",
         )
     since = parse_moment("--filter-timestamp", first) if first else None
     before = parse_moment("--filter-timestamp", last) if last else None
     if since is not None and before is not None and since >= before:
-        raise ConfigError(f"--filter-timestamp {text!r} ends before it begins", remedy="write the earlier time first")
+        raise ConfigError(
+            f"--filter-timestamp {text!r} ends before it begins", code="TDM-R109", remedy="write the earlier time first"
+        )
     return since, before
 
 
@@ -238,17 +263,21 @@ def _partitioner(text: str) -> Partitioner:
         return Partitioner(text)
     except ValueError:
         known = " or ".join(item.value for item in Partitioner)
-        raise ConfigError(f"--repartition {text!r} is unknown", remedy=f"it is {known}") from None
+        raise ConfigError(f"--repartition {text!r} is unknown", code="TDM-R110", remedy=f"it is {known}") from None
 
 
 def _pattern(text: str) -> tuple[str, str]:
     pattern, found, replacement = text.rpartition("=")
     if not (pattern and found and replacement):
-        raise ConfigError(f"--map-pattern {text!r} is not EXPRESSION=NEW", remedy=r"for example '(.*)\.v1=\1.v2'")
+        raise ConfigError(
+            f"--map-pattern {text!r} is not EXPRESSION=NEW", code="TDM-R111", remedy=r"for example '(.*)\.v1=\1.v2'"
+        )
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"--map-pattern {text}: {error}", remedy=r"for example '(.*)\.v1=\1.v2'") from error
+        raise ConfigError(
+            f"--map-pattern {text}: {error}", code="TDM-R112", remedy=r"for example '(.*)\.v1=\1.v2'"
+        ) from error
     return pattern, replacement
 
 
@@ -259,7 +288,9 @@ def _rate(option: str, text: str) -> int:
         return parse_rate(text)
     except ValueError as error:
         raise ConfigError(
-            f"{option} {text!r} {error}", remedy="bytes a second, e.g. 50MiB; without a bound, leave it out"
+            f"{option} {text!r} {error}",
+            code="TDM-R113",
+            remedy="bytes a second, e.g. 50MiB; without a bound, leave it out",
         ) from None
 
 
@@ -275,6 +306,7 @@ def bounds(items: Iterable[str]) -> dict[tuple[str, int], int]:
         if place in found:
             raise ConfigError(
                 f"--until names {place[0]}:{place[1]} twice, up to {found[place]} and up to {offset}",
+                code="TDM-R114",
                 remedy="name each partition once",
             )
         found[place] = offset
@@ -287,5 +319,7 @@ def bound(text: str) -> tuple[tuple[str, int], int]:
     topic, colon, partition = place.rpartition(":")
     number, end = number_in(partition, most=_LAST_PARTITION), number_in(offset)
     if not (topic and colon and found) or number is None or end is None:
-        raise ConfigError(f"--until {text!r} is not TOPIC:PARTITION=OFFSET", remedy="for example orders:0=1000")
+        raise ConfigError(
+            f"--until {text!r} is not TOPIC:PARTITION=OFFSET", code="TDM-R115", remedy="for example orders:0=1000"
+        )
     return (topic, number), end

@@ -21,7 +21,9 @@ from tandem.controller.cli.options.target_cluster import TargetConfigOption, Tar
 from tandem.controller.cli.output import output
 from tandem.controller.cli.output.examples import examples
 from tandem.controller.cli.output.output import OutputFormat, OutputOption
+from tandem.controller.cli.restore.adopt import adopt
 from tandem.controller.cli.restore.begun import abandon, list_
+from tandem.controller.cli.restore.command_line import RestoreGroup
 from tandem.controller.cli.restore.groups import groups
 from tandem.controller.cli.restore.options import (
     Excluded,
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from tandem.spark_jobs.restore.plan.options import RestoreOptions
     from tandem.spark_jobs.restore.plan.plan import RestorePlan
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None, cls=RestoreGroup)
 app.command(
     epilog=examples(
         "tandem restore groups -c a.yaml --target-bootstrap-servers other:9092",
@@ -62,13 +64,19 @@ app.command(
         "tandem restore abandon 3f1c0a9be27d4416 --target-bootstrap-servers other:9092",
     ),
 )(abandon)
+app.command(
+    epilog=examples(
+        "tandem restore adopt customers.restored -c a.yaml",
+        "tandem restore adopt customers.restored -c a.yaml -o json",
+    ),
+)(adopt)
 
 
 @app.callback(
     invoke_without_command=True,
     epilog=examples(
         "tandem restore -c a.yaml --suffix .restored --dry-run",
-        "tandem restore -c a.yaml --at 2026-05-04T10:00:00Z --topics orders --to orders.before",
+        "tandem restore orders -c a.yaml --at 2026-05-04T10:00:00Z --to orders.before",
         "tandem restore --root s3://bucket/prefix --pair orders --target-bootstrap-servers other:9092",
     ),
 )
@@ -77,6 +85,9 @@ def restore(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    named_topics: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC...", help="Only these topics; else all of the backup.")
+    ] = None,
     topics: backup_place.TopicsOption = None,
     to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Target of the one topic.")] = None,
     rename: Annotated[
@@ -198,6 +209,7 @@ def restore(
         typer.Option("--apply", metavar="FILE", help="Carry out just this plan; goes with no option that chooses."),
     ] = None,
     master: MasterOption = "local[*,4]",
+    wide: Annotated[bool, typer.Option("--wide", help="Show each partition of the plan and of the report.")] = False,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Restore topics from the store into Kafka: plan, create, load, verify by count and hash, set the recorded config.
@@ -210,6 +222,7 @@ def restore(
         layout_options.refuse_with({context.invoked_subcommand: layout is layout_options.FileLayout.CONNECTOR})
         _refuse_options_before(context, context.invoked_subcommand)
         return
+    output.note("planning: reading the chains of the backup, and the target cluster")
     from tandem.backup_avro.documents.outcome import JobKind  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.sink.store.chain import outcomes  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress  # noqa: PLC0415 - likewise
@@ -249,7 +262,7 @@ def restore(
     target = TargetCluster(target_properties(configured, target_servers, target_config))
     options = options_of(
         RestoreArguments(
-            topics=topics,
+            topics=[*(named_topics or ()), *(topics or ())] or None,
             to=to,
             rename=rename,
             patterns=patterns,
@@ -295,7 +308,7 @@ def restore(
         if plan is not None and prepared.refused is None:
             write_plan(plan, prepared.plan, options)
         drilled = outcomes.latest_outcome(reader.store, name, JobKind.DRILL)
-        show_plan(prepared, output_, now=_now(), drill=drilled)
+        show_plan(prepared, output_, now=_now(), drill=drilled, wide=wide)
         if prepared.refused is not None:
             raise prepared.refused
         return
@@ -306,13 +319,14 @@ def restore(
         output.warn(warning)
     output.note(f"restoring {_what(prepared.plan, address)}")
     began = time.monotonic()
+    output.note("starting Spark")
     try:
         with session(master, name=f"tandem restore {name}") as spark, telling() as tell:
             report = job.restore(spark, request, tell=tell)
     except KeyboardInterrupt:
         output.note("interrupted")
         raise
-    show_report(report, time.monotonic() - began, output_)
+    show_report(report, time.monotonic() - began, output_, wide=wide)
     if not report.ended:
         raise typer.Exit(ExitCode.UNHEALTHY)
 
@@ -324,6 +338,7 @@ def _refuse_options_before(context: typer.Context, command: str) -> None:
         if source is not None and source.name == "COMMANDLINE":
             raise ConfigError(
                 f"{parameter.opts[0]} stands before `{command}`, which has options of its own",
+                code="TDM-R116",
                 remedy=f"write it behind: tandem restore {command} {parameter.opts[0]} ...",
             )
 

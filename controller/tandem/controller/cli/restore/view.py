@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tandem.backup_avro.documents.outcome import JobOutcome
     from tandem.spark_jobs.restore.job import RestoreListener, RestoreReport
     from tandem.spark_jobs.restore.load.load import LoadResult
-    from tandem.spark_jobs.restore.plan.plan import PlannedTopic, RestorePlan
+    from tandem.spark_jobs.restore.plan.plan import PlannedPartition, PlannedTopic, RestorePlan
     from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, RestorePlanDocument
 
 _RESTORE = "Restore"
@@ -22,8 +22,13 @@ _SHOWN = 50
 _EVERY_S = 5.0
 
 
-def show_plan(prepared: PreparedRestore, form: OutputFormat, *, now: int, drill: JobOutcome | None) -> None:
-    """Print the plan of a dry run. `drill` is the outcome of the pair's last drill, the basis of the time estimate."""
+def show_plan(
+    prepared: PreparedRestore, form: OutputFormat, *, now: int, drill: JobOutcome | None, wide: bool = False
+) -> None:
+    """Print the plan of a dry run: a row for each topic and their sum, or with `wide` one for each partition.
+
+    `drill` is the outcome of the pair's last drill, the basis of the time estimate.
+    """
     from tandem.spark_jobs.restore.plan.duration import estimate  # noqa: PLC0415 - loaded when the command runs, not for --help
     from tandem.spark_jobs.restore.prepare.prepare import describe  # noqa: PLC0415 - likewise
 
@@ -31,28 +36,27 @@ def show_plan(prepared: PreparedRestore, form: OutputFormat, *, now: int, drill:
     size = sum(topic.bytes for topic in plan.topics)
     took = estimate(plan.records, size, drill, rate=prepared.options.bytes_per_second)
     document = describe(prepared, now=now, took=took)
-    output.show(kind=_RESTORE, body=document, output=form, tables=_plan_tables(document, prepared))
+    output.show(kind=_RESTORE, body=document, output=form, tables=_plan_tables(document, prepared, wide=wide))
 
 
-def _plan_tables(document: RestorePlanDocument, prepared: PreparedRestore) -> Iterator[Table | str]:
+def _plan_tables(document: RestorePlanDocument, prepared: PreparedRestore, *, wide: bool) -> Iterator[Table | str]:
     figures = ("objects", "records", "tombstones", "bytes")
-    yield Table(
-        columns=("topic", "target", "partition", *figures),
-        rows=[
-            (
-                topic.source,
-                topic.target,
-                item.partition,
-                item.objects,
-                item.records if item.exact else f"up to {item.records}",
-                item.tombstones,
-                output.size(item.bytes),
-            )
+    if wide:
+        rows = [
+            (topic.source, topic.target, item.partition, *_figures([item]))
             for topic in document.topics
             for item in topic.partitions
-        ],
-        right=frozenset({"partition", *figures}),
-    )
+        ]
+    else:
+        rows = [
+            (topic.source, topic.target, len(topic.partitions), *_figures(topic.partitions))
+            for topic in document.topics
+        ]
+        if len(rows) > 1:
+            every = [item for topic in document.topics for item in topic.partitions]
+            rows.append((f"{len(rows)} topics", "", len(every), *_figures(every)))
+    number = "partition" if wide else "partitions"
+    yield Table(columns=("topic", "target", number, *figures), rows=rows, right=frozenset({number, *figures}))
     rests = f"generation {document.generation}, entry {document.seq}" if document.recorded else "the files alone"
     lines = [f"rests on {rests}; plan {document.hash[:16]}"]
     if document.at is not None:
@@ -66,6 +70,17 @@ def _plan_tables(document: RestorePlanDocument, prepared: PreparedRestore) -> It
         lines.extend(_plan_lines(topic, prepared))
     lines.extend(f"warning: {text}" for text in document.warnings)
     yield "\n".join(lines)
+
+
+def _figures(items: Sequence[PlannedPartition]) -> tuple[int, int | str, int, str]:
+    """Return the sums of some planned partitions: objects, records, tombstones, size."""
+    records = sum(item.records for item in items)
+    return (
+        sum(item.objects for item in items),
+        records if all(item.exact for item in items) else f"up to {records}",
+        sum(item.tombstones for item in items),
+        output.size(sum(item.bytes for item in items)),
+    )
 
 
 def _plan_lines(topic: PlannedTopic, prepared: PreparedRestore) -> Iterator[str]:
@@ -191,8 +206,8 @@ def _partition(item: LoadResult, end: int) -> RestoredPartition:
     )
 
 
-def show_report(report: RestoreReport, seconds: float, form: OutputFormat) -> None:
-    """Print the report of a restore."""
+def show_report(report: RestoreReport, seconds: float, form: OutputFormat, *, wide: bool = False) -> None:
+    """Print the report of a restore: a row for each topic and their sum, or with `wide` one for each partition."""
     loaded = report.records - report.resumed
     ends = {(topic.target, item.key.partition): item.end for topic in report.plan.topics for item in topic.partitions}
     body = RestoreReportDocument(
@@ -236,29 +251,26 @@ def show_report(report: RestoreReport, seconds: float, form: OutputFormat) -> No
             for item in report.mismatches
         ],
     )
-    output.show(kind=_RESTORE, body=body, output=form, tables=_report_tables(report, seconds))
+    output.show(kind=_RESTORE, body=body, output=form, tables=_report_tables(report, seconds, wide=wide))
 
 
-def _report_tables(report: RestoreReport, seconds: float) -> Iterator[Table | str]:
+def _report_tables(report: RestoreReport, seconds: float, *, wide: bool) -> Iterator[Table | str]:
     figures = ("records", "left out", "tombstones", "no key", "resumed")
-    yield Table(
-        columns=("topic", "target", "partition", *figures),
-        rows=[
-            (
-                topic.source,
-                topic.target,
-                item.partition,
-                item.records,
-                item.left_out,
-                item.tombstones,
-                item.null_keys,
-                item.resumed,
-            )
+    if wide:
+        rows = [
+            (topic.source, topic.target, item.partition, *_loaded([item]))
             for topic in report.topics
             for item in topic.partitions
-        ],
-        right=frozenset({"partition", *figures}),
-    )
+        ]
+    else:
+        rows = [
+            (topic.source, topic.target, len(topic.partitions), *_loaded(topic.partitions)) for topic in report.topics
+        ]
+        if len(rows) > 1:
+            every = [item for topic in report.topics for item in topic.partitions]
+            rows.append((f"{len(rows)} topics", "", len(every), *_loaded(every)))
+    number = "partition" if wide else "partitions"
+    yield Table(columns=("topic", "target", number, *figures), rows=rows, right=frozenset({number, *figures}))
     notes = [f"{topic.target}: {note}" for topic in report.topics for note in topic.notes]
     notes += [f"warning: {text}" for text in report.in_vain()]
     if notes:
@@ -292,6 +304,17 @@ def _report_tables(report: RestoreReport, seconds: float) -> Iterator[Table | st
     )
 
 
+def _loaded(items: Sequence[LoadResult]) -> tuple[int, int, int, int, int]:
+    """Return the sums of some loaded partitions: records, left out, tombstones, without a key, resumed."""
+    return (
+        sum(item.records for item in items),
+        sum(item.left_out for item in items),
+        sum(item.tombstones for item in items),
+        sum(item.null_keys for item in items),
+        sum(item.resumed for item in items),
+    )
+
+
 def _unfinished(plan: RestorePlan, *, wrong: bool) -> str:
     from tandem.spark_jobs.restore.lease.other_restores import short  # noqa: PLC0415 - loaded when the command runs, not for --help
 
@@ -301,6 +324,16 @@ def _unfinished(plan: RestorePlan, *, wrong: bool) -> str:
         held = f"; until then nothing in {names} is compacted or deleted"
     goes_on = "" if wrong else "the same command, given again, goes on from here, "
     return f"this restore did not end: {goes_on}`tandem restore abandon {short(plan.hash)}` gives it up{held}"
+
+
+def progress_line(done: int, of: int, *, since: int, seconds: float) -> str:
+    """Return a line of progress: `done` of `of` records, and, once some were seen to arrive, their rate and the rest.
+
+    `since` is the number of records at the start of the `seconds`: a resumed restore does not begin at 0.
+    """
+    line = f"{done} of {of} records"
+    rate = (done - since) / seconds if seconds > 0 else 0.0
+    return f"{line}, {rate:.0f} records/s, about {output.duration((of - done) / rate)} left" if rate > 0 else line
 
 
 def telling() -> Any:  # noqa: ANN401 - a context manager of a class that is defined when the command runs
@@ -320,15 +353,18 @@ def _lines() -> Any:  # noqa: ANN401 - as above
 
         def __init__(self) -> None:
             self._last = 0.0
+            self._first: tuple[float, int] | None = None
 
         def phase(self, text: str) -> None:
             output.note(text)
+            self._first = None
 
         def records(self, done: int, of: int) -> None:
             now = time.monotonic()
+            began, before = self._first = self._first or (now, done)
             if now - self._last >= _EVERY_S:
                 self._last = now
-                output.note(f"{done} of {of} records")
+                output.note(progress_line(done, of, since=before, seconds=now - began))
 
         def unfinished(self, plan: RestorePlan, *, wrong: bool = False) -> None:
             output.note(_unfinished(plan, wrong=wrong))
@@ -368,6 +404,8 @@ def _bar() -> Any:  # noqa: ANN401 - as above
             rich.progress.BarColumn(),
             rich.progress.MofNCompleteColumn(),
             rich.progress.TimeElapsedColumn(),
+            rich.progress.TextColumn("left"),
+            rich.progress.TimeRemainingColumn(compact=True),
         )
         console = rich.console.Console(stderr=True)
         last: list[str] = []

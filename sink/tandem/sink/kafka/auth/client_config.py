@@ -33,7 +33,7 @@ def _integer(name: str, value: Value) -> int:
     try:
         return int(str(value))  # as text, so that neither 1.5 nor true pass
     except ValueError:
-        raise ConfigError(f"kafka: {name} must be an integer, got {value!r}") from None
+        raise ConfigError(f"kafka: {name} must be an integer, got {value!r}", code="TDM-K001") from None
 
 
 def _flag(name: str, value: Value) -> bool:
@@ -42,13 +42,15 @@ def _flag(name: str, value: Value) -> bool:
         return True
     if text in ("false", "f", "0", "no"):
         return False
-    raise ConfigError(f"kafka: {name} must be true or false, got {value!r}")
+    raise ConfigError(f"kafka: {name} must be true or false, got {value!r}", code="TDM-K002")
 
 
 def _servers(name: str, value: Value) -> list[str]:
     servers = [server.strip() for server in str(value).split(",") if server.strip()]
     if not servers:
-        raise ConfigError(f"kafka: {name} names no server", remedy="give host:port, several with commas between")
+        raise ConfigError(
+            f"kafka: {name} names no server", code="TDM-K003", remedy="give host:port, several with commas between"
+        )
     return servers
 
 
@@ -56,7 +58,7 @@ def _one_of(*allowed: str, upper: bool = False) -> Callable[[str, Value], str]:
     def check(name: str, value: Value) -> str:
         text = str(value).upper() if upper else str(value).lower()
         if text not in allowed:
-            raise ConfigError(f"kafka: {name} is {value!r}; the fetcher knows {', '.join(allowed)}")
+            raise ConfigError(f"kafka: {name} is {value!r}; the fetcher knows {', '.join(allowed)}", code="TDM-K004")
         return text
 
     return check
@@ -219,6 +221,7 @@ def unknown_property(name: str) -> ConfigError:
     near = difflib.get_close_matches(name, sorted(KNOWN | msk.PROPERTIES), n=1, cutoff=0.6)
     return ConfigError(
         f"kafka: there is no property {name!r}",
+        code="TDM-K005",
         remedy=f"did you mean {near[0]}?" if near else "see librdkafka's CONFIGURATION.md for the names",
     )
 
@@ -227,7 +230,9 @@ def servers_of(props: Mapping[str, Value]) -> str:
     """Return the bootstrap servers as the user wrote them, for messages. Raises ConfigError if there are none."""
     value = props.get("bootstrap.servers", props.get("metadata.broker.list"))
     if not value:
-        raise ConfigError("kafka: bootstrap.servers is missing", remedy="give host:port of one or more brokers")
+        raise ConfigError(
+            "kafka: bootstrap.servers is missing", code="TDM-K006", remedy="give host:port of one or more brokers"
+        )
     return str(value)
 
 
@@ -308,18 +313,21 @@ def _written_out(props: Mapping[str, Value]) -> tuple[Mapping[str, Value], Token
         return props, None
     if not _flag(msk.IAM, own.get(msk.IAM, False)):
         if msk.REGION in own:
-            raise ConfigError(f"kafka: {msk.REGION} is set without {msk.IAM}: true", remedy="set both or neither")
+            raise ConfigError(
+                f"kafka: {msk.REGION} is set without {msk.IAM}: true", code="TDM-K007", remedy="set both or neither"
+            )
         return {name: value for name, value in props.items() if name != msk.IAM}, None
     if _mechanism(props) not in ("", "OAUTHBEARER") or str(props.get("security.protocol", "SASL_SSL")).upper() != (
         "SASL_SSL"
     ):
         raise ConfigError(
             f"kafka: {msk.IAM} is another login than sasl.mechanism and security.protocol say",
+            code="TDM-K008",
             remedy="take the two out: SASL_SSL and OAUTHBEARER follow from it",
         )
     rivals = sorted(name for name in props if name.startswith(("sasl.oauthbearer.", "sasl.username", "sasl.password")))
     if rivals:
-        raise ConfigError(f"kafka: {msk.IAM} leaves no use for {rivals[0]}", remedy="take it out")
+        raise ConfigError(f"kafka: {msk.IAM} leaves no use for {rivals[0]}", code="TDM-K009", remedy="take it out")
     tokens = msk.tokens_for(msk.region_of(own, servers_of(props)))
     rest = {name: value for name, value in props.items() if name not in own and name != "sasl.mechanisms"}
     return rest | {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, tokens
@@ -334,7 +342,7 @@ def fetch_limits(props: Mapping[str, Value]) -> FetchLimits:
             if name in props:
                 value = _integer(name, props[name])
                 if value <= 0:
-                    raise ConfigError(f"kafka: {name} must be positive, got {value}")
+                    raise ConfigError(f"kafka: {name} must be positive, got {value}", code="TDM-K010")
                 return value
         return default
 
@@ -344,7 +352,8 @@ def fetch_limits(props: Mapping[str, Value]) -> FetchLimits:
     receive = positive("receive.message.max.bytes", default=max(default.receive_bytes, max_bytes * 2, largest * 2))
     if receive < max_bytes + 512:
         raise ConfigError(
-            f"kafka: receive.message.max.bytes ({receive}) must be at least fetch.max.bytes ({max_bytes}) + 512"
+            f"kafka: receive.message.max.bytes ({receive}) must be at least fetch.max.bytes ({max_bytes}) + 512",
+            code="TDM-K011",
         )
     return FetchLimits(
         max_wait_ms=positive("fetch.wait.max.ms", default=default.max_wait_ms),
@@ -357,20 +366,23 @@ def fetch_limits(props: Mapping[str, Value]) -> FetchLimits:
 def _refuse_both(props: Mapping[str, Value]) -> None:
     for one, other in _ALIASES:
         if one in props and other in props and props[one] != props[other]:
-            raise ConfigError(f"kafka: {one} and {other} are the same property, with two values", remedy="keep one")
+            raise ConfigError(
+                f"kafka: {one} and {other} are the same property, with two values", code="TDM-K012", remedy="keep one"
+            )
 
 
 def _check_unmapped(name: str, value: Value) -> None:
     if name in _IGNORED or name in _FETCH or name in oidc.PROPERTIES:
         return
     if name in _OURS:
-        raise ConfigError(f"kafka: {name} can't be set", remedy=_OURS[name])
+        raise ConfigError(f"kafka: {name} can't be set", code="TDM-K013", remedy=_OURS[name])
     harmless = _REFUSED.get(name)
     if harmless is not None or name.startswith(_REFUSED_PREFIXES):
         if harmless and str(value).lower() in harmless:
             return
         raise ConfigError(
             f"kafka: {name} can't be honoured by the fetcher",
+            code="TDM-K014",
             remedy=_REMEDIES.get(name, "remove it; docs/connections.md says what works"),
         )
     raise unknown_property(name)
@@ -384,10 +396,11 @@ def _check_together(config: Mapping[str, Any]) -> None:
             needed += [("sasl_plain_username", "sasl.username"), ("sasl_plain_password", "sasl.password")]
         for target, name in needed:
             if not config.get(target):
-                raise ConfigError(f"kafka: security.protocol is {protocol}, but {name} is missing")
+                raise ConfigError(f"kafka: security.protocol is {protocol}, but {name} is missing", code="TDM-K015")
     elif config.get("sasl_plain_username") or config.get("sasl_mechanism"):
         raise ConfigError(
             f"kafka: sasl.* is set, but security.protocol is {protocol}: the credentials would go unused",
+            code="TDM-K016",
             remedy="set security.protocol to SASL_SSL (or SASL_PLAINTEXT)",
         )
     if protocol in ("PLAINTEXT", "SASL_PLAINTEXT"):
@@ -395,6 +408,7 @@ def _check_together(config: Mapping[str, Any]) -> None:
             if config.get(target):
                 raise ConfigError(
                     f"kafka: {name} is set, but security.protocol is {protocol}: nothing would be encrypted",
+                    code="TDM-K017",
                     remedy="set security.protocol to SSL or SASL_SSL",
                 )
     _check_certificates(config)
@@ -403,17 +417,22 @@ def _check_together(config: Mapping[str, Any]) -> None:
 def _check_certificates(config: Mapping[str, Any]) -> None:
     for one, other in (("ssl_cafile", "ssl_ca_pem"), ("ssl_certfile", "ssl_cert_pem"), ("ssl_keyfile", "ssl_key_pem")):
         if config.get(one) and config.get(other):
-            raise ConfigError(f"kafka: {_TLS_NAMES[one]} and {_TLS_NAMES[other]} are both set", remedy="keep one")
+            raise ConfigError(
+                f"kafka: {_TLS_NAMES[one]} and {_TLS_NAMES[other]} are both set", code="TDM-K018", remedy="keep one"
+            )
     certificate = config.get("ssl_certfile") or config.get("ssl_cert_pem")
     for target in ("ssl_keyfile", "ssl_key_pem"):
         if config.get(target) and not certificate:
             raise ConfigError(
                 f"kafka: {_TLS_NAMES[target]} is set without ssl.certificate.location or ssl.certificate.pem",
+                code="TDM-K019",
                 remedy="set the certificate that belongs to the key",
             )
     if config.get("ssl_cert_pem") and not (config.get("ssl_keyfile") or config.get("ssl_key_pem")):
         raise ConfigError(
-            "kafka: ssl.certificate.pem is set without ssl.key.pem", remedy="set the key, best by ssl.key.pem.file"
+            "kafka: ssl.certificate.pem is set without ssl.key.pem",
+            code="TDM-K020",
+            remedy="set the key, best by ssl.key.pem.file",
         )
 
 

@@ -48,20 +48,24 @@ def region_of(props: Mapping[str, str | float | bool], servers: str) -> str:
     region = str(props.get(REGION, ""))
     if region:
         if not _NAME.fullmatch(region):
-            raise ConfigError(f"kafka: {REGION} is no region", remedy="write it as in eu-central-1")
+            raise ConfigError(f"kafka: {REGION} is no region", code="TDM-K021", remedy="write it as in eu-central-1")
         return region
     for server in servers.split(","):
         found = _HOST.search(server.strip())
         if found:
             return found[1]
-    raise ConfigError(f"kafka: {REGION} is missing", remedy="bootstrap.servers are no MSK names that tell it")
+    raise ConfigError(
+        f"kafka: {REGION} is missing", code="TDM-K022", remedy="bootstrap.servers are no MSK names that tell it"
+    )
 
 
 def tokens_for(region: str) -> Tokens:
     """Return a source of tokens for clusters in `region`. Raises ConfigError if AWS's library is not installed."""
     if importlib.util.find_spec(_LIBRARY) is None:
         raise ConfigError(
-            f"kafka: {IAM} needs a library that is not installed", remedy="pip install 'tandem-kafka-backup[msk]'"
+            f"kafka: {IAM} needs a library that is not installed",
+            code="TDM-K023",
+            remedy="pip install 'tandem-kafka-backup[msk]'",
         )
     return Tokens(partial(sign_token, region))
 
@@ -82,10 +86,12 @@ def sign_token(region: str) -> Token:
         if kind in _PASSING:
             raise ClusterUnreachableError(
                 f"No IAM token for MSK in {region}: AWS gives no credentials now ({kind})",
+                code="TDM-K024",
                 remedy="check the network to AWS STS or the instance's metadata; it is tried again",
             ) from None
         raise ClusterAuthenticationError(
             f"No IAM token for MSK in {region}: the AWS SDK has no credentials that work ({kind})",
+            code="TDM-K025",
             remedy="provide them by environment, profile, service account or instance; docs/connections.md",
         ) from None
     return Token(value=value, lifetime_s=max(ends_at_ms / 1000 - time.time(), 0.0))

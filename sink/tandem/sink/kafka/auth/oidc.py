@@ -49,12 +49,15 @@ def settings_of(props: Mapping[str, str | float | bool]) -> OidcSettings:
     if text(f"{_PREFIX}method").lower() != "oidc":
         raise ConfigError(
             "kafka: sasl.mechanism is OAUTHBEARER, but nothing says where tokens come from",
+            code="TDM-K026",
             remedy="set sasl.oauthbearer.method: oidc with its endpoint and client, or aws.msk.iam: true; "
             "docs/connections.md shows both",
         )
     for names in ((f"{_PREFIX}token.endpoint.url",), _ID, _SECRET):
         if not text(*names):
-            raise ConfigError(f"kafka: {names[0]} is missing", remedy="sasl.oauthbearer.method: oidc needs it")
+            raise ConfigError(
+                f"kafka: {names[0]} is missing", code="TDM-K027", remedy="sasl.oauthbearer.method: oidc needs it"
+            )
     endpoint = text(f"{_PREFIX}token.endpoint.url")
     try:
         parts = urlsplit(endpoint)
@@ -64,6 +67,7 @@ def settings_of(props: Mapping[str, str | float | bool]) -> OidcSettings:
     if not usable:
         raise ConfigError(
             f"kafka: {_PREFIX}token.endpoint.url is no plain https:// URL",
+            code="TDM-K028",
             remedy="write https://host/path; credentials go into sasl.oauthbearer.client.id and .client.secret",
         )
     return OidcSettings(
@@ -82,6 +86,8 @@ def _extensions(text: str) -> tuple[tuple[str, str], ...]:
     for item in filter(None, (item.strip() for item in text.split(","))):
         name, equals, value = item.partition("=")
         if not name or not equals:
-            raise ConfigError(f"kafka: {_PREFIX}extensions is no list of name=value", remedy="write a=1,b=2")
+            raise ConfigError(
+                f"kafka: {_PREFIX}extensions is no list of name=value", code="TDM-K029", remedy="write a=1,b=2"
+            )
         found.append((name, value))
     return tuple(found)

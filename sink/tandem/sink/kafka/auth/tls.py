@@ -104,10 +104,13 @@ def _show(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
             reason = getattr(error, "reason", None)
             if reason == "KEY_VALUES_MISMATCH":
                 raise ConfigError(
-                    f"kafka: {key[0]} is not the key of {certificate[0]}", remedy="set the two that belong together"
+                    f"kafka: {key[0]} is not the key of {certificate[0]}",
+                    code="TDM-K030",
+                    remedy="set the two that belong together",
                 ) from None
             raise ConfigError(
                 f"kafka: {certificate[0]} and {key[0]} can't be used ({reason or 'no PEM text'})",
+                code="TDM-K031",
                 remedy=f"check ssl.key.password, and that both are PEM; {_FORMS}",
             ) from None
 
@@ -119,7 +122,9 @@ def _file_of(name: str, pem: str | None, place: str | None) -> Iterator[str]:
         yield place or ""
         return
     if sys.platform != "linux":
-        raise ConfigError(f"kafka: {name} works on Linux only", remedy="write it to a file and set its .location")
+        raise ConfigError(
+            f"kafka: {name} works on Linux only", code="TDM-K032", remedy="write it to a file and set its .location"
+        )
     descriptor = os.memfd_create("tandem-pem")
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:
@@ -136,6 +141,8 @@ def _named(name: str, place: str | None) -> Iterator[None]:
     try:
         yield
     except (ssl.SSLError, ValueError):
-        raise ConfigError(f"{where}: no certificate in PEM form", remedy=_FORMS) from None
+        raise ConfigError(f"{where}: no certificate in PEM form", code="TDM-K033", remedy=_FORMS) from None
     except OSError as error:
-        raise ConfigError(f"{where}: {error.strerror}", remedy="mount it, or correct the path") from None
+        raise ConfigError(
+            f"{where}: {error.strerror}", code="TDM-K034", remedy="mount it, or correct the path"
+        ) from None

@@ -106,6 +106,7 @@ def _pool(settings: OidcSettings) -> urllib3.PoolManager:
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"kafka: https.ca.location or https.ca.pem can't be used ({type(error).__name__})",
+            code="TDM-K035",
             remedy="name a readable PEM file, or leave it out for the system's own authorities",
         ) from None
     parts = urlsplit(settings.endpoint)
@@ -118,6 +119,7 @@ def _pool(settings: OidcSettings) -> urllib3.PoolManager:
             # The message omits the proxy's URL, which may hold a password.
             raise ConfigError(
                 f"the proxy that the environment names for {parts.scheme}:// can't be used",
+                code="TDM-K036",
                 remedy=f"write {parts.scheme.upper()}_PROXY as http://host:port",
             ) from None
     return urllib3.PoolManager(ssl_context=context)
@@ -128,6 +130,7 @@ def _no_answer(error: urllib3.exceptions.HTTPError, endpoint: str) -> TandemErro
     if isinstance(reason, urllib3.exceptions.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(reason):
         return ClusterAuthenticationError(
             f"The certificate of the token endpoint {endpoint} is not trusted",
+            code="TDM-K037",
             remedy="set https.ca.location to the file of the certificate authority that signed it",
         )
     return _unreachable(endpoint, type(reason).__name__)
@@ -136,6 +139,7 @@ def _no_answer(error: urllib3.exceptions.HTTPError, endpoint: str) -> TandemErro
 def _unreachable(endpoint: str, why: str) -> ClusterUnreachableError:
     return ClusterUnreachableError(
         f"The token endpoint {endpoint} does not answer: {why}",
+        code="TDM-K038",
         remedy="check sasl.oauthbearer.token.endpoint.url, the network and proxies",
     )
 
@@ -143,21 +147,28 @@ def _unreachable(endpoint: str, why: str) -> ClusterUnreachableError:
 def _refused(status: int, text: bytes, endpoint: str) -> TandemError:
     if status in _AGAIN:
         return ClusterUnreachableError(
-            f"The token endpoint {endpoint} answers {status}", remedy="it is asked again; see the provider's log"
+            f"The token endpoint {endpoint} answers {status}",
+            code="TDM-K039",
+            remedy="it is asked again; see the provider's log",
         )
     code = _json(text).get("error")
     said = f" {code}" if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
-    return ClusterAuthenticationError(f"The token endpoint {endpoint} gives no token: {status}{said}", remedy=_CHECK)
+    return ClusterAuthenticationError(
+        f"The token endpoint {endpoint} gives no token: {status}{said}", code="TDM-K040", remedy=_CHECK
+    )
 
 
 def _token_in(text: bytes, endpoint: str) -> Token:
     said = _json(text)
     value, lifetime_s = said.get("access_token"), _seconds(said.get("expires_in"))
     if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
-        raise ClusterAuthenticationError(f"The answer of the token endpoint {endpoint} holds no token", remedy=_CHECK)
+        raise ClusterAuthenticationError(
+            f"The answer of the token endpoint {endpoint} holds no token", code="TDM-K041", remedy=_CHECK
+        )
     if lifetime_s is None:
         raise ClusterAuthenticationError(
             f"The answer of the token endpoint {endpoint} does not say how long the token lives",
+            code="TDM-K042",
             remedy="let the provider send expires_in, in seconds, a year at most (RFC 6749, section 5.1)",
         )
     return Token(value=value, lifetime_s=lifetime_s)

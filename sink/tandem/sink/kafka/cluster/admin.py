@@ -523,6 +523,7 @@ class ClusterAdmin:
             if tp.partition not in there.get(tp.topic, {}):
                 raise UnknownTopicError(
                     f"Could not list offsets of partition {tp.topic}-{tp.partition}: it does not exist",
+                    code="TDM-K043",
                     remedy="check the name, or create it",
                 )
 
@@ -600,6 +601,7 @@ class ClusterAdmin:
         except FutureTimeoutError:
             raise ClusterUnreachableError(
                 f"Could not {operation} {resource}: no answer from {self._servers} within {self._timeout_s:g} s",
+                code="TDM-K044",
                 remedy="check the network and the brokers",
             ) from None
         # The call succeeded, so earlier reports of the client are void. They are not cleared sooner: the client may
@@ -613,7 +615,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"{pattern!r} is no regular expression: {error}") from None
+        raise ConfigError(f"{pattern!r} is no regular expression: {error}", code="TDM-K045") from None
 
 
 def _spec(at: str | int) -> Any:  # noqa: ANN401 - an OffsetSpec, whose makers have no types

@@ -26,7 +26,7 @@ def as_uuid(text: str) -> UUID:
     """Return the id as a UUID. Raises PermanentError for text that is no topic id; the zero UUID is none."""
     found = UUID(bytes=base64.urlsafe_b64decode(text + "==")) if _TEXT.fullmatch(text) else ZERO
     if found == ZERO:
-        raise PermanentError(f"{text!r} is no topic id")
+        raise PermanentError(f"{text!r} is no topic id", code="TDM-K046")
     return found
 
 
@@ -45,6 +45,7 @@ def unidentified(ids: Mapping[str, str], servers: str) -> dict[str, Unidentified
         name: UnidentifiedTopicError(
             f"topic {name} at {servers} has no id: the brokers are older than Apache Kafka 2.8, or speak an older "
             "protocol among themselves, and without ids a topic that was made anew can't be told from the one before",
+            code="TDM-K047",
             remedy="upgrade the brokers to Kafka 2.8 or newer, and inter.broker.protocol.version with them; "
             "docs/compatibility.md",
         )
@@ -53,6 +54,7 @@ def unidentified(ids: Mapping[str, str], servers: str) -> dict[str, Unidentified
     shared = {
         name: UnidentifiedTopicError(
             f"topics {' and '.join(names)} at {servers} have one id, {of}: nobody can say which of them it is",
+            code="TDM-K048",
             remedy="see what answers at kafka.bootstrap.servers; leave all but one of them out with topics.exclude",
         )
         for of, names in named.items()

@@ -80,6 +80,7 @@ def explain(
         case ErrorMeaning.AUTHENTICATION:
             return ClusterAuthenticationError(
                 f"{what}: the Kafka brokers at {servers} refuse the connection: {why}",
+                code="TDM-K050",
                 remedy="check security.protocol, sasl.mechanism, sasl.username, sasl.password or "
                 "sasl.oauthbearer.*, ssl.ca.location and ssl.certificate.location; docs/connections.md",
             )
@@ -87,23 +88,29 @@ def explain(
             more = f" ({last_seen.str()})" if last_seen is not None else ""
             return ClusterUnreachableError(
                 f"{what}: no Kafka broker answers at {servers}: {why}{more}",
+                code="TDM-K051",
                 remedy="check bootstrap.servers and the network, that the brokers run, and security.protocol",
             )
         case ErrorMeaning.DENIED:
             right = _RIGHTS.get(operation, f"the right to {operation}")
             return ClusterDeniedError(
                 f"{what}: not allowed: {why}",
+                code="TDM-K052",
                 remedy=f"grant the principal {right} on {resource}; `tandem policy kafka` prints what each role needs",
             )
         case ErrorMeaning.UNKNOWN_TOPIC:
-            return UnknownTopicError(f"{what}: it does not exist", remedy="check the name, or create it")
+            return UnknownTopicError(
+                f"{what}: it does not exist", code="TDM-K053", remedy="check the name, or create it"
+            )
         case ErrorMeaning.EXISTS:
             return TopicExistsError(
-                f"{what}: it exists already", remedy="choose another name, or use the one that is there"
+                f"{what}: it exists already",
+                code="TDM-K054",
+                remedy="choose another name, or use the one that is there",
             )
     if may_pass(error):
-        return ClusterTransientError(f"{what} at {servers}: {why}", remedy=code.remedy)
-    return ClusterRequestError(f"{what} at {servers}: {why} ({error.name()})", remedy=code.remedy)
+        return ClusterTransientError(f"{what} at {servers}: {why}", code="TDM-K055", remedy=code.remedy)
+    return ClusterRequestError(f"{what} at {servers}: {why} ({error.name()})", code="TDM-K056", remedy=code.remedy)
 
 
 def _refuses(error: KafkaError) -> bool:
@@ -120,4 +127,4 @@ def refused_config(raised: KafkaException | ValueError | TypeError) -> TandemErr
     found = _NO_SUCH.search(text)
     if found:
         return client_config.unknown_property(found.group(1))
-    return ConfigError(f"kafka: librdkafka refuses the configuration: {text}")
+    return ConfigError(f"kafka: librdkafka refuses the configuration: {text}", code="TDM-K057")

@@ -135,6 +135,7 @@ class Assignment:
         if other != topic and other in self.by_topic:
             raise ClusterAnswerError(
                 f"topics {other} and {topic} have one id: what is fetched by it can't be told apart",
+                code="TDM-K058",
                 remedy="see what answers at kafka.bootstrap.servers",
             )
         self.names[topic_id] = topic

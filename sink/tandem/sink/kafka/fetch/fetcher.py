@@ -578,6 +578,7 @@ class RawFetcher:
             raise connections.explain(error, self._servers)
         raise ClusterUnreachableError(
             f"No Kafka broker answered at {self._servers} within {timeout_s:g} s",
+            code="TDM-K059",
             remedy="check bootstrap.servers and the network, and that the brokers run",
         )
 

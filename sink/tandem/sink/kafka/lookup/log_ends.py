@@ -321,6 +321,7 @@ class LogLookups:
         problem = f": {self._problem}" if self._problem else ""
         return ClusterTransientError(
             f"The Kafka cluster at {self._servers} could not be asked in time{problem}",
+            code="TDM-K060",
             remedy="it may work when tried again; if not, look at the brokers' logs",
         )
 
@@ -378,6 +379,7 @@ class LogLookups:
                     f"Kafka topic {tp.topic} has no partition {tp.partition}"
                     if not unknown
                     else f"Kafka topic {tp.topic} does not exist at {self._servers}",
+                    code="TDM-K061",
                     remedy="check the name, or create it",
                 )
             self._no_answer(tp, "unknown partition", why)
@@ -416,5 +418,7 @@ def _named(response: Any, *, last_try: bool) -> Iterator[tuple[TopicPartition, i
 def denied(topic: str) -> ClusterDeniedError:
     """Return the error for a topic that the principal may not read."""
     return ClusterDeniedError(
-        f"Not allowed to read Kafka topic {topic}", remedy="grant READ and DESCRIBE on the topic to the principal"
+        f"Not allowed to read Kafka topic {topic}",
+        code="TDM-K062",
+        remedy="grant READ and DESCRIBE on the topic to the principal",
     )

@@ -29,6 +29,7 @@ def end_of(records: bytes | memoryview, start: int) -> tuple[int, int]:
         if magic != 2 or length < _SMALLEST - _LENGTH_FROM:
             raise DamagedError(
                 f"fetched bytes at {at} are no record batch of magic 2 (magic {magic}, length {length})",
+                code="TDM-K063",
                 remedy="the topic may hold batches of a message format older than Kafka 0.11",
             )
         if at + _LENGTH_FROM + length > size:

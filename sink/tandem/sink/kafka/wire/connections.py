@@ -446,6 +446,7 @@ def explain(error: BaseException, servers: str) -> TandemError:
     if meaning_of(error) in _REFUSED and not isinstance(error.__cause__, TandemError):
         return ClusterAuthenticationError(
             f"The Kafka brokers at {servers} refuse the credentials: {error}",
+            code="TDM-K064",
             remedy=f"check sasl.mechanism, {_OF_MECHANISM} and security.protocol",
         )
     cause: BaseException | None = error
@@ -455,21 +456,25 @@ def explain(error: BaseException, servers: str) -> TandemError:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return ClusterAuthenticationError(
                 f"The certificate of the Kafka brokers at {servers} is not trusted: {cause.verify_message}",
+                code="TDM-K065",
                 remedy="set ssl.ca.location to the file of the certificate authority that signed it",
             )
         if isinstance(cause, ssl.SSLError) and not isinstance(cause, _HUNG_UP):
             return ClusterAuthenticationError(
                 f"TLS with the Kafka brokers at {servers} failed: {cause.reason or cause}",
+                code="TDM-K066",
                 remedy="check security.protocol, the port, and ssl.certificate.location if brokers ask for one",
             )
         cause = cause.__cause__ or cause.__context__ or _wrapped_in(cause)
     if isinstance(error, kafka_errors.InvalidReceiveError):
         return ClusterUnreachableError(
             f"What answers at {servers} does not speak Kafka in this way: {error}",
+            code="TDM-K067",
             remedy="check the port and security.protocol: a TLS listener answers plain requests like this",
         )
     return ClusterUnreachableError(
         f"No Kafka broker answers at {servers}: {str(error) or type(error).__name__}",
+        code="TDM-K068",
         remedy="check bootstrap.servers and the network, that the brokers run, and security.protocol",
     )
 

@@ -302,7 +302,7 @@ class LocalScanLane:
                 self._context.hurry_survey()
                 self._stands(tp, fault, _PATIENCE_S)
             case FaultKind.TOO_LARGE:
-                self._context.say_damaged(tp, DamagedError(fault.detail), tail=False)
+                self._context.say_damaged(tp, DamagedError(fault.detail, code="TDM-B002"), tail=False)
                 self._failed(tp, progress)
             case FaultKind.OUT_OF_RANGE | FaultKind.DIVERGED:
                 self._context.say(reading(tp, tail=False), why)

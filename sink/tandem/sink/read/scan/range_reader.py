@@ -103,8 +103,8 @@ class LeaderMovedError(TransientError):
 class UnreadableError(TransientError):
     """The range can't be read: damaged, or not allowed. `at` is the offset at which damage stopped the reader."""
 
-    def __init__(self, message: str, *, at: int | None = None, remedy: str | None = None) -> None:
-        super().__init__(message, remedy=remedy)
+    def __init__(self, message: str, *, code: str, at: int | None = None, remedy: str | None = None) -> None:
+        super().__init__(message, code=code, remedy=remedy)
         self.at = at
 
 
@@ -196,7 +196,7 @@ class _Reading:
                 "what was read for nothing stays until its generation is cleared",
                 range=self._task.place,
                 objects=len(self._named),
-                error=str(error),
+                error=error,
             )
 
     def _topic_gone(self) -> None:
@@ -209,17 +209,22 @@ class _Reading:
             lane.step(_POLL_S)
             base = self._progress.scan.base
             if self._gone:
-                raise TopicGoneError(f"{task.place}: the topic is gone", remedy="nothing: its base is not needed")
+                raise TopicGoneError(
+                    f"{task.place}: the topic is gone", code="TDM-B003", remedy="nothing: its base is not needed"
+                )
             if base.floor > 1:  # it was begun anew
                 raise LeaderMovedError(
                     f"{task.place}: broker {base.leader} leads now in epoch {base.epoch},"
-                    f" broker {task.leader} led in epoch {task.epoch}"
+                    f" broker {task.leader} led in epoch {task.epoch}",
+                    code="TDM-B004",
                 )
             if not lane.busy:
                 return
             if lane.failures(self._tp) >= _TRIES:
                 why = "; ".join(self._context.trouble.values())
-                raise UnreadableError(f"{task.place}: {why}", at=max(self._progress.scan.stops, default=None))
+                raise UnreadableError(
+                    f"{task.place}: {why}", code="TDM-B005", at=max(self._progress.scan.stops, default=None)
+                )
             if self._context.buffer.bytes >= task.object_size:
                 self._flush()
             # A standstill is a time without a range that counts, whether no records arrive or all attempts fail.
@@ -227,7 +232,9 @@ class _Reading:
                 seen, moved = base.done, clock.now()
             elif clock.now() - moved > task.give_up_s:
                 why = "; ".join(self._context.trouble.values()) or "the brokers send nothing"
-                raise TransientError(f"{task.place}: nothing was read for {task.give_up_s:.0f} s: {why}")
+                raise TransientError(
+                    f"{task.place}: nothing was read for {task.give_up_s:.0f} s: {why}", code="TDM-B006"
+                )
 
     def _flush(self) -> None:
         for assembly in self._context.buffer.cut(self, max_objects=2):

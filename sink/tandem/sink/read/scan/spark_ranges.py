@@ -147,7 +147,7 @@ class SparkScanLane:
                 if clock.now() >= until:
                     return
         except StoreTransientError as error:
-            _LOG.warning("cannot look for offers, trying again", error=str(error))
+            _LOG.warning("cannot look for offers, trying again", error=error)
         self._looking = None
         self._tell(clock.now())
 
@@ -229,7 +229,7 @@ class SparkScanLane:
         except ObjectMissingError:
             return
         except DamagedError as error:
-            _RATED.warning("an offer can't be read and is thrown away", key=name, error=str(error))
+            _RATED.warning("an offer can't be read and is thrown away", key=name, error=error)
         self._context.store.delete([name])
 
     def _delete_useless(self, offer: RangeOffer) -> None:

@@ -89,7 +89,7 @@ class WorkerPool:
         """Queue a range to read. The future raises the errors of `read_range`, or WorkerLostError."""
         answer: Future[RangeRead] = Future()
         if self._closed.is_set():
-            answer.set_exception(WorkerLostError("the workers were told to end"))
+            answer.set_exception(WorkerLostError("the workers were told to end", code="TDM-B007"))
         else:
             self._inbox.put(_Asked(task, answer))
         return answer
@@ -124,7 +124,9 @@ class WorkerPool:
                 inner = pool.submit(_work, asked.task)
             except Exception as error:  # noqa: BLE001 (no process, no thread, or a pool that has just broken)
                 self._drop_pool()
-                asked.answer.set_exception(WorkerLostError(f"no worker process could be started: {error}"))
+                asked.answer.set_exception(
+                    WorkerLostError(f"no worker process could be started: {error}", code="TDM-B008")
+                )
                 continue
             self._running[inner] = _Begun(asked.answer, pool)
             inner.add_done_callback(self._inbox.put)
@@ -139,11 +141,13 @@ class WorkerPool:
             if self._pool is pool:  # otherwise another range has reported it already, and there is a new pool
                 _LOG.warning("a worker process has ended, starting others")
                 self._drop_pool()
-            answer.set_exception(WorkerLostError("a worker process has ended", remedy="see whether memory ran out"))
+            answer.set_exception(
+                WorkerLostError("a worker process has ended", code="TDM-B009", remedy="see whether memory ran out")
+            )
         elif isinstance(error, TandemError):
             answer.set_exception(error)
         else:
-            answer.set_exception(WorkerLostError(f"a worker failed: {type(error).__name__}: {error}"))
+            answer.set_exception(WorkerLostError(f"a worker failed: {type(error).__name__}: {error}", code="TDM-B010"))
 
     def _start(self) -> ProcessPoolExecutor:
         self._used_at = time.monotonic()
@@ -181,7 +185,7 @@ class WorkerPool:
                     self._waiting.append(item)
         left = [asked.answer for asked in self._waiting if asked.answer.set_running_or_notify_cancel()]
         for answer in (*left, *(begun.answer for begun in self._running.values())):
-            answer.set_exception(WorkerLostError("the workers were told to end"))
+            answer.set_exception(WorkerLostError("the workers were told to end", code="TDM-B011"))
 
 
 @dataclass(slots=True)

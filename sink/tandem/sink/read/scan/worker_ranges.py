@@ -286,7 +286,7 @@ class WorkerScanLane:
         try:
             self._context.store.delete(keys)
         except TandemError as error:
-            _LOG.warning("what was read for nothing stays until its generation is cleared", error=str(error))
+            _LOG.warning("what was read for nothing stays until its generation is cleared", error=error)
 
 
 def _trouble(tp: TopicPartition) -> tuple[str, TopicPartition]:

@@ -67,7 +67,7 @@ class CopiedRecords:
                     generation=copy.generation,
                     object=copy.pieces[0].key,
                     offset=found,
-                    error=str(error),
+                    error=error,
                 )
             if len(self._known) >= _KEPT:
                 self._known.clear()
@@ -80,7 +80,9 @@ class CopiedRecords:
         if question not in self._asked:
             self._asked[question] = self._pool.submit(last_record, self._store, copy, end)
         if not self._asked[question].done():
-            raise LookingError(f"what generation {copy.generation} holds is being looked up", remedy="wait")
+            raise LookingError(
+                f"what generation {copy.generation} holds is being looked up", code="TDM-B012", remedy="wait"
+            )
         return self._asked.pop(question).result()
 
 
@@ -133,4 +135,4 @@ def _bodies(item: StoredObject, data: Plain, header: ContainerHeader, at: int) -
         for block in reversed(list(iter_blocks(data, header, at))):
             yield decompress(block, header.codec), block.count
     except DamagedError as error:
-        raise DamagedError(f"{item.key}: {error}", remedy=error.remedy) from error
+        raise DamagedError(f"{item.key}: {error}", code=error.code, remedy=error.remedy) from error

@@ -58,6 +58,7 @@ def _last(exists: Callable[[int], bool], guess: int = 0) -> int:
             if low > _MOST:
                 raise StoreUnfitError(
                     f"the store says that a chain has an entry {low}, which can't be",
+                    code="TDM-S001",
                     remedy="check that store.root and endpoint_url are of an S3 server",
                 )
         high = low + step
@@ -239,6 +240,7 @@ class ChainReader:
                     return
                 raise DamagedError(
                     f"the claim of generation {number} is missing, but a later one exists",
+                    code="TDM-S002",
                     remedy=f"bring it back from the bucket's versions; if nothing of it is wanted, delete {left}",
                 ) from error
             known = self._heads.get(number)
@@ -265,11 +267,11 @@ class ChainReader:
             same = sha256_hex(self._store.get(key)) == head.sha256
         except ObjectMissingError:
             raise RolledBackError(
-                f"{key} is not there, but is known to have been written", remedy=_ROLLED_BACK
+                f"{key} is not there, but is known to have been written", code="TDM-S003", remedy=_ROLLED_BACK
             ) from None
         if not same or (state is not None and head.missing_in(state)):
             what = "another one than is known to have been written" if not same else "not in the chain any more"
-            raise RolledBackError(f"{key} is {what}", remedy=_ROLLED_BACK)
+            raise RolledBackError(f"{key} is {what}", code="TDM-S004", remedy=_ROLLED_BACK)
 
     def _look_back(self, state: Generation) -> None:
         """Raise RolledBackError if the claim, or an entry since the last check, was there and is gone."""
@@ -283,6 +285,7 @@ class ChainReader:
         if gone:
             raise RolledBackError(
                 f"{gone[0]} was there and is gone: somebody emptied {self._store.url}, or set it back",
+                code="TDM-S005",
                 remedy=_ROLLED_BACK,
             )
         self._looked[state.number] = state.seq
@@ -343,12 +346,16 @@ class ChainReader:
         for number in self._chains():
             if number > self.newest and not self._claimed(number):
                 found[number] = DamagedError(
-                    f"the claim of generation {number} is missing, but its chain exists", remedy=_BRING_BACK
+                    f"the claim of generation {number} is missing, but its chain exists",
+                    code="TDM-S006",
+                    remedy=_BRING_BACK,
                 )
         looked_at = self._generations | {state.number: state for state in states}
         for first, last in self._holes(looked_at.values()):
             which = f"generation {first} is" if first == last else f"generations {first} to {last} are"
-            found[last] = DamagedError(f"{which} gone, claims and chains, but there are later ones", remedy=_BRING_BACK)
+            found[last] = DamagedError(
+                f"{which} gone, claims and chains, but there are later ones", code="TDM-S007", remedy=_BRING_BACK
+            )
         for number, state in sorted(looked_at.items()):
             if state.gone:
                 continue
@@ -357,7 +364,7 @@ class ChainReader:
             after = next(self._store.list(layout.chain_prefix(self._pair, number), after=head), None)
             if after is not None and after.key != next_key:
                 found[number] = DamagedError(
-                    f"chain entry {next_key} is missing, but {after.key} exists", remedy=_BRING_BACK
+                    f"chain entry {next_key} is missing, but {after.key} exists", code="TDM-S008", remedy=_BRING_BACK
                 )
         return found
 
@@ -380,11 +387,14 @@ class ChainReader:
         except ObjectMissingError as error:
             raise ConfigError(
                 f"pair {self._pair} has no generation {number} under {self._store.url}",
+                code="TDM-S009",
                 remedy="`tandem history` lists those there are; check pair and store.root as well",
             ) from error
         claim = decode_claim(data, key)
         if claim.generation != number or claim.pair != self._pair:
-            raise DamagedError(f"{key} is the claim of generation {claim.generation} of pair {claim.pair}")
+            raise DamagedError(
+                f"{key} is the claim of generation {claim.generation} of pair {claim.pair}", code="TDM-S010"
+            )
         head = self.head(number)
         last = head if upto is None else min(head, upto)
         state = None if self._whole else self._from_snapshot(claim, head, last)
@@ -463,6 +473,7 @@ class ChainReader:
         except ObjectMissingError as error:
             raise DamagedError(
                 f"chain entry {key} is missing, but later ones exist",
+                code="TDM-S011",
                 remedy="somebody deleted it; restore it from the bucket's versions, or use another generation",
             ) from error
         return decode_entry(data, key), sha256_hex(data)

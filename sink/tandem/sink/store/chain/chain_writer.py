@@ -70,7 +70,9 @@ def claim(
     data = encode_claim(document)
     key = layout.claim_key(identity.pair, number)
     if not _put(store, key, data, stop):
-        raise ClaimLostError(f"generation {number} of pair {identity.pair} was claimed by the other instance")
+        raise ClaimLostError(
+            f"generation {number} of pair {identity.pair} was claimed by the other instance", code="TDM-S012"
+        )
     writer = ChainWriter(
         store, Generation(claim=document, head_sha256=sha256_hex(data)), identity.incarnation, stop=stop
     )
@@ -99,11 +101,11 @@ def _put(
         except StoreTransientError as error:
             refused(error)
             if attempt == 0:
-                _LOG.warning("store does not answer, trying the same bytes until it does", key=key, error=str(error))
+                _LOG.warning("store does not answer, trying the same bytes until it does", key=key, error=error)
             delay = _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
             attempt += 1
             if stop.wait(delay):
-                raise StoppedError(f"stopped while waiting for the store to take {key}") from error
+                raise StoppedError(f"stopped while waiting for the store to take {key}", code="TDM-S013") from error
         else:
             if attempt:
                 _LOG.info("store answers again", key=key, attempts=attempt + 1)
@@ -168,7 +170,7 @@ class ChainWriter:
                 generation=self.state.number,
                 objects=len(self.state.objects),
                 partitions=len(self.state.positions),
-                error=str(error),
+                error=error,
             )
 
     def append(self, draft: Entry, *, unless: Callable[[], str | None] = lambda: None) -> Entry:
@@ -182,10 +184,10 @@ class ChainWriter:
         """
         with self._lock:
             if self._in_doubt:
-                raise StoppedError(f"whether the store took {self._in_doubt} is not known")
+                raise StoppedError(f"whether the store took {self._in_doubt} is not known", code="TDM-S014")
             while True:
                 if (why_not := unless()) is not None:
-                    raise ChainError(why_not)
+                    raise ChainError(why_not, code="TDM-S015")
                 entry = replace(
                     draft,
                     seq=self.state.seq + 1,
@@ -231,6 +233,7 @@ class ChainWriter:
         if held and self.state.holder != self._incarnation and wanted is not EntryKind.TAKEOVER:
             raise HolderLostError(
                 f"generation {self.state.number}: incarnation {self.state.holder} has taken the chain over",
+                code="TDM-S016",
                 remedy="only one process may run with this instance name; stop the other one or this one",
             )
         _LOG.info("chain number was taken, going on to the next", key=key, kind=foreign.kind.value)

@@ -80,7 +80,7 @@ def find_checkpoint(store: ObjectStore, pair: str, checkpoint_id: str) -> Checkp
     except ObjectMissingError:
         return None
     if (request.id, request.pair) != (checkpoint_id, pair):
-        raise DamagedError(f"{key} is checkpoint {request.id} of pair {request.pair}")
+        raise DamagedError(f"{key} is checkpoint {request.id} of pair {request.pair}", code="TDM-S017")
     return Checkpoint(request=request, outcome=outcome_of(store, request))
 
 
@@ -96,7 +96,7 @@ def _outcome(store: ObjectStore, pair: str, nonce: str) -> CheckpointOutcome:
     key = layout.outcome_key(pair, nonce)
     outcome = decode_outcome(store.get(key), key)
     if outcome.nonce != nonce:
-        raise DamagedError(f"{key} says what became of another request, {outcome.nonce}")
+        raise DamagedError(f"{key} says what became of another request, {outcome.nonce}", code="TDM-S018")
     return outcome
 
 
@@ -113,7 +113,7 @@ def completed_at(store: ObjectStore, pair: str, pin: Pin) -> int | None:
     except ObjectMissingError:
         return None
     except DamagedError as error:
-        _RATED.warning("nobody can tell what a checkpoint came to; all that it may need stays", error=str(error))
+        _RATED.warning("nobody can tell what a checkpoint came to; all that it may need stays", error=error)
         return None
     return outcome.seq if outcome.completed and outcome.generation == pin.generation else None
 
@@ -180,7 +180,7 @@ def delete_checkpoint(
     except ObjectMissingError:
         return False
     except DamagedError as error:
-        _LOG.warning("a checkpoint can't be read; it is deleted as asked", key=key, error=str(error))
+        _LOG.warning("a checkpoint can't be read; it is deleted as asked", key=key, error=error)
         nonce = None
     if only is not None and nonce != only:
         return False

@@ -74,4 +74,4 @@ def newest_first(store: ObjectStore, pair: str, kind: JobKind) -> Iterator[JobOu
         except ObjectMissingError:  # another run has just removed it
             continue
         except DamagedError as error:
-            _RATED.warning("the outcome of a run can't be read and is passed over", key=key, error=str(error))
+            _RATED.warning("the outcome of a run can't be read and is passed over", key=key, error=error)

@@ -38,16 +38,16 @@ class PauseReader:
             except ObjectMissingError:
                 return self._newest
             except SignatureError as error:
-                _RATED.error("a pause is forged and counts for nothing", error=str(error))
+                _RATED.error("a pause is forged and counts for nothing", error=error)
             except DamagedError as error:
-                _RATED.error("a pause can't be read; turns go on", error=str(error))
+                _RATED.error("a pause can't be read; turns go on", error=error)
                 self._newest = None
             self._number += 1
 
     def _parse(self, data: bytes, key: str) -> Pause:
         pause = decode_pause(data, key)
         if (pause.number, pause.pair) != (self._number + 1, self._pair):
-            raise DamagedError(f"{key} is pause {pause.number} of pair {pause.pair}")
+            raise DamagedError(f"{key} is pause {pause.number} of pair {pause.pair}", code="TDM-S019")
         return pause
 
     def append(self, draft: Pause) -> Pause:

@@ -91,7 +91,7 @@ def put_pin(
     key = _key(pair, pin.id)
     # A pin that was put before pins had a checksum has the same content in other bytes.
     if store.put_if_absent(key, data) is PutResult.EXISTS and _read(store, pin.id, key) != pin:
-        raise StoreTransientError(f"{store.url}: the pin {key} is somebody else's", remedy="try again")
+        raise StoreTransientError(f"{store.url}: the pin {key} is somebody else's", code="TDM-S020", remedy="try again")
     return pin
 
 
@@ -120,7 +120,9 @@ def list_pins(store: ObjectStore, pair: str, *, known: KnownPins | None = None) 
     for _ in range(_LISTINGS):
         with suppress(ObjectMissingError):
             return list(_listed(store, pair, known))
-    raise StoreTransientError(f"{store.url}: pins of {pair} go while they are read", remedy="try again")
+    raise StoreTransientError(
+        f"{store.url}: pins of {pair} go while they are read", code="TDM-S021", remedy="try again"
+    )
 
 
 def _listed(store: ObjectStore, pair: str, known: KnownPins) -> Iterator[Pin]:
@@ -155,9 +157,7 @@ def _read(store: ObjectStore, pin_id: str, where: str) -> Pin:
     try:
         return _parse(store.get(where), pin_id, where)
     except DamagedError as error:
-        _RATED.warning(
-            "a pin can't be read and keeps everything; remove it if nobody needs it", key=where, error=str(error)
-        )
+        _RATED.warning("a pin can't be read and keeps everything; remove it if nobody needs it", key=where, error=error)
         return Pin(id=pin_id, generation=None, owner="unknown", until=None, trouble="it can't be read")
 
 
@@ -180,7 +180,7 @@ def _parse(data: bytes, pin_id: str, where: str) -> Pin:
     )
     fields.end()
     if said not in {pin_id, None}:
-        raise DamagedError(f"{where} holds pin {said}")
+        raise DamagedError(f"{where} holds pin {said}", code="TDM-S022")
     return pin
 
 
@@ -230,10 +230,10 @@ class _Kept:
                 release_pin(self._store, self._pair, self._pins[0])
                 del self._pins[0]
         except TandemError as error:
-            _LOG.warning("a pin could not be renewed, trying again", pin=self._pins[-1].id, error=str(error))
+            _LOG.warning("a pin could not be renewed, trying again", pin=self._pins[-1].id, error=error)
 
     def release(self) -> None:
         try:
             self._store.delete([_key(self._pair, pin.id) for pin in self._pins])
         except TandemError as error:
-            _LOG.warning("a pin could not be removed; it ends by itself", pin=self._pins[-1].id, error=str(error))
+            _LOG.warning("a pin could not be removed; it ends by itself", pin=self._pins[-1].id, error=error)

@@ -39,12 +39,12 @@ class ReleaseReader:
             except ObjectMissingError:
                 return tuple(self._found)
             except SignatureError as error:
-                _RATED.error("a release is forged and counts for nothing", error=str(error))
+                _RATED.error("a release is forged and counts for nothing", error=error)
             except DamagedError as error:
                 if not tolerant:
                     raise
                 if not self._told:
-                    _RATED.error("a release can't be read; nothing goes because of it", error=str(error))
+                    _RATED.error("a release can't be read; nothing goes because of it", error=error)
                 self._told = True
                 return tuple(self._found)
             self._number += 1
@@ -52,7 +52,7 @@ class ReleaseReader:
     def _parse(self, data: bytes, key: str) -> Release:
         release = decode_release(data, key)
         if (release.number, release.pair) != (self._number + 1, self._pair):
-            raise DamagedError(f"{key} is release {release.number} of pair {release.pair}")
+            raise DamagedError(f"{key} is release {release.number} of pair {release.pair}", code="TDM-S023")
         return release
 
     def append(self, draft: Release) -> Release:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from tandem.backup_avro.chain import layout
+from tandem.backup_avro.chain.signatures import SignatureError
 from tandem.backup_avro.documents.restore_targets import RestoreTargets, decode_targets, encode_targets
-from tandem.backup_avro.errors import DamagedError
+from tandem.backup_avro.errors import ConfigError, DamagedError
 from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, StoreDeniedError
 
 _LOG = structlog.get_logger()
@@ -19,24 +20,67 @@ _LOG = structlog.get_logger()
 ANY: Final = ""
 
 
-def announce_targets(store: ObjectStore, pair: str, plan: str, cluster_id: str, names: Iterable[str]) -> None:
-    """Put the names of topics that are about to be created. Raises errors of the store."""
+def announce_targets(store: ObjectStore, pair: str, plan: str, cluster_id: str, names: Iterable[str]) -> dict[str, str]:
+    """Put the names of topics that are about to be created. Raises errors of the store.
+
+    Where documents must be signed and this process has no key, nothing is put, and what to tell of each topic is
+    returned: a restore goes on without, since it may be needed most where no key is at hand.
+    """
     targets = RestoreTargets(pair=pair, plan=plan, cluster_id=cluster_id, topics=dict.fromkeys(sorted(names), ANY))
-    if targets.topics:
-        store.put_if_absent(layout.restore_targets_key(pair, plan), encode_targets(targets))
+    try:
+        if targets.topics:
+            store.put_if_absent(layout.restore_targets_key(pair, plan), encode_targets(targets))
+    except ConfigError as error:
+        why = f"the pair backs this topic up if topics.patterns match it: no note of it could be stored: {error}"
+        return dict.fromkeys(targets.topics, why)
+    return {}
 
 
 def identify_targets(store: ObjectStore, pair: str, plan: str, topic_ids: Mapping[str, str]) -> None:
-    """Put the ids of the topics that the plan has announced. Raises errors of the store, DamagedError."""
+    """Put the ids of the topics that the plan has announced. Raises errors of the store, DamagedError.
+
+    Nothing is put where nothing was announced, or where the announcement has no valid signature.
+    """
     key = layout.restore_targets_key(pair, plan)
     try:
         targets = decode_targets(store.get(key), key)
-    except ObjectMissingError:
-        return
-    data = encode_targets(
-        replace(targets, topics={name: topic_ids[name] for name in targets.topics if name in topic_ids})
-    )
-    store.put_if_absent(layout.restore_targets_key(pair, plan, hashlib.sha256(data).hexdigest()[:16]), data)
+    except (ObjectMissingError, SignatureError):
+        return  # nothing counts that could get ids
+    _put_named(store, replace(targets, topics={name: topic_ids[name] for name in targets.topics if name in topic_ids}))
+
+
+class AdoptedTopic(NamedTuple):
+    """A note that a topic was removed from: the first digits of its plan's hash, the cluster, the topic's id or ANY."""
+
+    plan: str
+    cluster_id: str
+    topic_id: str
+
+
+def adopt_topic(store: ObjectStore, pair: str, topic: str) -> list[AdoptedTopic]:
+    """Remove a topic from all documents of the pair that name it, so that patterns apply to it; return what they said.
+
+    The other topics of a document are stored again before it is deleted, under a key of their own. Documents that can't
+    be read count for nothing, and stay. Raises errors of the store.
+    """
+    removed = []
+    for key in [info.key for info in store.list(layout.restore_targets_prefix(pair))]:
+        for targets in _read(store, key):
+            if targets.pair != pair or topic not in targets.topics:
+                continue
+            rest = {name: topic_id for name, topic_id in targets.topics.items() if name != topic}
+            if rest:
+                _put_named(store, replace(targets, topics=rest))
+            store.delete([key])
+            removed.append(AdoptedTopic(targets.plan[:16], targets.cluster_id, targets.topics[topic]))
+    return removed
+
+
+def _put_named(store: ObjectStore, targets: RestoreTargets) -> None:
+    """Put a document under the hash of its contents."""
+    data = encode_targets(targets)
+    ids = hashlib.sha256(data).hexdigest()[:16]
+    store.put_if_absent(layout.restore_targets_key(targets.pair, targets.plan, ids), data)
 
 
 def created_topics(store: ObjectStore, pair: str, cluster_id: str) -> dict[str, frozenset[str]]:
@@ -50,7 +94,7 @@ def created_topics(store: ObjectStore, pair: str, cluster_id: str) -> dict[str, 
     except StoreDeniedError as error:
         _LOG.warning(
             "what restores created can't be read: it is backed up if it matches topics.patterns",
-            error=str(error),
+            error=error,
             remedy="print the instance's policy anew, with `tandem policy s3`",
         )
         return {}
@@ -74,4 +118,4 @@ def _read(store: ObjectStore, key: str) -> Iterator[RestoreTargets]:
     except ObjectMissingError:
         return
     except DamagedError as error:
-        _LOG.error("what a restore created can't be read; it is backed up if it matches", error=str(error))
+        _LOG.error("what a restore created can't be read; it is backed up if it matches", error=error)

@@ -104,6 +104,7 @@ class S3Caller:
                     # Without the error's text, which may quote the answer.
                     raise StoreTransientError(
                         f"{self.what(action)}: the answer is no S3 answer ({misread_at(error)})",
+                        code="TDM-S060",
                         remedy="check that endpoint_url is an S3 server",
                     ) from None
                 return meaning()
@@ -157,7 +158,9 @@ def _is_worth_retrying(error: Exception) -> bool:
 
 def _make_client(settings: StoreAccess) -> S3Client:
     if settings.ca_bundle is not None and not Path(settings.ca_bundle).is_file():
-        raise ConfigError(f"ca_bundle: {settings.ca_bundle}: no such file", remedy="mount it, or correct the path")
+        raise ConfigError(
+            f"ca_bundle: {settings.ca_bundle}: no such file", code="TDM-S061", remedy="mount it, or correct the path"
+        )
     checksums: Literal["when_supported", "when_required"] = (
         "when_required" if settings.checksums == "off" else settings.checksums
     )
@@ -190,13 +193,16 @@ def _make_client(settings: StoreAccess) -> S3Client:
     except (vendor.CredentialRetrievalError, vendor.MetadataRetrievalError) as error:
         raise StoreTransientError(
             f"no credentials for the store now: {without_answer(str(error))[:300]}",
+            code="TDM-S062",
             remedy=_GIVER,
         ) from None
     except (vendor.BotoCoreError, ValueError) as error:
         # A ValueError quotes an endpoint from the environment that is no URL, which may hold secrets.
         said = str(error) if isinstance(error, vendor.BotoCoreError) else "the endpoint is no URL"
         raise ConfigError(
-            f"the S3 client can't be made: {said}", remedy="check endpoint_url, region and the AWS profile"
+            f"the S3 client can't be made: {said}",
+            code="TDM-S063",
+            remedy="check endpoint_url, region and the AWS profile",
         ) from None
 
 
@@ -206,16 +212,23 @@ def _error_without_answer(error: Exception, text: str, what: str) -> TandemError
         case vendor.NoCredentialsError() | vendor.PartialCredentialsError():
             return StoreDeniedError(
                 f"{what}: no credentials found",
+                code="TDM-S064",
                 remedy="set access_key_id and secret_access_key, or provide them by environment, profile or instance",
             )
         case vendor.CredentialRetrievalError() | vendor.MetadataRetrievalError():
-            return StoreTransientError(said, remedy=_GIVER)
+            return StoreTransientError(said, code="TDM-S065", remedy=_GIVER)
         case vendor.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(error) or "WRONG_VERSION_NUMBER" in str(error):
-            return StoreDeniedError(said, remedy="set ca_bundle to the store's CA, or http:// if it speaks no TLS")
+            return StoreDeniedError(
+                said, code="TDM-S066", remedy="set ca_bundle to the store's CA, or http:// if it speaks no TLS"
+            )
         case vendor.FlexibleChecksumError():
-            return ChecksumError(said, remedy="it is read again")
+            return ChecksumError(said, code="TDM-S067", remedy="it is read again")
         case vendor.EndpointConnectionError() | vendor.ConnectTimeoutError() | vendor.ProxyConnectionError():
-            return StoreTransientError(said, remedy="check that endpoint_url is right and the store is up")
+            return StoreTransientError(
+                said, code="TDM-S068", remedy="check that endpoint_url is right and the store is up"
+            )
         case vendor.ParamValidationError() | vendor.NoRegionError() | vendor.UnknownEndpointError():
-            return ConfigError(said, remedy="check bucket, region and endpoint_url")
-    return StoreTransientError(said, remedy="the answer is lost, so the outcome is unknown; it is tried again")
+            return ConfigError(said, code="TDM-S069", remedy="check bucket, region and endpoint_url")
+    return StoreTransientError(
+        said, code="TDM-S070", remedy="the answer is lost, so the outcome is unknown; it is tried again"
+    )

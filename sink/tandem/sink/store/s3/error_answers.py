@@ -81,26 +81,32 @@ def error_of(code: str, status: int, message: str, *, what: str) -> TandemError:
     said = f"{code}: {message[:300]}" if message and message != code else code
     text = f"{what}: the store answered {status} {said}"
     if code in _MISSING_OBJECT:
-        return ObjectMissingError(text, remedy="was it deleted, or is the URL another one?")
+        return ObjectMissingError(text, code="TDM-S071", remedy="was it deleted, or is the URL another one?")
     if code in _MISSING_BUCKET:
-        return StoreMissingError(text, remedy="create the bucket, or correct its name, region and endpoint_url")
+        return StoreMissingError(
+            text, code="TDM-S072", remedy="create the bucket, or correct its name, region and endpoint_url"
+        )
     if code == "AccessDenied" or code in _DENIED_CODES:
-        return StoreDeniedError(text, remedy=_DENIED_CODES.get(code) or _right_for(what))
+        return StoreDeniedError(text, code="TDM-S073", remedy=_DENIED_CODES.get(code) or _right_for(what))
     if code in _TRANSIENT_CODES:
-        return StoreTransientError(text, remedy="the store is busy or restarting; it is tried again")
+        return StoreTransientError(text, code="TDM-S074", remedy="the store is busy or restarting; it is tried again")
     if code == "NotImplemented" or status == 501:
-        return StoreUnfitError(text, remedy="use a store that implements this part of the S3 protocol")
+        return StoreUnfitError(text, code="TDM-S075", remedy="use a store that implements this part of the S3 protocol")
     if status in {401, 403}:
-        return StoreDeniedError(text, remedy=_CREDENTIALS + ", and that they may use this bucket")
+        return StoreDeniedError(text, code="TDM-S076", remedy=_CREDENTIALS + ", and that they may use this bucket")
     if status in {301, 302, 307, 308}:
-        return StoreDeniedError(text, remedy=_DENIED_CODES["PermanentRedirect"])
+        return StoreDeniedError(text, code="TDM-S077", remedy=_DENIED_CODES["PermanentRedirect"])
     if status == 404:
         return StoreTransientError(
-            text, remedy="that is no S3 answer; check that endpoint_url is an S3 server and that it is up"
+            text,
+            code="TDM-S078",
+            remedy="that is no S3 answer; check that endpoint_url is an S3 server and that it is up",
         )
     if status in {408, 409, 425, 429} or status >= 500 or status < 400:
-        return StoreTransientError(text, remedy="the store is busy or restarting; it is tried again")
-    return StoreRejectedError(text, remedy=_REJECTED_CODES.get(code, "see the store's own log for the request"))
+        return StoreTransientError(text, code="TDM-S079", remedy="the store is busy or restarting; it is tried again")
+    return StoreRejectedError(
+        text, code="TDM-S080", remedy=_REJECTED_CODES.get(code, "see the store's own log for the request")
+    )
 
 
 def _right_for(what: str) -> str:

@@ -126,6 +126,7 @@ class MultipartPut:
     def _lose(self) -> NoReturn:
         raise UploadLostError(
             f"{self._caller.what(f'upload {self._name!r}')}: the upload was aborted or met another one",
+            code="TDM-S081",
             remedy="it is begun anew",
         )
 
@@ -134,7 +135,7 @@ class MultipartPut:
         try:
             abort_upload(self._caller, self._name, upload_id)
         except TandemError as error:
-            _log.warning("multipart upload left behind", key=self._name, bucket=self._caller.bucket, error=str(error))
+            _log.warning("multipart upload left behind", key=self._name, bucket=self._caller.bucket, error=error)
 
 
 def abort_upload(caller: S3Caller, name: str, upload_id: str) -> None:

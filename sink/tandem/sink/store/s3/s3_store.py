@@ -123,7 +123,9 @@ class S3Store:
         action = f"get {name!r}"
         if start == end:
             if self.head(key) is None:
-                raise ObjectMissingError(f"{self._caller.what(action)}: no such object", remedy="was it deleted?")
+                raise ObjectMissingError(
+                    f"{self._caller.what(action)}: no such object", code="TDM-S082", remedy="was it deleted?"
+                )
             return b""
         wanted: dict[str, Any] = {}
         if start or end is not None:
@@ -144,6 +146,7 @@ class S3Store:
         except ChecksumError as error:
             raise DamagedError(
                 f"{self._caller.what(action)}: the bytes fail the store's checksum on every attempt",
+                code="TDM-S083",
                 remedy="the object is damaged in the store or by something on the way; run verify",
             ) from error
 
@@ -253,6 +256,7 @@ class S3Store:
         if now is None:
             raise StoreUnfitError(
                 f"{self._url}: answers from {self._caller.endpoint} have no Date header",
+                code="TDM-S084",
                 remedy="let the proxy in front of the store pass it on",
             )
         return now
@@ -380,7 +384,7 @@ class S3Store:
             winners = race_for(lambda body: self._put_in_parts(race, memoryview(body), len(body)))
             return not winners or [self.get(race, most=LARGEST_PROBE)] == winners
         except (StoreUnfitError, StoreTransientError, StoreDeniedError, StoreRejectedError) as error:
-            _log.info("multipart uploads are not used", bucket=self._bucket, error=str(error))
+            _log.info("multipart uploads are not used", bucket=self._bucket, error=error)
             return False
 
     def _remove_probe(self, key: str) -> None:
@@ -393,7 +397,7 @@ class S3Store:
             )
         except TandemError as error:
             # It only decides on a warning, and many policies don't allow the request.
-            _log.debug("versioning is unknown", bucket=self._bucket, error=str(error))
+            _log.debug("versioning is unknown", bucket=self._bucket, error=error)
             return False
         return answer.get("Status") == "Enabled"
 

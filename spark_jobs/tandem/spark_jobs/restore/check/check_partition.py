@@ -24,6 +24,7 @@ from tandem.sink.transcode import content_hash
 from tandem.sink.transcode.implementation_choice import best_bodies, best_transcoder
 from tandem.sink.transcode.transcoder_result import Segment
 from tandem.spark_jobs.reading.object_reader import StoreAddress
+from tandem.spark_jobs.reading.skipped_ranges import SkippedRanges
 from tandem.spark_jobs.restore import offset_pages
 from tandem.spark_jobs.restore.check.other_writers import OtherWriter, OtherWriters
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
@@ -46,6 +47,7 @@ def refuse_if_made_anew(name: str, began: str, found: str | None) -> None:
         f"topic {name} was deleted while it was restored"
         if found is None
         else f"topic {name} was deleted and made anew while it was restored: its id was {began} and is {found} now",
+        code="TDM-R004",
         remedy="find out who deletes it (a topic operator, a script), and which producer makes it anew "
         "(auto.create.topics.enable); delete what there is of it, then restore it again, from the start",
     )
@@ -173,7 +175,7 @@ def check_partition(task: CheckTask, written: Iterable[WrittenRange] = ()) -> li
     writers = OtherWriters([item.first for item in expected])
     if task.start < task.end:
         with RawFetcher(task.cluster.props, read_committed=task.read_committed) as fetcher:
-            _Reading(task, tallies, writers).read(fetcher)
+            _Reading(task, tallies, writers, fetcher).read()
     found = tallies.found(len(expected))
     seconds = time.monotonic() - began
     checked = [
@@ -277,15 +279,17 @@ _NOBODYS: Final = WrittenRange(-1, -1, -1)
 class _Reading:
     """Reads one partition to its end, and feeds the tallies."""
 
-    def __init__(self, task: CheckTask, tallies: _Tallies, writers: OtherWriters) -> None:
+    def __init__(self, task: CheckTask, tallies: _Tallies, writers: OtherWriters, fetcher: RawFetcher) -> None:
+        self._fetcher = fetcher
+        self._skipped = SkippedRanges(fetcher)
         self._task = task
         self._tallies = tallies
         self._writers = writers
         self._transcoder = best_transcoder()
         self._at = task.start
 
-    def read(self, fetcher: RawFetcher) -> None:
-        task = self._task
+    def read(self) -> None:
+        task, fetcher = self._task, self._fetcher
         place = (task.target, task.partition)
         fetcher.assign(place, task.start, topic_id=task.target_topic_id)
         moved = time.monotonic()
@@ -301,8 +305,10 @@ class _Reading:
                     _raise_if_final(event)
             if time.monotonic() - moved > task.stall_seconds:
                 raise TimedOutError(
-                    f"{task.target}-{task.partition} could be read to offset {self._at} only, its end is {task.end}",
-                    remedy="look for an open transaction on the target, or a broker that is down",
+                    f"{task.target}-{task.partition} could be read to offset {self._at} only, its end is {task.end}"
+                    f"{self._skipped.withheld}",
+                    code="TDM-R005",
+                    remedy="look for an open transaction on the target, or a broker that is down or withholds records",
                 )
 
     def _take(self, event: Fetched) -> None:
@@ -318,7 +324,7 @@ class _Reading:
         )
         for segment in found.segments:
             self._tallies.take(segment)
-        self._at = max(self._at, event.end_offset if event.evidence else found.next_offset)
+        self._at = max(self._at, self._skipped.reach(event, found.next_offset))
 
 
 _FINAL: Final = frozenset({FaultKind.OUT_OF_RANGE, FaultKind.DIVERGED, FaultKind.UNKNOWN_TOPIC, FaultKind.UNAUTHORIZED})
@@ -328,5 +334,6 @@ def _raise_if_final(fault: FetchFault) -> None:
     if fault.kind in _FINAL:
         raise TargetChangedError(
             f"{fault.topic}-{fault.partition} can't be read back: {fault.detail}",
+            code="TDM-R006",
             remedy="delete the target topic and restore again, with the right to read it",
         )

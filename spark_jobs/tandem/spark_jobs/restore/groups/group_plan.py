@@ -88,7 +88,9 @@ def chosen(record: RestoreRecord, choice: GroupChoice) -> dict[str, tuple[GroupO
     if unknown:
         known = ", ".join(sorted(record.groups)) or "none"
         raise ConfigError(
-            f"restore {record.id} recorded no offsets of group {unknown[0]}", remedy=f"it recorded those of: {known}"
+            f"restore {record.id} recorded no offsets of group {unknown[0]}",
+            code="TDM-R008",
+            remedy=f"it recorded those of: {known}",
         )
     found = {name: items for name, items in record.groups.items() if choice.names is None or name in choice.names}
     taken: dict[str, str] = {}
@@ -97,6 +99,7 @@ def chosen(record: RestoreRecord, choice: GroupChoice) -> dict[str, tuple[GroupO
         if other != name:
             raise ConfigError(
                 f"groups {other} and {name} would both become {choice.target(name)}",
+                code="TDM-R009",
                 remedy="give one of them another name, with --map-group, or leave it out, with --groups",
             )
     return found
@@ -118,6 +121,7 @@ def refuse_if_appended(record: RestoreRecord, topic: TopicRecord, starts: Mappin
         return
     raise RefusedError(
         f"{what}: offsets that were recorded of groups say nothing of the other records",
+        code="TDM-R010",
         remedy="set the groups' offsets by hand, with `kafka-consumer-groups.sh --reset-offsets`; or restore into a "
         "topic that holds nothing else, and set them there",
     )
@@ -325,10 +329,11 @@ def decode_snapshot(data: bytes, where: str, topics: Collection[str]) -> tuple[O
     fields.end()
     before = tuple(_before(item, where) for item in found)
     if len({item.group for item in before}) != 1:
-        raise DamagedError(f"{where} is to speak of one group, and does not")
+        raise DamagedError(f"{where} is to speak of one group, and does not", code="TDM-R011")
     if any(item.topic not in topics for item in before):
         raise DamagedError(
             f"{where} speaks of a topic into which this restore put nothing",
+            code="TDM-R012",
             remedy="it was forged: find out who writes to the bucket, and look at the groups' offsets by hand",
         )
     return before
@@ -342,4 +347,6 @@ def _before(item: object, where: str) -> OffsetBefore:
             and (offset is None or (is_int64(offset) and offset >= 0))
         ):
             return OffsetBefore(group=group, topic=topic, partition=partition, offset=offset, metadata=metadata)
-    raise DamagedError(f"{where}: not what a group had committed: group, topic, partition, offset, metadata")
+    raise DamagedError(
+        f"{where}: not what a group had committed: group, topic, partition, offset, metadata", code="TDM-R013"
+    )

@@ -84,10 +84,11 @@ def load(store: ObjectStore, pair: str, restore: str) -> RestoreRecord:
     except ObjectMissingError as error:
         raise ConfigError(
             f"pair {pair} has no restore {restore} that was verified",
+            code="TDM-R014",
             remedy="the report of `tandem restore` names its id; a restore that did not end is resumed by its command",
         ) from error
     if (record.pair, record.id) != (pair, restore):
-        raise DamagedError(f"{key} is the record of restore {record.id} of pair {record.pair}")
+        raise DamagedError(f"{key} is the record of restore {record.id} of pair {record.pair}", code="TDM-R015")
     return record
 
 
@@ -115,6 +116,7 @@ def plan(
     if not record.groups:
         raise ConfigError(
             f"restore {record.id} recorded no offsets of groups",
+            code="TDM-R016",
             remedy="the backup has none on these topics: see `groups` in the configuration",
         )
     topics = target.look(topic.target for topic in record.topics)
@@ -123,6 +125,7 @@ def plan(
         if found is None or found.topic_id != topic.target_topic_id:
             raise RefusedError(
                 f"topic {topic.target} on the target is not the one that restore {record.id} wrote",
+                code="TDM-R017",
                 remedy="it was deleted since then, or this is another cluster; name the right one, or restore again",
             )
         group_plan.refuse_if_appended(record, topic, found.starts)
@@ -214,7 +217,9 @@ def roll_back(
     """
     notes = _notes(store, record)
     if not notes:
-        raise ConfigError(f"after restore {record.id} no group's offsets were set", remedy="there is nothing to undo")
+        raise ConfigError(
+            f"after restore {record.id} no group's offsets were set", code="TDM-R018", remedy="there is nothing to undo"
+        )
     topics = frozenset(topic.target for topic in record.topics)
     found: dict[str, tuple[GroupNote, tuple[OffsetBefore, ...]]] = {}
     damaged: dict[str, DamagedError] = {}
@@ -234,6 +239,7 @@ def roll_back(
     if unknown:
         raise next(iter(damaged.values()), None) or ConfigError(
             f"after restore {record.id} no offsets of group {unknown[0]} were set",
+            code="TDM-R019",
             remedy=f"those of {', '.join(sorted(found))} were; groups are named here as they are called on the target",
         )
     taken = [(name, *found[name]) for name in sorted(found) if names is None or name in names]

@@ -108,9 +108,13 @@ def _explained(doing: str, error: BaseException) -> TandemError:
     code = code_of(error)
     meaning = None if code is None else code.meaning
     if meaning is ErrorMeaning.IN_USE:
-        return RefusedError(f"{text}: the group has members", remedy="stop its consumers, and try again")
+        return RefusedError(
+            f"{text}: the group has members", code="TDM-R020", remedy="stop its consumers, and try again"
+        )
     if meaning is ErrorMeaning.DENIED:
-        return ClusterDeniedError(text, remedy="grant Describe, Read and Delete on the group and Read on its topics")
+        return ClusterDeniedError(
+            text, code="TDM-R021", remedy="grant Describe, Read and Delete on the group and Read on its topics"
+        )
     if meaning in PASSING or getattr(error, "retriable", False):
-        return ClusterTransientError(text)
-    return ClusterRequestError(f"{text}: {error}", remedy=None if code is None else code.remedy)
+        return ClusterTransientError(text, code="TDM-R022")
+    return ClusterRequestError(f"{text}: {error}", code="TDM-R023", remedy=None if code is None else code.remedy)

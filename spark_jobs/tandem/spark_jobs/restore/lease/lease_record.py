@@ -48,6 +48,7 @@ def _refuse_unless_last(now: RestoreProgress, plan: str, words: Collection[PlanS
     if now.plans.get(plan) not in words:
         raise OvertakenError(
             f"another run of restore {short(plan)} has gone on with it, ended it or given it up meanwhile",
+            code="TDM-R026",
             remedy="`tandem restore list` shows what has become of it",
         )
 

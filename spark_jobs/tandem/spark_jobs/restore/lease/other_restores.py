@@ -41,6 +41,7 @@ def refuse(rivals: Iterable[PlanState], plan: RestorePlan, targets: Mapping[str,
             names = shared or sorted(state.targets)
             raise RefusedError(
                 f"an earlier restore into {', '.join(names)}, from generation {state.generation}, did not end",
+                code="TDM-R027",
                 remedy=_to_finish(state, plan, targets)
                 + f"give it up with `tandem restore abandon {short(state.plan)}`",
             )
@@ -67,6 +68,7 @@ def refuse_if_mixed(found: RestoreProgress, given_up: Iterable[PlanState], targe
             if item.target_topic_id in ids and item.records:
                 raise RefusedError(
                     f"another restore, {short(state.plan)}, has put records into {item.target} meanwhile",
+                    code="TDM-R028",
                     remedy="let that one end; or delete the topic and restore from the start",
                 )
 
@@ -79,6 +81,7 @@ def refuse_if_met(known: RestoreProgress, now: RestoreProgress, topic_ids: Colle
         if state.concerns(topic_ids):
             raise RefusedError(
                 f"another restore, {short(name)}, into {', '.join(sorted(state.targets))} began at the same time",
+                code="TDM-R029",
                 remedy="let that one end, then give the command again",
             )
 

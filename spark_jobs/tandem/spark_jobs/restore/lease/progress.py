@@ -264,7 +264,7 @@ def decode_state(value: bytes, where: str) -> PlanState:
             spread=fields.take("spread", int, 0),
         )
     except (ValueError, TypeError, OverflowError, AttributeError) as error:
-        raise DamagedError(f"{where}: {error}") from error
+        raise DamagedError(f"{where}: {error}", code="TDM-R030") from error
     fields.end()
     return state
 
@@ -290,7 +290,7 @@ def decode_progress(value: bytes, where: str) -> TaskProgress:
             rows=load_rows(fields.take("rows", list), where),
         )
     except (ValueError, TypeError, OverflowError) as error:
-        raise DamagedError(f"{where}: {error}") from error
+        raise DamagedError(f"{where}: {error}", code="TDM-R031") from error
     fields.end()
     return progress
 
@@ -375,6 +375,7 @@ class RestoreProgress:
         if few < count or hashlib.sha256(whole).hexdigest() != digest:
             raise DamagedError(
                 f"{where}: what it says lies in {count} other records, and not all of them are there",
+                code="TDM-R032",
                 remedy="what that restore was doing is not known any more: when none into this cluster is at work, "
                 f"have it forgotten, with `echo 'KEY|' | kcat -P -b BROKER -t {TOPIC} -p {PLANS_PARTITION} -K '|' -Z`; "
                 "docs/restore.md says what then becomes of its topics",
@@ -486,11 +487,13 @@ class ProgressReader:
         if stable > at:
             return TimedOutError(
                 f"{where} could be read to offset {at} only within {SETTLE_S:.0f} s",
+                code="TDM-R033",
                 remedy="the broker is slow: try again",
             )
         return LostEndError(
             f"{where}: a transaction that began at offset {stable} is open for longer than the broker should let it, "
             f"{TRANSACTION_TIMEOUT_MS // 1000} s: it has lost its end, perhaps in some of the target's partitions too",
+            code="TDM-R034",
             remedy="don't go on with this restore: `tandem restore abandon` it, then `kafka-transactions.sh abort "
             f"--topic {TOPIC} --partition {place.partition} --start-offset {stable}`; docs/restore.md tells the rest",
         )
@@ -562,9 +565,9 @@ def forget_tasks(props: Mapping[str, Value], state: PlanState, keys: Iterable[st
             producer.poll(0)
         left = producer.flush(timeout_s)
     except (KafkaException, BufferError) as error:
-        raise ClusterTransientError(f"writing to {TOPIC}: {error}") from error
+        raise ClusterTransientError(f"writing to {TOPIC}: {error}", code="TDM-R035") from error
     if left or failed:
-        raise ClusterTransientError(f"writing to {TOPIC}: {'; '.join(failed) or 'no answer in time'}")
+        raise ClusterTransientError(f"writing to {TOPIC}: {'; '.join(failed) or 'no answer in time'}", code="TDM-R036")
 
 
 Told = Callable[[RestoreProgress], None]

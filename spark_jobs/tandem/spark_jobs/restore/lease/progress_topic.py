@@ -101,6 +101,7 @@ def make_room(admin: ClusterAdmin, largest: int, *, only_ask: bool = False) -> N
         raise RefusedError(
             f"what one task of this restore writes of its progress may take {largest:,} bytes, as it speaks of each "
             f"partition of its target; no more than {LARGEST_RECORD:,} fit in a request",
+            code="TDM-R037",
             remedy="restore into a topic of fewer partitions (--partitions)",
         )
     try:
@@ -121,6 +122,7 @@ def _too_narrow(why: str, largest: int) -> RefusedError:
     return RefusedError(
         f"what one task of this restore writes of its progress may take {largest:,} bytes, as it speaks of each "
         f"partition of its target; {TOPIC} {why}",
+        code="TDM-R038",
         remedy=f"let somebody who may do it make room: kafka-configs.sh --alter --topic {TOPIC} --add-config "
         f"{','.join(f'{key}={largest}' for key in _ROOM)}; or restore into a topic of fewer partitions (--partitions)",
     )
@@ -140,5 +142,6 @@ def refuse_unless_kept(admin: ClusterAdmin) -> None:
         raise RefusedError(
             f"{TOPIC} on the target has {_POLICY}={policy}: how far restores have come would be deleted by age or size,"
             " and who goes on with one might write its records twice",
+            code="TDM-R039",
             remedy=f"kafka-configs.sh --alter --topic {TOPIC} --add-config {_POLICY}={_CONFIG[_POLICY]}",
         )

@@ -143,7 +143,7 @@ class Sent:
         Raises ProduceError, FencedError, RejectedError, ClusterDeniedError.
         """
         if not self._future.wait(timeout_s):
-            raise ProduceError(f"the broker did not confirm a batch within {timeout_s:.0f} s")
+            raise ProduceError(f"the broker did not confirm a batch within {timeout_s:.0f} s", code="TDM-R040")
         if not self._future.succeeded():
             raise wrapped(self._future.exception, self._doing, open_s=self._open_s())
         # A broker's error completes the future too; only the third part of its value shows it.
@@ -236,7 +236,7 @@ class BatchProducer:
         try:
             with queue._tp_lock(place):  # noqa: SLF001 - as above
                 if queue._closed:  # noqa: SLF001 - as above
-                    raise ProduceError("the producer is closed")
+                    raise ProduceError("the producer is closed", code="TDM-R041")
                 queue._batches[place].append(batch)  # noqa: SLF001 - as above
                 queue._incomplete.add(batch)  # noqa: SLF001 - as above
         finally:
@@ -261,7 +261,7 @@ class BatchProducer:
         except kafka_errors.KafkaError as error:
             raise self._wrapped(error, "committing a transaction") from error
         if not answered:
-            raise ProduceError(f"the broker did not answer a commit within {self._timeout_s:.0f} s")
+            raise ProduceError(f"the broker did not answer a commit within {self._timeout_s:.0f} s", code="TDM-R042")
 
     def discard(self) -> None:
         """Close the producer without ending its transaction: the next producer of the id, or the timeout, aborts it."""
@@ -342,22 +342,25 @@ def wrapped(error: BaseException | None, doing: str, *, open_s: float = 0.0) -> 
             return TransactionTimedOutError(
                 f"{doing}: the transaction was open for {open_s:.0f} s, and the broker aborts one that is open for "
                 f"{TRANSACTION_TIMEOUT_MS // 1000} s",
+                code="TDM-R043",
                 remedy="nothing of it counts, and the load goes on after the last commit; if it happens again, look "
                 "what slows the brokers or this machine down",
             )
         case ErrorMeaning.FENCED:
             return FencedError(
                 f"{doing}: another process has taken over this transactional id",
+                code="TDM-R044",
                 remedy="another run of the same restore is at work; let it finish, or stop it and start again",
             )
         case ErrorMeaning.DENIED:
             return ClusterDeniedError(
                 text,
+                code="TDM-R045",
                 remedy="grant Write on the target and on the progress topic, and Write on TransactionalId "
                 "tandem-restore-*",
             )
         case ErrorMeaning.AUTHENTICATION:
-            return ClusterAuthenticationError(text, remedy="check kafka: sasl.*")
+            return ClusterAuthenticationError(text, code="TDM-R046", remedy="check kafka: sasl.*")
     if code is not None and code.meaning in PERMANENT:
-        return RejectedError(f"{text} ({code.name})", remedy=code.remedy)
-    return ProduceError(text)
+        return RejectedError(f"{text} ({code.name})", code="TDM-R047", remedy=code.remedy)
+    return ProduceError(text, code="TDM-R048")

@@ -86,7 +86,7 @@ def load_partition(task: LoadTask) -> LoadResult:
                 seen, moved, delay = attempt.committed, now, _FIRST_DELAY
             if now - moved > task.pace.give_up_seconds:
                 raise
-            _LOG.warning("restore stumbled, resuming", place=task.place, error=str(error), wait_s=delay)
+            _LOG.warning("restore stumbled, resuming", place=task.place, error=error, wait_s=delay)
             time.sleep(delay)
             delay = min(delay * 2, _LONGEST_DELAY)
         else:
@@ -152,6 +152,7 @@ class _Attempt:
         if not wanted <= there or (task.count is not None and len(there) != task.count):
             raise RefusedError(
                 f"{task.target} has other partitions than when this was planned: {len(there)}",
+                code="TDM-R049",
                 remedy="somebody has changed their number meanwhile; see --dry-run for what can be done with it now",
             )
         producer.know(marks.TOPIC)
@@ -231,6 +232,7 @@ def _check_run(task: LoadTask, follower: ProgressReader) -> None:
     if state is None or state.run != task.run or state.state is not PlanPhase.LOADING:
         raise RefusedError(
             f"{task.place}: another run has taken over this restore, or ended it",
+            code="TDM-R050",
             remedy="let that one finish, or start again",
         )
 

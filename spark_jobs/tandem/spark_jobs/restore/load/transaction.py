@@ -130,6 +130,7 @@ class Transaction:
                 if row.first < self._next.get(row.partition, 0):
                     raise DamagedError(
                         f"{task.topic}-{row.partition}: offset {row.first} comes after {self._next[row.partition] - 1}",
+                        code="TDM-R051",
                         remedy="`tandem verify` shows the extent; restore from another generation with --generation",
                     )
             sent = self._producer.append(task.target, chunk.target, batch.data, batch.records)
@@ -147,7 +148,7 @@ class Transaction:
         self._in_flight -= item.sent.size
         if base < 0:
             # The response to a repeated request: the broker has the batch, but no longer knows its offset.
-            raise ProduceError(f"{self._task.place}: the broker has a batch, but does not say where")
+            raise ProduceError(f"{self._task.place}: the broker has a batch, but does not say where", code="TDM-R052")
         strand = self._strands[item.target]
         strand.first = base if strand.first < 0 else strand.first
         strand.last = base + item.sent.records - 1

@@ -99,7 +99,9 @@ class TopicNaming:
             return None if match is None else match.expand(replacement)
         except (re.error, IndexError) as error:
             raise ConfigError(
-                f"--map-pattern {pattern}={replacement}: {error}", remedy=r"for example '(.*)\.v1=\1.v2'"
+                f"--map-pattern {pattern}={replacement}: {error}",
+                code="TDM-R056",
+                remedy=r"for example '(.*)\.v1=\1.v2'",
             ) from error
 
 
@@ -372,6 +374,7 @@ def _check_wanted(plans: Iterable[TopicPlan], wanted: frozenset[str] | None, sel
     if wanted is not None and wanted - found:
         raise ConfigError(
             f"{selection.what} holds no complete partition of {', '.join(sorted(wanted - found))}",
+            code="TDM-R057",
             remedy="`tandem status` shows what is backed up; --generation names another one"
             if selection.generation
             else "`tandem verify --layout connector` shows what there is",
@@ -379,6 +382,7 @@ def _check_wanted(plans: Iterable[TopicPlan], wanted: frozenset[str] | None, sel
     if not found:
         raise RefusedError(
             f"{selection.what} holds nothing that could be restored",
+            code="TDM-R058",
             remedy="`tandem status` shows which partitions are complete, and in which generation"
             if selection.generation
             else "`tandem verify --layout connector` shows what there is",
@@ -389,17 +393,21 @@ def _check_names(plans: Sequence[TopicPlan], naming: TopicNaming) -> None:
     if naming.only is not None and len(plans) != 1:
         raise ConfigError(
             f"--to names one topic, but {len(plans)} are to be restored",
+            code="TDM-R059",
             remedy="add --topics, or use --map or --suffix",
         )
     unknown = naming.renamed.keys() - {plan.source.name for plan in plans}
     if unknown:
         raise ConfigError(
-            f"--map renames {', '.join(sorted(unknown))}, which is not restored", remedy=_restored(plans, "correct it")
+            f"--map renames {', '.join(sorted(unknown))}, which is not restored",
+            code="TDM-R060",
+            remedy=_restored(plans, "correct it"),
         )
     for pattern, replacement in naming.patterns:
         if not any(naming.matched(plan.source.name, pattern, replacement) for plan in plans):
             raise ConfigError(
                 f"--map-pattern {pattern}={replacement} matches no topic that is restored",
+                code="TDM-R061",
                 remedy=_restored(plans, "it has to match a whole name"),
             )
     taken: dict[str, str] = {}
@@ -407,13 +415,18 @@ def _check_names(plans: Sequence[TopicPlan], naming: TopicNaming) -> None:
         try:
             layout.check_topic(plan.target)
         except DamagedError as error:
-            raise ConfigError(f"{plan.target!r} is no name for a topic", remedy="choose another target") from error
+            raise ConfigError(
+                f"{plan.target!r} is no name for a topic", code="TDM-R062", remedy="choose another target"
+            ) from error
         if plan.target in _OWN or plan.target in layout.INTERNAL_TOPICS:
             whose = "Tandem" if plan.target in _OWN else "Kafka itself"
-            raise ConfigError(f"{plan.target} can't be a target: it belongs to {whose}", remedy="choose another name")
+            raise ConfigError(
+                f"{plan.target} can't be a target: it belongs to {whose}", code="TDM-R063", remedy="choose another name"
+            )
         if plan.target in taken:
             raise ConfigError(
                 f"{taken[plan.target]} and {plan.source.name} would both be restored into {plan.target}",
+                code="TDM-R064",
                 remedy="give one of them another name, with --map, or restore them one after the other, with --topics",
             )
         taken[plan.target] = plan.source.name
@@ -523,6 +536,7 @@ def _counted(topic: TopicPlan, shape: RecordChanges, target: TargetTopic | None,
         if count is not None and count != target.partitions:
             raise RefusedError(
                 f"topic {target.name} has {target.partitions} partitions on the target, not {count}",
+                code="TDM-R065",
                 remedy="leave --partitions out, or restore into a topic that does not exist yet",
             )
         count = target.partitions
@@ -531,6 +545,7 @@ def _counted(topic: TopicPlan, shape: RecordChanges, target: TargetTopic | None,
         raise RefusedError(
             f"topic {topic.target} has, or is to get, {count} partitions, {topic.source.name} has "
             f"{topic.source.partitions} in the backup",
+            code="TDM-R066",
             remedy="say with --repartition how its producers choose a partition, murmur2 (Java) or crc32 (librdkafka); "
             "or restore into a topic that does not exist yet, with --to, --map or --suffix",
         )
@@ -545,12 +560,14 @@ def refuse_unless_empty(target: TargetTopic, plan: RestorePlan) -> None:
             raise RefusedError(
                 f"topic {target.name} on the target is the very topic that was backed up, and it holds about {count:,} "
                 "records",
+                code="TDM-R067",
                 remedy="restore beside it, with --suffix .restored; --append adds to it, where what is restored counts "
                 "as newer than what is there",
             )
         raise RefusedError(
             f"topic {target.name} on the target is not empty: it holds about {count:,} records "
             "that are not of this very plan",
+            code="TDM-R068",
             remedy="restore into another topic, e.g. with --suffix .restored, or empty it by deleting it, or add to it "
             "with --append",
         )

@@ -76,9 +76,15 @@ def decode(data: bytes, where: str, *, pair: str) -> RestoreOptions:
     try:
         options, of_pair = _decode(data, where)
     except (DamagedError, ValueError, TypeError, KeyError, OverflowError) as error:
-        raise ConfigError(f"{where} is no plan of a restore: {error}", remedy="make one with --plan FILE") from error
+        raise ConfigError(
+            f"{where} is no plan of a restore: {error}", code="TDM-R069", remedy="make one with --plan FILE"
+        ) from error
     if of_pair != pair:
-        raise ConfigError(f"{where} is a plan of pair {of_pair}, not of {pair}", remedy="name that pair, or plan anew")
+        raise ConfigError(
+            f"{where} is a plan of pair {of_pair}, not of {pair}",
+            code="TDM-R070",
+            remedy="name that pair, or plan anew",
+        )
     return options
 
 

@@ -83,5 +83,6 @@ def _refuse_fewer(topic: TopicPlan, count: int) -> None:
         raise RefusedError(
             f"there are files of {topic.source.partitions} partitions of {topic.source.name}, but {topic.target} has, "
             f"or is to get, {count}",
+            code="TDM-R071",
             remedy="say with --repartition how its producers choose a partition, murmur2 (Java) or crc32 (librdkafka)",
         )

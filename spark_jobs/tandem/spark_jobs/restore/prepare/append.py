@@ -54,6 +54,7 @@ def refuse_if_held(before: Mapping[str, Mapping[str, str]]) -> None:
             raise RefusedError(
                 f"topic {name} is configured as restores leave it that are ended from outside: nothing in it is "
                 "compacted or deleted",
+                code="TDM-R072",
                 remedy=f"set {', '.join(sorted((*HELD, _LIMIT)))} as they should be, then give the command again",
             )
 
@@ -70,12 +71,14 @@ def refuse_unless_appendable(plan: RestorePlan, targets: Mapping[str, TargetTopi
         if target is None:
             raise RefusedError(
                 f"--append adds to topics that are there, and {topic.target} is not",
+                code="TDM-R073",
                 remedy="leave --append out: then it is created",
             )
         if target.config.get("message.timestamp.type") == "LogAppendTime":
             raise RefusedError(
                 f"topic {target.name} stamps its records itself (message.timestamp.type=LogAppendTime): restored ones "
                 "would lose their times",
+                code="TDM-R074",
                 remedy="set CreateTime as long as the restore runs, or restore into another topic",
             )
 

@@ -81,6 +81,7 @@ class LoadingConfig:
             raise RefusedError(
                 f"somebody changes the config of the target while it is read back ({what}): what is there now may be "
                 "compacted or deleted before it is handed over",
+                code="TDM-R075",
                 remedy=f"{_REMEDY}, then give the same command again",
             )
 

@@ -183,11 +183,13 @@ def _refuse(
     if plan.append and _was_there(found, plan, targets):
         raise RefusedError(
             "this very plan was appended to these topics before, wholly or in part",
+            code="TDM-R076",
             remedy="take another state, or restore into other topics",
         )
     if _was_there(found, plan, targets):
         raise RefusedError(
             "this very plan was restored into these topics before, and then their records were deleted",
+            code="TDM-R077",
             remedy="delete the topics as well, or restore into others",
         )
 
@@ -209,6 +211,7 @@ def _exactly(
     if plan is None:
         raise RefusedError(
             f"the plan {exactly.hash[:16]} can't be made again from generation {exactly.generation}",
+            code="TDM-R078",
             remedy="its chain entries are gone or were swept, or the target has changed; plan again with --plan",
         )
     return plan
@@ -239,6 +242,7 @@ def refuse_if_cut(found: RestoreProgress, plan: RestorePlan, targets: Mapping[st
             if target.starts[number] > max(strand.first, 0) or target.ends[number] <= strand.last:
                 raise RefusedError(
                     f"{item.target}-{number} lost records that an earlier run of this restore wrote",
+                    code="TDM-R079",
                     remedy=f"give it up with `tandem restore abandon {other_restores.short(plan.hash)}`"
                     if plan.append
                     else "delete the target topic and restore from the start",
@@ -251,6 +255,7 @@ def _refuse_if_finished(found: RestoreProgress, target: TargetTopic) -> None:
             origin = f" (from generation {state.generation})" if state.generation else ""
             raise RefusedError(
                 f"topic {target.name} on the target was restored before{origin} and is not empty",
+                code="TDM-R080",
                 remedy="restore into another topic, e.g. with --suffix, or delete it first",
             )
 
@@ -262,6 +267,7 @@ def _refuse_if_made_anew(rivals: Iterable[PlanState], target: TargetTopic) -> No
                 f"topic {target.name} on the target was deleted and made anew since restore "
                 f"{other_restores.short(state.plan)} began to load it (its id was {state.targets[target.name]} and is "
                 f"{target.topic_id} now), and holds records that are not the restore's",
+                code="TDM-R081",
                 remedy="find out who writes to it; delete the topic, then give the command again",
             )
 
@@ -276,6 +282,7 @@ def check_consent(plan: RestorePlan, options: RestoreOptions, *, now: int) -> No
     if losses:
         raise RefusedError(
             f"the retention would delete records as soon as it is set ({'; '.join(losses)})",
+            code="TDM-R082",
             remedy="agree with --yes, or keep them with --keep-load-config and set the retention yourself"
             if not plan.append
             else "agree with --yes, or give the topics a longer retention.ms or larger retention.bytes first",
@@ -297,6 +304,7 @@ def refuse_if_clearing(reader: ChainReader | ConnectorReader, plan: RestorePlan)
         if state is not None and key not in state.objects and reader.store.head(key) is None:
             raise RefusedError(
                 f"{key} was merged into another object and deleted since this was planned",
+                code="TDM-R083",
                 remedy=f"plan again; {_let_go(plan)}",
             )
     for item in (item for topic in plan.topics for item in topic.partitions):
@@ -305,6 +313,7 @@ def refuse_if_clearing(reader: ChainReader | ConnectorReader, plan: RestorePlan)
             if state is None or not state.usable(item.key):
                 raise RefusedError(
                     f"generation {number} is being cleared",
+                    code="TDM-R084",
                     remedy=f"plan again: a newer generation is complete; {_let_go(plan)}",
                 )
 

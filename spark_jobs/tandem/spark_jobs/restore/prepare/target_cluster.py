@@ -45,7 +45,9 @@ class TargetCluster:
             config: dict[str, Any] = for_confluent(self.props)
             found = AdminClient(config).list_topics(timeout=_BROKERS_S)
         except KafkaException as error:
-            raise ClusterUnreachableError(f"no broker answers at {servers_of(self.props)}: {error}") from error
+            raise ClusterUnreachableError(
+                f"no broker answers at {servers_of(self.props)}: {error}", code="TDM-R085"
+            ) from error
         return len(found.brokers)
 
     def look(self, names: Iterable[str]) -> dict[str, TargetTopic]:
@@ -170,6 +172,7 @@ class TargetCluster:
             if time.monotonic() > deadline:
                 raise TimedOutError(
                     f"topic {plan.target} was created, but has no leaders after {_VISIBLE_S:.0f} s",
+                    code="TDM-R086",
                     remedy="look whether all brokers are up, and give the same command again",
                 )
             time.sleep(0.2)
@@ -246,5 +249,6 @@ def refuse_if_impatient(admin: ClusterAdmin) -> None:
         raise RefusedError(
             f"{_TRANSACTION_LIMIT} is {min(short.values())} on broker {min(short)}: restores write in transactions of "
             f"up to {TRANSACTION_TIMEOUT_MS} ms, which that broker refuses",
+            code="TDM-R087",
             remedy=f"set {_TRANSACTION_LIMIT} to at least {TRANSACTION_TIMEOUT_MS} on the brokers of the target",
         )

@@ -83,7 +83,7 @@ def _refuse(
         if key in matters
     ]
     if found:
-        raise ConfigError(f"the cluster would refuse topic {name} {'; '.join(found)}", remedy=remedy)
+        raise ConfigError(f"the cluster would refuse topic {name} {'; '.join(found)}", code="TDM-R088", remedy=remedy)
 
 
 def remedies(unset: Collection[str]) -> list[str]:

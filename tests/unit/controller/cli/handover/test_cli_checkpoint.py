@@ -139,7 +139,7 @@ def test_whoever_looks_after_the_deadline_says_so_for_good(store: ObjectStore) -
             return getattr(store, name)
 
         def put_if_absent(self, key: str, _: bytes) -> None:
-            raise StoreDeniedError(key)
+            raise StoreDeniedError(key, code="TDM-X001")
 
     request = asked(store, lifetime_ms=0)
     reader = CheckpointStatusReader(ReadOnly(), PAIR, by="reader")  # type: ignore[arg-type]  # all that is needed

@@ -135,7 +135,7 @@ def test_connections_are_well_before_anything_is_stored(store: ObjectStore) -> N
 
 def test_what_a_restore_would_be_refused_for_is_a_warning(store: ObjectStore) -> None:
     """The backup is well, but nobody wants to hear of that in the night of the restore."""
-    obstacle = RefusedError("transactions are too short", remedy="make them longer")
+    obstacle = RefusedError("transactions are too short", code="TDM-X001", remedy="make them longer")
     found = connections(sight(store, heard_s={}, topics=[ORDERS]), obstacles=[obstacle])
     assert found.severity is Severity.WARNING
     assert [(one.message, one.remedy) for one in found.findings] == [("transactions are too short", "make them longer")]

@@ -139,6 +139,7 @@ def test_a_damaged_object_is_an_error(root: str, tmp_path: Path, capsys: pytest.
     assert ask(root, "--topic", "orders", "--key", "key-3") == ExitCode.UNHEALTHY
     captured = capsys.readouterr()
     assert damaged.name in captured.err
+    assert "[TDM-P064]" in captured.err
     assert captured.out == ""
 
 

@@ -174,7 +174,15 @@ def test_a_time_out_ends_with_4_and_what_is_missing(
 def test_a_store_that_stops_to_answer_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
     """Told once for each time it is away; what will not pass is raised."""
     answers: Iterator[int | Exception] = iter(
-        [1, TransientError("no answer"), TransientError("no answer"), 2, TransientError("again"), 3, ValueError("bug")]
+        [
+            1,
+            TransientError("no answer", code="TDM-X001"),
+            TransientError("no answer", code="TDM-X001"),
+            2,
+            TransientError("again", code="TDM-X001"),
+            3,
+            ValueError("bug"),
+        ]
     )
 
     def look() -> int:
@@ -197,7 +205,7 @@ def test_the_first_look_must_succeed_and_the_last_is_at_the_end() -> None:
     """A store that never answered is an error; what came true in the last moment counts."""
 
     def refuse() -> int:
-        raise PermanentError("403")
+        raise PermanentError("403", code="TDM-X001")
 
     with pytest.raises(PermanentError):
         next(looks(refuse, every_s=1))

@@ -236,12 +236,12 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr("sys.stderr", painted := Terminal())
-    output.fail("x")
-    assert painted.getvalue() == "\x1b[31;1merror:\x1b[0m x\n"
+    output.fail("x", code="TDM-X001")
+    assert painted.getvalue() == "\x1b[31;1merror:\x1b[0m x [TDM-X001]\n"
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr("sys.stderr", plain := Terminal())
-    output.fail("x", remedy="y")
-    assert plain.getvalue() == "error: x\nwhat to do: y\n"
+    output.fail("x\n  and y", code="TDM-X001", remedy="z")
+    assert plain.getvalue() == "error: x [TDM-X001]\n  and y\nwhat to do: z\n"
     monkeypatch.setattr("sys.stdout", table := Terminal())
     output.show(kind="X", body={}, output=OutputFormat.TABLE, tables=[TABLE])
     assert "\x1b" not in table.getvalue()
@@ -252,10 +252,13 @@ def test_messages_hide_registered_secrets(capsys: pytest.CaptureFixture[str]) ->
     log.register_secrets(["hunter22"])
     output.note("note hunter22")
     output.warn("warn hunter22")
-    output.fail("fail hunter22", remedy="do hunter22")
+    output.fail("fail hunter22", code="TDM-X001", remedy="do hunter22")
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == "note ********\nwarning: warn ********\nerror: fail ********\nwhat to do: do ********\n"
+    assert (
+        captured.err
+        == "note ********\nwarning: warn ********\nerror: fail ******** [TDM-X001]\nwhat to do: do ********\n"
+    )
 
 
 @pytest.mark.parametrize(

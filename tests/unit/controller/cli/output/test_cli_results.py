@@ -31,7 +31,9 @@ def test_a_store_that_is_away_when_a_run_ends_costs_the_kept_result_only(
 ) -> None:
     """What was found is still to be shown; and a run that failed of it fails of its own error."""
     store = MemoryStore()
-    monkeypatch.setattr(MemoryStore, "now", lambda _: (_ for _ in ()).throw(StoreTransientError("503")))
+    monkeypatch.setattr(
+        MemoryStore, "now", lambda _: (_ for _ in ()).throw(StoreTransientError("503", code="TDM-X001"))
+    )
     keep_outcome(store, drilled)
     assert "the result could not be kept in the store: 503" in capsys.readouterr().err
     assert not store.objects

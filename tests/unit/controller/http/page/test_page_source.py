@@ -184,7 +184,7 @@ def test_trouble_is_said_beside_what_was_known(
     site = PageSource(config)
     site.show(watched)
     assert "7 offsets" in site.page().body
-    asked["error"] = StoreTransientError("nobody answers")
+    asked["error"] = StoreTransientError("nobody answers", code="TDM-X001")
     deadline = time.monotonic() + SOON_S
     while (body := site.page().body).count("(nobody answers)") < 2:
         assert time.monotonic() < deadline

@@ -83,7 +83,7 @@ def test_a_failed_renewal_costs_nothing_while_the_token_is_good() -> None:
     clock, fetch = Clock(), Endless()
     tokens = Tokens(fetch, now=clock)
     tokens.current()
-    fetch.error = ClusterUnreachableError("away")
+    fetch.error = ClusterUnreachableError("away", code="TDM-X001")
     clock.now += 85
     assert tokens.current()[0].value == "t1"
     assert tokens.failure is fetch.error
@@ -93,7 +93,7 @@ def test_a_failed_renewal_costs_nothing_while_the_token_is_good() -> None:
     clock.now += 10
     assert tokens.current()[0].value == "t2"
     assert tokens.failure is None
-    fetch.error = ClusterUnreachableError("away")
+    fetch.error = ClusterUnreachableError("away", code="TDM-X001")
     clock.now += 99
     with pytest.raises(ClusterUnreachableError):
         tokens.current()
@@ -110,8 +110,8 @@ def test_what_each_client_is_given() -> None:
 @pytest.mark.parametrize(
     ("error", "theirs"),
     [
-        (ClusterAuthenticationError("no"), kafka_errors.SaslAuthenticationFailedError),
-        (ClusterUnreachableError("away"), kafka_errors.KafkaConnectionError),
+        (ClusterAuthenticationError("no", code="TDM-X001"), kafka_errors.SaslAuthenticationFailedError),
+        (ClusterUnreachableError("away", code="TDM-X001"), kafka_errors.KafkaConnectionError),
     ],
 )
 def test_our_error_comes_back_out_of_kafka_python(error: TandemError, theirs: type[Exception]) -> None:

@@ -120,7 +120,7 @@ def test_what_is_left_out_is_told_once_and_not_kept() -> None:
     assert admin.guarded == ["mine"]
     many = frozenset(f"g{number}" for number in range(12))
     admin.answer = CommittedOffsets(
-        groups={"a": offsets(1, offset=5)}, failed={"f": ClusterTransientError("moves")}, left_out=many
+        groups={"a": offsets(1, offset=5)}, failed={"f": ClusterTransientError("moves", code="TDM-X001")}, left_out=many
     )
     with capture_logs() as logs:
         found = cluster.group_offsets([TOPIC])

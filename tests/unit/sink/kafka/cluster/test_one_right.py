@@ -314,7 +314,7 @@ def test_a_login_that_is_refused_during_a_commit_is_tried_again(monkeypatch: pyt
     bench = Bench(log=Log(offsets=[0, 1], end=2))
     pipeline = bench.start()
     bench.until(through(2))
-    bench.cluster.error = ClusterAuthenticationError("broker 3 refuses", remedy="renew")
+    bench.cluster.error = ClusterAuthenticationError("broker 3 refuses", code="TDM-X001", remedy="renew")
     bench.log.append(2)
     wait(lambda: any("not stored yet: broker 3 refuses" in text for text in pipeline.report().trouble))
     bench.cluster.error = None

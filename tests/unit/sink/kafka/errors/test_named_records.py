@@ -167,7 +167,7 @@ def test_another_record_is_waited_for_anew(at: list[float]) -> None:
 
 
 @pytest.mark.parametrize("tail", [True, False])
-@pytest.mark.parametrize("error", [None, TransientError("no answer")])
+@pytest.mark.parametrize("error", [None, TransientError("no answer", code="TDM-X001")])
 def test_a_leader_that_does_not_answer_is_waited_for_as_well(
     tail: bool, error: Exception | None, at: list[float]
 ) -> None:

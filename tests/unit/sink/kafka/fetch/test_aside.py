@@ -21,9 +21,11 @@ from tandem.sink.store.object_store import StoreRejectedError, StoreTransientErr
 from tandem.sink.write.topics_aside import TopicsAside
 
 U0 = TopicPartition("u", 0)
-REFUSED = StoreRejectedError("put '…/t+0': the store answered 400 KeyTooLongError", remedy="see the store's own log")
+REFUSED = StoreRejectedError(
+    "put '…/t+0': the store answered 400 KeyTooLongError", code="TDM-X001", remedy="see the store's own log"
+)
 
-FAILS = StoreTransientError("put '…/t+0': the store answered 500 InternalError")
+FAILS = StoreTransientError("put '…/t+0': the store answered 500 InternalError", code="TDM-X001")
 
 
 @pytest.fixture
@@ -62,7 +64,7 @@ def u_grows(bench: Bench, *, by: int = 10) -> None:
     bench.until(lambda state: state.positions[key("u")].offset >= before + by)
 
 
-@pytest.mark.parametrize("error", [REFUSED, StoreUnfitError("name too long", remedy="use s3://")])
+@pytest.mark.parametrize("error", [REFUSED, StoreUnfitError("name too long", code="TDM-X001", remedy="use s3://")])
 def test_a_topic_that_the_store_refuses_stops_no_other_one(
     bench: Bench, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +115,7 @@ def test_a_store_that_takes_nothing_at_all_ends_the_pipeline(bench: Bench, monke
 
     def probe(prefix: str) -> tuple[str, ...]:
         assert prefix.endswith("/generation=00000001/")
-        raise StoreRejectedError("nor a probe")
+        raise StoreRejectedError("nor a probe", code="TDM-X001")
 
     monkeypatch.setattr(bench.store, "probe", probe)
     refuse(bench, REFUSED)
@@ -240,8 +242,12 @@ def test_what_can_not_be_read_is_named_up_to_five(bench: Bench) -> None:
     """A heartbeat has room for a few troubles, and one more number says how many there are."""
     pipeline = bench.start()
     for number in range(7):
-        pipeline._context.say_damaged(TopicPartition("x", number), DamagedError(f"x-{number}: bad"), tail=True)
-        pipeline._context.say_damaged(TopicPartition("x", number), DamagedError(f"x-{number}: bad"), tail=True)
+        pipeline._context.say_damaged(
+            TopicPartition("x", number), DamagedError(f"x-{number}: bad", code="TDM-X001"), tail=True
+        )
+        pipeline._context.say_damaged(
+            TopicPartition("x", number), DamagedError(f"x-{number}: bad", code="TDM-X001"), tail=True
+        )
     report = pipeline.report()
     assert report.trouble[0] == "x-0: bad; x-1: bad; x-2: bad; x-3: bad; x-4: bad; and 2 more partitions"
     assert report.unread == 7

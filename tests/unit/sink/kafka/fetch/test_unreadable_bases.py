@@ -119,7 +119,9 @@ class Lane:
         last = min(until, start + RESPONSE)
         bad = self.damaged.get(TopicPartition(topic, partition))
         if bad is not None and start <= bad < last:
-            raise DamagedError(f"topic {topic}, partition {partition}, record batch at offset {bad}: its CRC is wrong")
+            raise DamagedError(
+                f"topic {topic}, partition {partition}, record batch at offset {bad}: its CRC is wrong", code="TDM-X001"
+            )
         first = self.hole.stop if start in self.hole else start
         segment = Segment(
             body=b"",

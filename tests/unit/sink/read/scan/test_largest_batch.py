@@ -94,7 +94,7 @@ def test_jobs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "best_transcoder", lambda *, batch_limit: seen.append(batch_limit))
 
     def read(*_: Any, **__: Any) -> None:
-        raise DamagedError("enough")
+        raise DamagedError("enough", code="TDM-X001")
 
     monkeypatch.setattr(job, "read_range", read)
     address: Any = type("Address", (), {"open": MemoryStore})

@@ -490,7 +490,7 @@ def test_what_vanishes_between_offer_and_commit_is_a_taint(bench: Bench, what: s
 
 def test_a_store_that_does_not_answer_is_asked_again_what_it_has(bench: Bench) -> None:
     """That is no loss."""
-    refusals = iter([StoreTransientError("busy")] * 2)
+    refusals = iter([StoreTransientError("busy", code="TDM-X001")] * 2)
     bench.store.before = lambda operation, name: (
         next(refusals, None) if operation == "head" and name.endswith(".avro") else None
     )
@@ -508,7 +508,7 @@ def test_a_store_that_does_not_say_for_ever_sets_the_topic_aside(bench: Bench, m
     monkeypatch.setattr("tandem.sink.write.commit._PATIENCE_S", 0.1)
     monkeypatch.setattr("tandem.sink.write.topics_aside._FIRST_REST_S", 0.2)
     bench.store.before = lambda operation, name: (
-        StoreTransientError("busy") if operation == "head" and name.endswith(".avro") else None
+        StoreTransientError("busy", code="TDM-X001") if operation == "head" and name.endswith(".avro") else None
     )
     started(bench)
     read(bench, 0, 100)
@@ -623,14 +623,16 @@ def test_what_can_t_be_deleted_is_told(bench: Bench, monkeypatch: pytest.MonkeyP
 
     def lost(operation: str, name: str) -> Exception | None:
         failing = (operation == "put" and name.endswith(".avro")) or operation == "delete"
-        return StoreTransientError(f"503 to a {operation}") if failing else None
+        return StoreTransientError(f"503 to a {operation}", code="TDM-X001") if failing else None
 
     monkeypatch.setattr(bench.store, "after", lost)
-    monkeypatch.setattr(bench.store, "before", lambda operation, _: lost(operation, "") and StoreTransientError("no"))
+    monkeypatch.setattr(
+        bench.store, "before", lambda operation, _: lost(operation, "") and StoreTransientError("no", code="TDM-X001")
+    )
     with capture_logs() as logs, pytest.raises(StoreTransientError, match="503 to a put"):
         read(bench, 0, 100)
     (line,) = (line for line in logs if "stays until its generation is cleared" in line["event"])
-    assert (line["objects"], line["error"]) == (1, "no")
+    assert (line["objects"], str(line["error"])) == (1, "no")
     monkeypatch.setattr(bench.store, "before", no_fault)
     with pytest.raises(StoreTransientError, match="503 to a put"):
         read(bench, 0, 100)

@@ -186,7 +186,7 @@ def test_what_could_not_be_read_is_handed_out_again_with_all_below(bench: Bench,
     crew.read(40)
     stored = objects(bench)
     assert stored
-    crew.fail(70, TransientError("no answer"))
+    crew.fail(70, TransientError("no answer", code="TDM-X001"))
     crew.wants((70, 100), (40, 70), (10, 40), (0, 10))
     bench.until(lambda _: not stored & objects(bench))
     assert "t-0: a range could not be read, trying again: no answer" in " ".join(pipeline.report().trouble)
@@ -202,9 +202,9 @@ def test_what_is_damaged_is_begun_with_and_alone(bench: Bench, crew: Crew) -> No
     """So nothing is read in vain before it fails again, and nothing below it. Once it is read, all goes on."""
     pipeline = bench.start()
     crew.wants((70, 100), (40, 70), (10, 40), (0, 10))
-    crew.fail(70, UnreadableError("bad", at=90))
+    crew.fail(70, UnreadableError("bad", code="TDM-X001", at=90))
     crew.wants((90, 100), (60, 90), (30, 60), (0, 30))
-    crew.fail(90, UnreadableError("bad", at=90))
+    crew.fail(90, UnreadableError("bad", code="TDM-X001", at=90))
     crew.wants((90, 100))
     assert "trying again: bad" in " ".join(pipeline.report().trouble)
     crew.read(90)
@@ -226,14 +226,14 @@ def test_what_fails_again_and_again_is_tried_ever_more_rarely(
     for _ in range(6):
         bench.until(lambda _: any(not future.cancelled() and task.low == 70 for task, future in crew.waiting))
         times.append(clock.now())
-        crew.fail(70, TransientError("no answer"))
+        crew.fail(70, TransientError("no answer", code="TDM-X001"))
     rests = [after - before for before, after in itertools.pairwise(times)]
     assert min(rests[:2]) < 0.3, "0.05 and 0.1; a busy machine may be late once"
     assert min(rests[3:]) >= 0.4
     bench.until(lambda _: any(not future.cancelled() and task.low == 70 for task, future in crew.waiting))
     monkeypatch.setattr("tandem.sink.read.scan.worker_ranges._LONGEST_REST_S", 600.0)
     monkeypatch.setattr("tandem.sink.read.scan.worker_ranges._REST_S", 60.0)
-    crew.fail(70, TransientError("no answer"))
+    crew.fail(70, TransientError("no answer", code="TDM-X001"))
     time.sleep(0.2)
     assert not any(not future.cancelled() and task.low == 70 for task, future in crew.waiting)
     another_leads(bench)
@@ -249,10 +249,10 @@ def test_what_a_dead_store_keeps_is_no_reason_to_stop(
     crew.read(40)
 
     def fail(_: object) -> None:
-        raise StoreTransientError("503")
+        raise StoreTransientError("503", code="TDM-X001")
 
     monkeypatch.setattr(bench.store, "delete", fail)
-    crew.fail(70, TransientError("no answer"))
+    crew.fail(70, TransientError("no answer", code="TDM-X001"))
     crew.wants((70, 100), (40, 70), (10, 40), (0, 10))
     for low in (70, 40, 10, 0):
         crew.read(low)
@@ -348,10 +348,10 @@ def test_a_topic_that_is_gone_is_forgotten(bench: Bench, crew: Crew) -> None:
     bench.policy = replace(QUICK, survey_interval_s=60.0)
     pipeline = bench.start()
     crew.wants((70, 100), (40, 70), (10, 40), (0, 10))
-    crew.fail(70, TopicGoneError("t is gone"))
+    crew.fail(70, TopicGoneError("t is gone", code="TDM-X001"))
     crew.wants((70, 100), (40, 70), (10, 40), (0, 10))
     bench.cluster.topics.clear()
-    crew.fail(70, TopicGoneError("t is gone"))
+    crew.fail(70, TopicGoneError("t is gone", code="TDM-X001"))
     bench.until(lambda state: state.topics and all(one.removed for one in state.topics.values()))
     crew.wants()
     assert pipeline.report().partitions == 0
@@ -428,7 +428,7 @@ def test_a_partition_that_can_t_be_read_comes_last(wide: Bench) -> None:
         with crew.lock:
             for task, future in crew.waiting:
                 if task.key.partition == partition and future.set_running_or_notify_cancel():
-                    future.set_exception(TransientError("no leader"))
+                    future.set_exception(TransientError("no leader", code="TDM-X001"))
             crew.waiting = [item for item in crew.waiting if item[0].key.partition != partition]
 
     def given() -> list[int]:

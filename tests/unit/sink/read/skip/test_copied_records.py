@@ -131,7 +131,7 @@ def test_a_store_that_does_not_answer_is_asked_again() -> None:
     """Whether something is there is not known then."""
     it = Copy()
     records = CopiedRecords(it.store)
-    it.store.before = lambda *_: TransientError("503")
+    it.store.before = lambda *_: TransientError("503", code="TDM-X001")
     with pytest.raises(TransientError, match="503"):
         proof(records, it)
     it.store.before = lambda *_: None
@@ -220,7 +220,7 @@ def test_a_lane_waits_for_what_a_copy_says(tail: bool) -> None:
     reader.take_evidence()
     assert reader.through
     reader = Reader(tail=tail, copies=(it.copy,), store=it.store)
-    it.store.before = lambda operation, _: TransientError("503") if operation == "get" else None
+    it.store.before = lambda operation, _: TransientError("503", code="TDM-X001") if operation == "get" else None
     reader.take_evidence()
     assert not reader.through
     [trouble] = reader.context.trouble.values()

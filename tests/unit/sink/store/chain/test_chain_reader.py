@@ -434,7 +434,7 @@ def test_a_store_that_fails_while_ends_are_looked_for_is_told() -> None:
     for backup in turns(store, 9)[:-2]:
         wanted = Clearing(goes=tuple(sorted(backup.positions)), stays={})
         clear_generation(store, backup.writer, wanted, stop=threading.Event())
-    down = StoreTransientError("503")
+    down = StoreTransientError("503", code="TDM-X001")
     for number in (1, 5):
         prefix = layout.chain_prefix(PAIR, number)
         store.before = lambda _, key, prefix=prefix: down if key.startswith(prefix) else None  # type: ignore[misc]

@@ -56,7 +56,7 @@ def commit(offset: int) -> Entry:
 
 def failing(times: int) -> Iterator[Exception | None]:
     """As many errors, then none."""
-    yield from [StoreTransientError("503")] * times
+    yield from [StoreTransientError("503", code="TDM-X001")] * times
     while True:
         yield None
 
@@ -136,7 +136,9 @@ def test_a_bad_draft_is_never_sent(store: MemoryStore) -> None:
     assert not writer.in_doubt
 
 
-@pytest.mark.parametrize("error", [StoreTransientError("503"), StoreDeniedError("403")])
+@pytest.mark.parametrize(
+    "error", [StoreTransientError("503", code="TDM-X001"), StoreDeniedError("403", code="TDM-X001")]
+)
 def test_a_writer_in_doubt_writes_no_more(store: MemoryStore, error: Exception) -> None:
     """What was sent may be there or not; only the chain, read again, says where to go on."""
     stop = threading.Event()

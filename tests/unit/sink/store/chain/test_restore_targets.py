@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from support.pipeline.doubles import MemoryStore
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.json_codec import canonical, pack
+from tandem.backup_avro.chain.signatures import Signer
 from tandem.backup_avro.documents.restore_targets import decode_targets
 from tandem.backup_avro.errors import DamagedError
 from tandem.controller.config import Config
@@ -21,6 +23,8 @@ from tandem.controller.status.outside_view import ask_cluster
 from tandem.sink.store import StoreDeniedError
 from tandem.sink.store.chain import restore_targets
 from tandem.sink.store.chain.restore_targets import ANY
+from tandem.sink.store.signed_store import SignedStore
+from tandem.sink.store.store_settings import StoreAccess
 
 PLAN, CLUSTER = "ab" * 32, "cluster-1"
 
@@ -58,7 +62,7 @@ def test_what_can_not_be_read_says_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert "what a restore created can't be read" in logs[0]["event"]
 
     def denied(*_: object, **__: object) -> Any:
-        raise StoreDeniedError("no")
+        raise StoreDeniedError("no", code="TDM-X001")
 
     monkeypatch.setattr(store, "list", denied)
     with capture_logs() as logs:
@@ -68,6 +72,52 @@ def test_what_can_not_be_read_says_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         decode_targets(
             pack(canonical({"v": 1, "pair": "p", "plan": "x", "cluster_id": "c", "topics": {"t": 1}})), "here"
         )
+
+
+def test_a_note_that_nobody_signed_counts_for_nothing_where_signatures_are_required(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A forged one would keep a topic of an application out of the backup."""
+    signer = Signer.generate()
+    monkeypatch.setenv("SIGNING_KEY", signer.pem().decode())
+    inner = announced("orders")
+    strict = StoreAccess(trusted_keys=signer.public, require_signatures=True)
+    store = SignedStore(inner, strict)
+    with capture_logs() as logs:
+        assert restore_targets.created_topics(store, PAIR, CLUSTER) == {}
+    assert "is not signed, and signing.require is set" in str(logs[0]["error"])
+    restore_targets.identify_targets(store, PAIR, PLAN, {"orders": "id-1"})
+    assert len(inner.objects) == 1
+    told = restore_targets.announce_targets(store, PAIR, "cd" * 32, CLUSTER, ["t.restored"])
+    assert list(told) == ["t.restored"]
+    assert "backs this topic up if topics.patterns match it" in told["t.restored"]
+    assert "would not be signed, and signing.require is set" in told["t.restored"]
+    signing = SignedStore(inner, replace(strict, signing_key_env="SIGNING_KEY"))
+    assert restore_targets.announce_targets(signing, PAIR, "cd" * 32, CLUSTER, ["t.restored"]) == {}
+    restore_targets.identify_targets(signing, PAIR, "cd" * 32, {"t.restored": "id-2"})
+    with capture_logs():
+        assert restore_targets.created_topics(store, PAIR, CLUSTER) == {"t.restored": {"id-2"}}
+
+
+def test_a_topic_is_adopted() -> None:
+    """All notes of it go, the others' stay."""
+    store = announced("t.restored", "u.restored")
+    restore_targets.identify_targets(store, PAIR, PLAN, {"t.restored": "id-1", "u.restored": "id-2"})
+    restore_targets.announce_targets(store, PAIR, "cd" * 32, CLUSTER, ["t.restored"])
+    store.objects[f"{layout.restore_targets_prefix(PAIR)}x.json"] = b"{}"
+    with capture_logs():
+        removed = restore_targets.adopt_topic(store, PAIR, "t.restored")
+        assert sorted(removed) == [
+            (PLAN[:16], CLUSTER, ANY),
+            (PLAN[:16], CLUSTER, "id-1"),
+            (("cd" * 32)[:16], CLUSTER, ANY),
+        ]
+        assert restore_targets.created_topics(store, PAIR, CLUSTER) == {"u.restored": {"id-2"}}
+        assert restore_targets.adopt_topic(store, PAIR, "t.restored") == []
+        assert restore_targets.adopt_topic(store, "another", "u.restored") == []
+    assert len(store.objects) == 3
+    restore_targets.identify_targets(store, PAIR, PLAN, {"t.restored": "id-1"})
+    assert len(store.objects) == 3, "a run of the same restore notes nothing again"
 
 
 class Admin:
@@ -153,4 +203,28 @@ def test_each_topic_is_judged_once() -> None:
     assert len(asked) == 2
     assert [(line["event"], line["topic"]) for line in logs] == [
         ("a topic that a restore created is not backed up", "orders.restored")
+    ]
+
+
+def test_an_adopted_topic_is_guarded_after_a_while() -> None:
+    """The store is asked about what is left out, once in so many surveys; what is still noted is told once."""
+    store, admin = announced("orders.restored", "orders.other"), Admin(orders_restored="id-1", orders_other="id-2")
+    cluster = GuardedCluster(
+        cast("Any", admin),
+        config(patterns=["orders.*"]),
+        lambda: restore_targets.created_topics(store, PAIR, CLUSTER),
+    )
+    with capture_logs() as logs:
+        assert cluster.guarded().restored == ("orders.other", "orders.restored")
+        restore_targets.adopt_topic(store, PAIR, "orders.restored")
+        asked = 1
+        while not cluster.guarded().topics:
+            asked += 1
+            assert asked < 100
+    assert 5 < asked < 40
+    assert cluster.guarded().restored == ("orders.other",)
+    assert [(line["log_level"], line["topic"]) for line in logs] == [
+        ("warning", "orders.restored"),
+        ("warning", "orders.other"),
+        ("info", "orders.restored"),
     ]

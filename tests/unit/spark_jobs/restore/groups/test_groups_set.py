@@ -56,7 +56,7 @@ class _Groups:
 
     def _refuse(self, group: str) -> None:
         if group in self.busy:
-            raise RefusedError(f"{group} has members", remedy="stop them")
+            raise RefusedError(f"{group} has members", code="TDM-X001", remedy="stop them")
 
 
 def _record(topic_id: str, pages: Mapping[int, str], ends: Mapping[int, int], **groups: int) -> RestoreRecord:

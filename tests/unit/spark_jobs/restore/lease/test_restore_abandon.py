@@ -33,7 +33,7 @@ class Fences:
         self.given_up.append(given_up)
         self.begun.append(name)
         if len(self.begun) - 1 in self.failing:
-            raise ProduceError("no answer")
+            raise ProduceError("no answer", code="TDM-X001")
         self.go.wait(60)
 
 
@@ -96,7 +96,7 @@ class Silent:
         Silent.tries += 1
 
     def init_transactions(self) -> None:
-        raise ProduceError("no answer")
+        raise ProduceError("no answer", code="TDM-X001")
 
     def discard(self) -> None:
         """Nothing is open."""

@@ -66,7 +66,7 @@ class Admin:
         """What takes effect, of what is asked for."""
         assert list(names) == [marks.TOPIC]
         if self.settings is None:
-            raise UnknownTopicError("it does not exist")
+            raise UnknownTopicError("it does not exist", code="TDM-X001")
         return {marks.TOPIC: {key: value for key, value in self.settings.items() if key in defaults}}
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str]) -> None:
@@ -178,7 +178,10 @@ def test_a_segment_has_room_for_it_too() -> None:
     assert there.altered == [{"max.message.bytes": "9000000", "segment.bytes": "9000000"}]
 
 
-@pytest.mark.parametrize("error", [ClusterDeniedError("not allowed"), ClusterRequestError("a policy forbids it")])
+@pytest.mark.parametrize(
+    "error",
+    [ClusterDeniedError("not allowed", code="TDM-X001"), ClusterRequestError("a policy forbids it", code="TDM-X001")],
+)
 def test_a_plan_without_room_is_refused_before_anything_is_made(error: TandemError) -> None:
     """With the figure and what makes room; looking at it changes nothing, and a dry run has the reason."""
     plan = _plan(12_000)
@@ -216,7 +219,7 @@ def test_looking_changes_nothing() -> None:
 
 def test_a_cluster_that_does_not_create_it_with_room() -> None:
     """The figure is named where it is the reason, and what the cluster says where it is not."""
-    admin = Admin(objection=ClusterRequestError("a policy forbids it"))
+    admin = Admin(objection=ClusterRequestError("a policy forbids it", code="TDM-X001"))
     with pytest.raises(RefusedError, match=r"may take 2,000,000 bytes.*could not be created.*a policy forbids it"):
         progress_topic.ensure_topic(admin, brokers=1, largest=2_000_000)  # type: ignore[arg-type]  # a double
     with pytest.raises(ClusterRequestError, match="a policy forbids it"):
@@ -229,7 +232,7 @@ def test_a_topic_that_another_restore_has_just_made(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(progress_topic, "partitions", lambda _: ())
 
     def taken(*_: object, **__: object) -> None:
-        raise TopicExistsError("it is there")
+        raise TopicExistsError("it is there", code="TDM-X001")
 
     monkeypatch.setattr(Admin, "create_topic", taken)
     progress_topic.ensure_topic(admin, brokers=1, largest=2_000_000)  # type: ignore[arg-type]  # a double
@@ -265,7 +268,10 @@ def test_progress_that_would_expire_is_refused(policy: str) -> None:
         progress_topic.refuse_unless_kept(Policies({"cleanup.policy": policy}))  # type: ignore[arg-type]  # a double
 
 
-@pytest.mark.parametrize("answer", [{"cleanup.policy": "compact"}, UnknownTopicError("x"), ClusterDeniedError("x")])
+@pytest.mark.parametrize(
+    "answer",
+    [{"cleanup.policy": "compact"}, UnknownTopicError("x", code="TDM-X001"), ClusterDeniedError("x", code="TDM-X001")],
+)
 def test_progress_that_stays_is_taken(answer: Mapping[str, str] | Exception) -> None:
     """As is what is still to be made, and what may not be asked for."""
     progress_topic.refuse_unless_kept(Policies(answer))  # type: ignore[arg-type]  # a double

@@ -113,7 +113,7 @@ class Cluster:
 
     def config(self, names: Iterable[str], *, defaults: Iterable[str]) -> dict[str, dict[str, str]]:
         """No restore has come here yet."""
-        raise UnknownTopicError(f"{list(names)}, {list(defaults)}")
+        raise UnknownTopicError(f"{list(names)}, {list(defaults)}", code="TDM-X001")
 
     def progress(self, *, settled: bool) -> RestoreProgress:
         """What restores have noted."""

@@ -88,7 +88,7 @@ def test_what_another_run_has_set_stays(*, before: bool) -> None:
     def overtaken() -> None:
         asked.append(dict(cluster.config))
         if before or len(asked) == 2:
-            raise OvertakenError("another run")
+            raise OvertakenError("another run", code="TDM-X001")
 
     with pytest.raises(OvertakenError):
         LoadingConfig(cluster, {"t": plan.LOADING}).set_again(overtaken)

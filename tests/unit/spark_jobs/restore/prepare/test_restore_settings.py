@@ -47,7 +47,7 @@ class Admin:
     def alter_config(self, name: str, changes: Settings, *, only_ask: bool = False) -> None:
         """Change settings as brokers do: all or none, and who may not is told before all else."""
         if not self.may_alter:
-            raise ClusterDeniedError(f"not allowed on {name}", remedy="grant AlterConfigs")
+            raise ClusterDeniedError(f"not allowed on {name}", code="TDM-X001", remedy="grant AlterConfigs")
         self._object(name, {**self.config_.get(name, {}), **changes})
         if not only_ask:
             now = {**self.config_.get(name, {}), **changes}
@@ -62,17 +62,19 @@ class Admin:
         """One broker has it."""
         assert key == "transaction.max.timeout.ms"
         if self.patience is None:
-            raise ClusterDeniedError("not allowed", remedy="grant DescribeConfigs")
+            raise ClusterDeniedError("not allowed", code="TDM-X001", remedy="grant DescribeConfigs")
         return {1: "900000", 2: self.patience}
 
     def _object(self, name: str, settings: Settings) -> None:
         unknown = sorted(settings.keys() & LIMITS.keys() - set(self.limits))
         if unknown:
-            raise ClusterRequestError(f"Unknown topic config name: {unknown[0]}", remedy="see the broker's log")
+            raise ClusterRequestError(
+                f"Unknown topic config name: {unknown[0]}", code="TDM-X001", remedy="see the broker's log"
+            )
         self.asked.append((name, dict(settings)))
         why = self.objection(settings)
         if why is not None:
-            raise ClusterRequestError(why, remedy="see the broker's log")
+            raise ClusterRequestError(why, code="TDM-X001", remedy="see the broker's log")
 
 
 def _target(admin: Admin) -> TargetCluster:
