@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.backups.build_backup import Backup, TopicSpec, records
+from support.clusters.topics import TopicMaker
 from support.restores.cases import Case, CrashAt, CrashError, Do, read_all, rows_of
 from support.restores.live_topics import OWN_CONFIG, backup_of_two, unfinished, write_theirs
 
@@ -25,9 +25,6 @@ from tandem.spark_jobs.restore.load.load_task import LoadPace
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
 from tandem.spark_jobs.restore.plan.record_changes import RecordChanges
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

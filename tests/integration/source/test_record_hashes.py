@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from support.clusters.topics import TopicMaker
 
+from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.kafka.cluster.admin import ClusterAdmin
 from tandem.sink.kafka.fetch.events import LogPlace, TopicPartition
 from tandem.sink.kafka.fetch.fetcher import RawFetcher
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
-
-    from tandem.controller.sandbox.kafka import KafkaServer
 
 pytestmark = pytest.mark.integration
 

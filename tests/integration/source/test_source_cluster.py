@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from support.clusters.group_offsets import commit
+from support.clusters.topics import TopicMaker
 from support.patience import soon
 
 from tandem.backup_avro.errors import ConfigError
@@ -20,9 +21,6 @@ from tandem.sink.kafka.errors.cluster_errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 
