@@ -169,6 +169,13 @@ class Bench:
         pipeline.start()
         return pipeline
 
+    def read(self, *offsets: int) -> Pipeline:
+        """Append records, start a pipeline, and wait until it has read them."""
+        self.log.append(*offsets)
+        pipeline = self.start()
+        self.until(through(offsets[-1] + 1))
+        return pipeline
+
     def again(self) -> Pipeline:
         """Start on what the chain says, as after a failure."""
         self.log.sources.clear()

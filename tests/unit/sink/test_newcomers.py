@@ -321,9 +321,7 @@ def test_no_marks_while_a_partition_is_not_read(bench: Bench, monkeypatch: pytes
     """A mark says where all logs ended."""
     taken = []
     monkeypatch.setattr("tandem.sink.write.commit_draft.Marks.take", lambda *_: taken.append(1))
-    bench.log.append(*range(5))
-    bench.start()
-    bench.until(through(5))
+    bench.read(*range(5))
     for pipeline in bench.started:
         monkeypatch.setattr(type(pipeline._drafter._state), "complete", True)
     time.sleep(0.3)
@@ -336,9 +334,7 @@ def test_no_marks_while_a_partition_is_not_read(bench: Bench, monkeypatch: pytes
 def test_the_tail_goes_on_while_brokers_are_asked_about_a_new_partition(bench: Bench) -> None:
     """Also if they take their time to say that it has no leader, and again and again."""
     bench.cluster.topics = {"t": topic()}
-    bench.log.append(*range(10))
-    bench.start()
-    bench.until(through(10))
+    bench.read(*range(10))
     questions = []
 
     def slow(source: ScriptedSource, tps: Sequence[TopicPartition]) -> tuple[dict[Any, Any], dict[Any, str]]:

@@ -175,9 +175,7 @@ def test_a_real_pipeline_is_measured(bench: Bench) -> None:
 
 def test_a_drained_pipeline_falls_behind_nothing(bench: Bench) -> None:
     """What is handed over grows no lag: nobody reads it any more."""
-    bench.log.append(*range(5))
-    pipeline = bench.start()
-    bench.until(through(5))
+    pipeline = bench.read(*range(5))
     pipeline.drain()
     assert pipeline.join(8.0)
     assert pipeline.drained

@@ -49,9 +49,7 @@ def fault(kind: FaultKind) -> FetchFault:
 
 def read_twice(bench: Bench) -> None:
     """Commit ten records, half of them as a tail."""
-    bench.log.append(*range(60, 64))
-    bench.start()
-    bench.until(through(64))
+    bench.read(*range(60, 64))
     bench.log.append(*range(64, 70))
     bench.until(through(70))
 

@@ -95,9 +95,7 @@ def test_a_topic_that_is_refused_later_goes_on_where_the_chain_ends(
 ) -> None:
     """What was committed of it stays; what was not is read again."""
     monkeypatch.setattr("tandem.sink.write.topics_aside._FIRST_REST_S", 0.3)
-    bench.log.append(0, 1)
-    bench.start()
-    bench.until(through(2))
+    bench.read(0, 1)
     refuse(bench, REFUSED)
     bench.log.append(2, 3)
     u_grows(bench)
@@ -109,9 +107,7 @@ def test_a_topic_that_is_refused_later_goes_on_where_the_chain_ends(
 
 def test_a_store_that_takes_nothing_at_all_ends_the_pipeline(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """That is no topic's fault: whoever runs the instance has to see it, and it is started again."""
-    bench.log.append(0, 1)
-    pipeline = bench.start()
-    bench.until(through(2))
+    pipeline = bench.read(0, 1)
 
     def probe(prefix: str) -> tuple[str, ...]:
         assert prefix.endswith("/generation=00000001/")
@@ -187,9 +183,7 @@ def test_a_store_that_fails_for_all_is_waited_for(
     monkeypatch.setattr("tandem.sink.write.commit._RETRY_S", 0.01)
     monkeypatch.setattr("tandem.sink.write.commit._PATIENCE_S", 0.05)
     bench.policy = replace(QUICK, max_objects=max_objects)
-    bench.log.append(0, 1)
-    pipeline = bench.start()
-    bench.until(through(2))
+    pipeline = bench.read(0, 1)
     asked: list[str] = []
 
     def probe(prefix: str) -> tuple[str, ...]:
@@ -221,9 +215,7 @@ def test_a_journal_that_fails_for_ever_is_begun_anew(bench: Bench, monkeypatch: 
 
 def test_a_partition_that_can_not_be_read_is_counted_and_named_first(bench: Bench) -> None:
     """Message formats, compressions and batches that nobody can read: all else is committed as before."""
-    bench.log.append(0, 1)
-    pipeline = bench.start()
-    bench.until(through(2))
+    pipeline = bench.read(0, 1)
     bench.log.spoilt = True
     bench.log.append(2)
     until(lambda: pipeline.report().unread)
