@@ -17,7 +17,6 @@ from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.reading.object_reader import StoreAddress
 from tandem.spark_jobs.restore.job import RestoreListener, RestoreRequest, restore
-from tandem.spark_jobs.restore.load.load_task import LoadPace
 from tandem.spark_jobs.restore.plan.options import RestoreOptions
 from tandem.spark_jobs.restore.plan.plan import TopicNaming
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
@@ -47,9 +46,7 @@ def main() -> None:
     bootstrap, topic, pair, root, compression = sys.argv[1:6]
     address = StoreAddress(root=root, settings=reading())
     target = TargetCluster({"bootstrap.servers": bootstrap})
-    options = RestoreOptions(
-        naming=TopicNaming(suffix=_SUFFIX), pace=LoadPace(compression=Compression[compression.upper()])
-    )
+    options = RestoreOptions(naming=TopicNaming(suffix=_SUFFIX), compression=Compression[compression.upper()])
     clock = _Clock()
     clock.phase("starting Spark")
     with session(name="bench") as spark:

@@ -168,6 +168,7 @@ def _segment(key: PartitionKey, low: int, at: int) -> Segment:
         min_timestamp=at,
         max_timestamp=at,
         largest=len(body) // _RECORDS,
+        codecs=1,
     )
 
 

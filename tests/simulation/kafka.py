@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from simulation.log import Cluster, Partition, Record
 from simulation.network import Network
-from tandem.backup_avro.chain.entries import GroupOffset, RecordHash, Topic
+from tandem.backup_avro.chain.entries import RecordHash, Topic
 from tandem.backup_avro.errors import DamagedError
-from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
+from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GroupPositions, GuardedTopics
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
 from tandem.sink.kafka.fetch.empty_answers import SECONDS, EmptyAnswers, EmptyRange
 from tandem.sink.kafka.fetch.events import (
@@ -108,6 +108,7 @@ class Transcoder:
                     min_timestamp=0,
                     max_timestamp=0,
                     largest=0,
+                    codecs=1,
                 ),
             )
         following = max(start, last.offset + 1)
@@ -481,9 +482,9 @@ class Admin:
         told = [name for name in names if name in self._cluster.topics and self._network.may_describe(name)]
         return {name: self._cluster.topics[name].topic_id for name in told}
 
-    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
+    def group_offsets(self, topics: Sequence[Topic]) -> GroupPositions:
         del topics
-        return {}
+        return GroupPositions(offsets={})
 
 
 __all__ = ["Admin", "ClusterUnreachableError", "RawRecords", "Source", "Transcoder", "decode"]

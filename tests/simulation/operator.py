@@ -30,12 +30,13 @@ from tandem.controller.coordination import pause_request
 from tandem.controller.history.releasable import Parting, parting
 from tandem.controller.status.checkpoint_view import CheckpointStatusReader, draft, hint
 from tandem.controller.status.outside_view import look
-from tandem.sink.read.scan.range_reader import RangeTask, put_offer, read_range
+from tandem.sink.read.scan.range_reader import put_offer, read_range
+from tandem.sink.read.scan.range_tasks import RangeTask, offered_ranges
 from tandem.sink.store.chain import checkpoints, pins
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.chain.releases import ReleaseReader
-from tandem.spark_jobs.catch_up.plan import CatchUpPace, generation_being_built, offered_ranges, remaining_ranges
+from tandem.spark_jobs.catch_up.plan import CatchUpPace, generation_being_built, remaining_ranges
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_of
 from tandem.spark_jobs.restore.plan.plan import RestorePlan
 from tandem.spark_jobs.restore.prepare import prepare
@@ -285,7 +286,7 @@ class Operator:
                 if state is None:
                     continue
                 folder = layout.offers_prefix(reader.pair, state.instance, state.number)
-                offers = offered_ranges([info.key.removeprefix(folder) for info in store.list(folder)])
+                offers = offered_ranges(info.key for info in store.list(folder)).values()
                 reader.refresh()
                 if state.positions:
                     self._ranges(store, desk, deque(remaining_ranges(state, offers, pace, run="job").ranges))

@@ -13,7 +13,8 @@ from simulation.network import Network, Weather
 from simulation.operator import Dawdling
 from simulation.runtime import Future, Process, Thread, here
 from simulation.store import Bucket, Store
-from tandem.sink.read.scan.range_reader import RangeRead, RangeTask, read_range
+from tandem.sink.read.scan.range_reader import read_range
+from tandem.sink.read.scan.range_tasks import RangeRead, RangeTask
 from tandem.sink.read.scan.worker_processes import WorkerLostError
 
 if TYPE_CHECKING:

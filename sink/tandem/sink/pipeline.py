@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 
 import structlog
 
@@ -33,13 +32,16 @@ from tandem.sink.meters import NOBODY, Meters
 from tandem.sink.read.backpressure import PATIENCE_S, Backpressure
 from tandem.sink.read.new_partitions import NewPartition, NewPartitions
 from tandem.sink.read.partition_progress import PartitionProgress
-from tandem.sink.read.reader_context import FetchSource, ReaderContext, ScanLane
+from tandem.sink.read.reader_context import FetchSource, ReaderContext
 from tandem.sink.read.reading_progress import PartitionReading, partition_reading
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.accept_ranges import RangeAcceptor
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
+from tandem.sink.read.scan.range_tasks import RangeSizes
 from tandem.sink.read.scan.range_time_limit import range_time_limit
-from tandem.sink.read.scan.spark_ranges import SparkScanLane
-from tandem.sink.read.scan.worker_ranges import RangeWorkers, WorkerScanLane, WorkerSizes
+from tandem.sink.read.scan.scan_lane import RangeBackEnd, ScanLane
+from tandem.sink.read.scan.spark_ranges import SparkRanges
+from tandem.sink.read.scan.worker_ranges import RangeWorkers, WorkerRanges
 from tandem.sink.read.survey import ClusterSurvey, ClusterSurveyor
 from tandem.sink.read.tail import TailLane, held_back
 from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S, away_s, shorter_guarantee
@@ -391,30 +393,22 @@ class Pipeline:
                 source.close()
 
     def _scan_lane(self, source: FetchSource) -> ScanLane:
-        policy, state = self._policy, self._writer.state
-        if policy.offers_patience_s is None:
-            return self._own_lane(source)
-        return SparkScanLane(
-            self._context, state, own=partial(self._own_lane, source), patience_s=policy.offers_patience_s
-        )
-
-    def _own_lane(self, source: FetchSource) -> ScanLane:
-        policy, workers = self._policy, self._workers
-        if workers is None:
-            return LocalScanLane(self._context, source, parallel=policy.parallel_scans, rate=policy.scan_rate)
-        rate = None if policy.scan_rate is None else max(1, policy.scan_rate // (workers.count + 1))
-        return WorkerScanLane(
-            self._context,
-            LocalScanLane(self._context, source, parallel=policy.parallel_scans, rate=rate),
-            self._writer.state,
-            workers=workers,
-            sizes=WorkerSizes(
+        context, policy, state, workers = self._context, self._policy, self._writer.state, self._workers
+        acceptor = RangeAcceptor(context, state)
+        elsewhere: list[RangeBackEnd] = []
+        rate = policy.scan_rate
+        if policy.offers_patience_s is not None:
+            elsewhere.append(SparkRanges(context, state, acceptor, patience_s=policy.offers_patience_s))
+        if workers is not None:
+            rate = None if rate is None else max(1, rate // (workers.count + 1))
+            sizes = RangeSizes(
                 object_size=policy.object_size,
                 block_size=policy.block_size,
                 compression_level=self._level,
                 rate=rate,
-            ),
-        )
+            )
+            elsewhere.append(WorkerRanges(context, state, acceptor, workers=workers, sizes=sizes))
+        return ScanLane(context, elsewhere, LocalRanges(context, source, parallel=policy.parallel_scans, rate=rate))
 
     def _read(self, source: FetchSource, tail: TailLane, base: ScanLane) -> None:
         share = self._context.share

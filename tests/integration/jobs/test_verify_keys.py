@@ -285,4 +285,4 @@ def test_a_sample_reads_some_objects_and_looks_at_all(store: ObjectStore, tandem
         code, _, err = tandem("verify", *wrong)
         assert (code, "what to do" in err) == (2, True)
     code, _, err = tandem("verify", "--sample", "5%", "--against-topic")
-    assert (code, "don't go together" in err) == (2, True)
+    assert (code, "are not allowed together" in err) == (2, True)

@@ -513,6 +513,8 @@ def _first_task(case: Case, topic: str, state: PlanState) -> LoadTask:
         target_topic_id=target_id,
         transactional_id=transactional_id(state.plan, topic_id, 0),
         spread=state.spread,
+        alone=True,
+        floor=True,
         store=case.address,
         cluster=ClusterAddress(props=case.props),
     )

@@ -104,7 +104,7 @@ def test_one_that_did_not_end_stands_in_the_way_of_another_until_it_is_given_up(
     done = abandon(case.target, state.plan[:16])
     assert (done.records, done.put_back, done.stay, done.gone, done.refused) == (600, (live,), (), (), {})
     assert case.target.set_on([live])[live] == config
-    with pytest.raises(RefusedError, match="is abandoned: there is nothing to give up"):
+    with pytest.raises(RefusedError, match="is abandoned: there is nothing to abandon"):
         abandon(case.target, state.plan)
     assert case.restore(RestoreOptions(shape=_LOST, append=True)).records == 2
     assert case.target.set_on([live])[live] == config
@@ -246,7 +246,7 @@ def test_a_topic_that_is_held_off_by_nobody_is_refused(case: Case, live: str) ->
         case.restore(RestoreOptions(append=True), CrashAt("verifying"))
     state = unfinished(case, live)
     lease_record.write_phase(case.target, state, replace(state, state=PlanPhase.ABANDONED))
-    with pytest.raises(RefusedError, match="is configured as restores leave it"):
+    with pytest.raises(RefusedError, match="has the configuration of a restore that was killed"):
         case.restore(RestoreOptions(shape=_LOST, append=True))
 
 

@@ -104,6 +104,8 @@ class Backup:
     topics: dict[str, Topic]
     codec: Codec = Codec.ZSTANDARD
     block_records: int = 4
+    batch_codecs: int = 0
+    """The codecs of the batches of the next commits, as `Part.codecs`; 0: not recorded, as by earlier releases."""
     hashed: bool = False
     """Whether positions have the hash of the last record, as those of today's releases have."""
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
@@ -298,6 +300,7 @@ class Backup:
                     scan=scan,
                     largest=max(len(encode(record)) for record in batch),
                     uncompressed=sum(len(encode(record)) for record in batch),
+                    codecs=self.batch_codecs,
                 )
             )
         owner = (state.claim.pair, state.instance, state.number)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tandem.backup_avro.chain.entries import GroupOffset, RecordHash, Topic
 from tandem.sink.encryption.key_ring import NO_KEYS, KeyRing
-from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
+from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GroupPositions, GuardedTopics
 from tandem.sink.kafka.fetch.events import AtHead, Evidence, Fetched, FetchFault, LogBounds, LogPlace, TopicPartition
 from tandem.sink.store.object_store import ObjectInfo, ObjectMissingError, PutResult, UploadInfo, check_size
 
@@ -153,6 +153,7 @@ class StandInCluster:
     undescribed: set[str] = field(default_factory=set)
     unconfigured: set[str] = field(default_factory=set)
     groups: dict[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
+    unrecorded: dict[str, str] = field(default_factory=dict)
     hidden: set[str] = field(default_factory=set)
     error: Exception | None = None
 
@@ -181,11 +182,11 @@ class StandInCluster:
         unsaid = self.hidden | self.undescribed
         return {name: self.topics[name].topic_id for name in names if name in self.topics and name not in unsaid}
 
-    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset]]:
+    def group_offsets(self, topics: Sequence[Topic]) -> GroupPositions:
         """What the test set."""
         del topics
         self._answer()
-        return self.groups
+        return GroupPositions(offsets=self.groups, unrecorded=self.unrecorded)
 
 
 def evidence(at: float) -> Evidence:

@@ -12,7 +12,7 @@ from tandem.backup_avro.selection.last_records import PartitionCopy
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import Evidence, TopicPartition
 from tandem.sink.meters import Meters
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.tail import TailLane
 
@@ -42,10 +42,10 @@ class Reader:
             offset=0 if tail else 9, head_at=0, head_offset=0, scan=ScanPlan(base, limit_s=limit_s), retention_s=600.0
         )
         if tail:
-            self.lane: TailLane | LocalScanLane = TailLane(self.context, self.source, patience_s=60.0)
+            self.lane: TailLane | LocalRanges = TailLane(self.context, self.source, patience_s=60.0)
             self.lane.add(T0, self.progress)
         else:
-            self.lane = LocalScanLane(self.context, self.source, parallel=1, rate=None)
+            self.lane = LocalRanges(self.context, self.source, parallel=1, rate=None)
             self.lane.add(T0)
         self.lane.step(0.0)
 
@@ -61,4 +61,4 @@ class Reader:
     @property
     def through(self) -> bool:
         """Whether it went on to offset 9."""
-        return self.progress.scan.base.complete if isinstance(self.lane, LocalScanLane) else self.progress.offset == 9
+        return self.progress.scan.base.complete if isinstance(self.lane, LocalRanges) else self.progress.offset == 9

@@ -6,12 +6,8 @@ from dataclasses import replace
 
 from support.backups.chains import OPENING, PAIR, key
 from support.pipeline.pipelines import Bench, Log
-from tandem.sink.read.scan.range_reader import (
-    RangeRead,
-    RangeTask,
-    put_offer,
-    read_range,
-)
+from tandem.sink.read.scan.range_reader import put_offer, read_range
+from tandem.sink.read.scan.range_tasks import RangeRead, RangeSizes, RangeTask
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 
 FOLDER = (PAIR, "a", 1)
@@ -31,10 +27,10 @@ def task(low: int, high: int, **changes: object) -> RangeTask:
         limit_s=60.0,
         best_effort=False,
         run="job",
-        block_size=100,
         give_up_s=5.0,
     )
-    return replace(made, **changes)  # type: ignore[arg-type]  # named
+    sizes = {name: changes.pop(name) for name in ("object_size", "block_size", "rate") if name in changes}
+    return replace(made, sizes=RangeSizes(**{"block_size": 100} | sizes), **changes)  # type: ignore[arg-type]  # named
 
 
 def read(bench: Bench, low: int, high: int, *, log: Log | None = None, **changes: object) -> RangeRead:

@@ -34,7 +34,7 @@ def buffer(codec: Codec = Codec.NULL, block_size: int = 200) -> ObjectBuffer:
     return ObjectBuffer(codec=codec, sync=SYNC, block_size=block_size)
 
 
-def segment(batch: Sequence[Record]) -> Segment:
+def segment(batch: Sequence[Record], *, codecs: int = 1) -> Segment:
     """What a transcoder makes of one record batch."""
     return Segment(
         body=b"".join(map(encode, batch)),
@@ -46,4 +46,5 @@ def segment(batch: Sequence[Record]) -> Segment:
         min_timestamp=min(record.timestamp for record in batch),
         max_timestamp=max(record.timestamp for record in batch),
         largest=max(len(record.value or b"") for record in batch),
+        codecs=codecs,
     )

@@ -17,7 +17,7 @@ from tandem.backup_avro.chain.entries import Base
 from tandem.backup_avro.record.current import Record
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import AtHead, TopicPartition
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.tail import TailLane
 from tandem.sink.transcode.compiled import CompiledTranscoder
@@ -83,9 +83,9 @@ class Wide:
             lane.add(tp, self.context.progress_of[tp])
         return lane
 
-    def base(self) -> LocalScanLane:
+    def base(self) -> LocalRanges:
         """A base lane on all of them."""
-        lane = LocalScanLane(self.context, self.source, parallel=self.count, rate=self.rate)
+        lane = LocalRanges(self.context, self.source, parallel=self.count, rate=self.rate)
         for tp in parts(self.count):
             lane.add(tp)
         return lane

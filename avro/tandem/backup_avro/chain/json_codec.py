@@ -56,7 +56,7 @@ _SUM_DIGITS = 16
 _TO_OBJECTS = 3
 """Levels of an entry's JSON above each data object in the state that it holds: entry, state, list."""
 _NEWER = "use a newer release"
-_FOREIGN = "no release writes that: find out who writes to the bucket"
+_FOREIGN = "no release writes that: find the process that writes to the bucket"
 _BRING_BACK = "bring the object back from the bucket's versions or a replica"
 _RECORD_HASH = re.compile(r"[0-9a-f]{12}", re.ASCII)
 _HASH_KEY = re.compile(r"[0-9a-f]{8}", re.ASCII)
@@ -114,7 +114,7 @@ def _refuse(problem: str | None) -> None:
         raise OversizeError(
             f"a document would not be readable: {problem}",
             code="TDM-A005",
-            remedy="guard fewer partitions with one pair, and begin a new generation",
+            remedy="back up fewer partitions with one pair, and begin a new generation",
         )
 
 
@@ -183,12 +183,6 @@ def encode_entry(entry: Entry) -> bytes:
     }
     if entry.objects:
         document["objects"] = [dump_object(item) for item in entry.objects]
-    if entry.replaced:
-        document["replaced"] = list(entry.replaced)
-    if entry.deleted:
-        document["deleted"] = list(entry.deleted)
-    if entry.fence:
-        document["fence"] = True
     if entry.positions:
         document["positions"] = dump_positions(entry.positions)
     if entry.topics:
@@ -197,11 +191,13 @@ def encode_entry(entry: Entry) -> bytes:
         document["groups"] = {name: [dump_group(item) for item in items] for name, items in entry.groups.items()}
     if entry.marks:
         document["marks"] = [{"at": mark.at, "offsets": dump_offsets(mark.offsets)} for mark in entry.marks]
-    if entry.taints:
-        document["taints"] = [dump_taint(taint) for taint in entry.taints]
     document |= {
         name: value
         for name, value in (
+            ("replaced", list(entry.replaced) or None),
+            ("deleted", list(entry.deleted) or None),
+            ("fence", entry.fence or None),
+            ("taints", [dump_taint(taint) for taint in entry.taints] or None),
             ("opening", entry.opening and dump_opening(entry.opening)),
             ("clearing", entry.clearing and _dump_clearing(entry.clearing)),
             ("horizon", entry.horizon and dump_horizon(entry.horizon)),
@@ -210,6 +206,7 @@ def encode_entry(entry: Entry) -> bytes:
             ("skew", entry.skew),
             ("checkpoint", entry.checkpoint),
             ("reason", entry.reason),
+            ("unrecorded", entry.unrecorded),
             ("folded", entry.folded),
         )
         if value is not None
@@ -269,14 +266,10 @@ def _dump_part(part: Part) -> JsonObject:
         "start": part.start,
         "end": part.end,
     }
-    if part.scan is not None:
-        document["scan"] = part.scan
-    if part.sha256 is not None:
-        document["sha256"] = part.sha256
-    if part.largest is not None:
-        document["largest"] = part.largest
-    if part.uncompressed is not None:
-        document["uncompressed"] = part.uncompressed
+    known = {"scan": part.scan, "sha256": part.sha256, "largest": part.largest, "uncompressed": part.uncompressed}
+    document |= {name: value for name, value in known.items() if value is not None}
+    if part.codecs:
+        document["codecs"] = part.codecs
     return document
 
 
@@ -411,7 +404,7 @@ class Fields:
             try:
                 canonical(document)
             except UnicodeEncodeError as error:
-                raise DamagedError(f"{where}: it holds half a character", code="TDM-A015") from error
+                raise DamagedError(f"{where}: it holds an unpaired surrogate", code="TDM-A015") from error
         fields = cls(document, where)
         version = fields.take("v", int)
         if version != VERSION:
@@ -468,6 +461,7 @@ def decode_entry(data: bytes, where: str) -> Entry:
             name: tuple(load_group(item, where) for item in load_list(items, where))
             for name, items in fields.take("groups", dict, {}).items()
         },
+        unrecorded=load_reasons(fields.take("unrecorded", dict, None), where),
         marks=tuple(_load_mark(item, where) for item in fields.take("marks", list, ())),
         taints=tuple(load_taint(item, where) for item in fields.take("taints", list, ())),
         opening=None if opening is None else load_opening(opening, where),
@@ -534,6 +528,7 @@ def _load_part(document: object, where: str) -> Part:
         sha256=fields.take("sha256", str, None),
         largest=fields.take("largest", int, None),
         uncompressed=fields.take("uncompressed", int, None),
+        codecs=fields.count("codecs", 0),
     )
     fields.end()
     return part
@@ -622,6 +617,11 @@ def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise DamagedError(f"{where}: a string was expected", code="TDM-A026")
     return value
+
+
+def load_reasons(document: JsonObject | None, where: str) -> dict[str, str] | None:
+    """Parse the JSON form of reasons by name; None if there is none."""
+    return None if document is None else {name: _text(why, where) for name, why in document.items()}
 
 
 def load_list(value: object, where: str) -> list[object]:

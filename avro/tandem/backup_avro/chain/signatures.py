@@ -45,7 +45,7 @@ _PUBLIC_BYTES: Final = 32
 
 _FORGED: Final = (
     "it was changed, or moved here from elsewhere: bring the object back from the bucket's versions or a replica, and "
-    "find out who writes to the bucket"
+    "find the process that writes to the bucket"
 )
 
 

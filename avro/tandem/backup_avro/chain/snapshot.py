@@ -32,6 +32,7 @@ from tandem.backup_avro.chain.json_codec import (
     load_offsets,
     load_opening,
     load_positions,
+    load_reasons,
     load_taint,
     load_topic,
 )
@@ -105,6 +106,8 @@ def _frame(state: Generation) -> JsonObject:
             "offsets": dump_offsets({key: item.offset for key, item in state.expired.items()}),
             "seqs": dump_offsets({key: item.seq for key, item in state.expired.items()}),
         }
+    if state.unrecorded:
+        document["unrecorded"] = state.unrecorded
     if state.through:
         document[THROUGH] = dump_offsets(state.through)
     return document
@@ -135,6 +138,7 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
         "earlier_snapshot": fields.take("snapshot", int),
         "fence": fields.count("fence", 0),
         "expired": _expired(expired, where) if expired else {},
+        "unrecorded": load_reasons(fields.take("unrecorded", dict, {}), where),
         "through": load_offsets(fields.take(THROUGH, dict, {}), where),
     }
     fields.end()
@@ -166,7 +170,7 @@ def _expired(document: JsonObject, where: str) -> dict[PartitionKey, Expired]:
     seqs = load_offsets(fields.take("seqs", dict), where)
     fields.end()
     if offsets.keys() != seqs.keys():
-        raise DamagedError(f"{where}: what has expired is not said of the same partitions twice", code="TDM-A040")
+        raise DamagedError(f"{where}: the expired ranges are not given for the same partitions twice", code="TDM-A040")
     return {key: Expired(offset=offset, seq=seqs[key]) for key, offset in offsets.items()}
 
 

@@ -181,7 +181,7 @@ def decode(data: bytes) -> CoordinationMessage:
         ) from error
     if canonical != body:
         raise DamagedError(
-            "a coordination message is damaged: other bytes are the encoding of what it holds", code="TDM-A053"
+            "a coordination message is damaged: it is not the canonical encoding of its fields", code="TDM-A053"
         )
     fields["event"] = CoordinationEvent(fields["event"])
     fields["positions"] = tuple(ReaderPosition(**item) for item in fields["positions"])

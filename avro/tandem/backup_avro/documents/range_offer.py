@@ -86,7 +86,7 @@ def check_offer(offer: RangeOffer, key: str) -> None:
     folder, _, name = key.rpartition("offers/")
     said = (*offer.key, offer.floor, offer.leader, offer.low, offer.high)
     if said != layout.offer_of(name) or offer.generation != layout.place_of(key)[1]:
-        raise DamagedError(f"{key} holds another offer than its name says", code="TDM-A063")
+        raise DamagedError(f"{key} holds the offer of another name", code="TDM-A063")
     if len({item.key for item in offer.objects}) < len(offer.objects):
         raise DamagedError(f"{key} names an object twice", code="TDM-A064")
     for item in offer.objects:
@@ -94,6 +94,6 @@ def check_offer(offer: RangeOffer, key: str) -> None:
             raise DamagedError(f"{key} names {item.key}, which lies outside {folder}topics/", code="TDM-A065")
         problem = object_problem(item)
         if problem:
-            raise DamagedError(f"{key} names what no chain takes: {problem}", code="TDM-A066")
+            raise DamagedError(f"{key} names an object that no chain accepts: {problem}", code="TDM-A066")
         if any(part.key != offer.key or not offer.low <= part.first <= part.last < offer.high for part in item.parts):
             raise DamagedError(f"{key} names {item.key}, which holds records of other offsets", code="TDM-A067")

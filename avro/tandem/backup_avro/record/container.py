@@ -185,7 +185,7 @@ def decompress(block: ContainerBlock, codec: Codec, limit: int = BLOCK_LIMIT) ->
     try:
         return _decompress(block.compressed, codec, limit)
     except DamagedError as error:
-        raise DamagedError(f"the block at byte {block.start} of an Avro file: {error}", code="TDM-A107") from error
+        raise DamagedError(f"the block at byte {block.start} of an Avro file: {error}", code=error.code) from error
 
 
 def _decompress(data: memoryview, codec: Codec, limit: int) -> bytes:

@@ -94,13 +94,14 @@ def moment_of(state: Generation, seq: int) -> Moment:
     found = next((moment for moment in moments if moment.seq == seq), None)
     if found is None and any(moment.seq == seq for moment in state.moments) and seq < state.horizon_seq:
         raise RefusedError(
-            f"entry {seq} of generation {state.number} lies before the horizon: what was superseded by then is gone",
+            f"entry {seq} of generation {state.number} lies before the horizon: superseded "
+            f"records from before it were swept",
             code="TDM-A126",
             remedy=f"the restorable window begins with entry {moments[0].seq}, at {iso(moments[0].at)}",
         )
     if found is None:
         raise ConfigError(
-            f"entry {seq} of generation {state.number} is no moment that could be restored",
+            f"entry {seq} of generation {state.number} is not a restorable moment",
             code="TDM-A127",
             remedy=f"entries {moments[0].seq} to {moments[-1].seq} are, those that commit or confirm"
             if moments

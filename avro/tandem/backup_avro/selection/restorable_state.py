@@ -346,7 +346,7 @@ def check_horizon(states: Iterable[Generation], key: PartitionKey, offset: int) 
             raise RefusedError(
                 f"generation {state.number} does not hold the state of {state.name_of(key)} as of offset {offset}: "
                 f"below {state.horizons[key]} only the newest record of each key is left",
-                code="TDM-A134",
+                code="TDM-A107",
                 remedy="the horizon of `tandem retention` was put there; choose a later state",
             )
 

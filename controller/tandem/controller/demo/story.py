@@ -275,7 +275,7 @@ class Story:
                     )
             if time.monotonic() > deadline:
                 raise TimedOutError(
-                    f"waited {_WAIT_S:.0f} s in vain until {what}",
+                    f"timed out after {_WAIT_S:.0f} s while waiting until {what}",
                     code="TDM-D005",
                     remedy=f"see the logs in {self._folder}",
                 )

@@ -144,7 +144,7 @@ def _warnings(seen: PairView, base: Generation, target: str, *, force: bool) -> 
             others = [name for name in seen.instances if seen.alive(name)]
             instead = f", or choose {others[0]} with --to, which is alive" if others else ""
             raise RefusedError(
-                f"{target} {silence(seen, target)}: nobody would act on the request",
+                f"{target} {silence(seen, target)}: no process would act on the request",
                 code="TDM-I012",
                 remedy=f"start it (`tandem run`){instead}; with --force the request is left for when it starts",
             )

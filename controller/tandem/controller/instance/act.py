@@ -392,7 +392,7 @@ class InstanceTasks:
             generation=writer.state.number,
             partitions=len(taints),
             first=taints[0].reason,
-            remedy="another generation is built without being asked; find out who changes the bucket",
+            remedy="another generation is built without being asked; find the process that changes the bucket",
         )
 
     def _read(self, number: int) -> Generation:
@@ -476,7 +476,7 @@ class InstanceTasks:
         goes = (begun or wanted).goes
         if coverage.unseen_cover(writer.state, goes, generations, unreadable=unreadable, given_up=given_up):
             raise TransientError(
-                f"generation {number} is kept, because no chain that can be read has what takes its place",
+                f"generation {number} is kept, because no readable chain covers it",
                 code="TDM-I023",
                 remedy="bring the damaged chain back, `tandem verify` names it, or wait until another generation is "
                 "complete; `tandem failover` asks for one",

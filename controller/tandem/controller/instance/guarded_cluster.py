@@ -11,8 +11,8 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.selection.coverage import GuardedPartitions
 from tandem.controller.config import Config
 from tandem.sink.kafka.cluster.admin import ClusterAdmin, TopicInfo
-from tandem.sink.kafka.cluster.consumer_groups import MOST
-from tandem.sink.kafka.cluster.guarded_topics import DeniedTopic, GuardedTopics
+from tandem.sink.kafka.cluster.consumer_groups import MOST, GroupListing
+from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, DeniedTopic, GroupPositions, GuardedTopics
 from tandem.sink.kafka.cluster.unique_keys import unique
 from tandem.sink.kafka.errors.cluster_errors import ClusterDeniedError
 from tandem.sink.store.chain.restore_targets import ANY
@@ -20,6 +20,9 @@ from tandem.sink.store.chain.restore_targets import ANY
 _LOG = structlog.get_logger()
 _TIERED = "remote.storage.enable"
 _NAMED = 10
+_MOST_NAMED = 200
+DENIED = "not allowed: grant Describe on it"
+TOO_LARGE = "no room for its offsets"
 _LOOK_AGAIN = 20
 """Calls after which topics that are left out are judged again: a few minutes of an instance."""
 #: Returns the ids of topics that restores created, by name.
@@ -32,11 +35,21 @@ class GuardedCluster:
     Logs each missing and each denied topic once.
     """
 
-    def __init__(self, admin: ClusterAdmin, config: Config, restored: Restored = dict) -> None:
-        """Take `restored`, which returns topics that restores created; called when a pattern matches a new topic."""
+    def __init__(
+        self,
+        admin: ClusterAdmin,
+        config: Config,
+        restored: Restored = dict,
+        list_groups: Callable[[], GroupListing] = lambda: GroupListing(groups={}),
+    ) -> None:
+        """Take `restored`, which returns topics that restores created; called when a pattern matches a new topic.
+
+        `list_groups` returns the cluster's groups of all types.
+        """
         self._admin = admin
         self._config = config
         self._restored = restored
+        self._list_groups = list_groups
         self._judged: dict[tuple[str, str], bool] = {}
         self._missing: frozenset[str] = frozenset()
         self._denied: frozenset[str] = frozenset()
@@ -129,21 +142,31 @@ class GuardedCluster:
         found = self._admin.topics(names, denied={})
         return {info.name: info.topic_id for info in found if info.name not in self._tiered}
 
-    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
+    def group_offsets(self, topics: Sequence[Topic]) -> GroupPositions:
         """Return the committed offsets of the guarded groups on these topics, None for those that can't be read.
 
         Groups that exceed the offset budget get an empty tuple, which drops their former offsets: these take room too.
+        If a broker does not list its groups, `ANY_GROUP` is among those that can't be read.
         """
         ids = {topic.name: topic.topic_id for topic in topics}
-        answer = self._admin.group_offsets(ids, guards=self._config.groups.guards)
+        listing = self._list_groups()
+        guards = self._config.groups.guards
+        answer = self._admin.group_offsets(ids, filter(guards, listing.with_offsets()))
+        unrecorded = {name: why for name, why in listing.without_offsets().items() if guards(name)}
+        unrecorded |= {name: DENIED for name, why in answer.failed.items() if isinstance(why, ClusterDeniedError)}
+        unrecorded |= dict.fromkeys(answer.left_out, TOO_LARGE)
         if answer.left_out != self._left_out:
             self._left_out = answer.left_out
             self._tell_left_out()
+        for node, error in listing.failed.items():
+            _LOG.warning("a broker does not list its groups: those known stay", broker=node, error=error)
         for group, error in answer.failed.items():
             _LOG.warning("cannot read a consumer group's offsets", group=group, error=error)
         unknown: dict[str, Sequence[GroupOffset] | None] = dict.fromkeys(answer.failed)
-        return (
-            {
+        if listing.failed:
+            unknown[ANY_GROUP] = None
+        return GroupPositions(
+            offsets={
                 group: tuple(
                     GroupOffset(
                         key=PartitionKey(ids[tp.topic], tp.partition),
@@ -156,7 +179,8 @@ class GuardedCluster:
                 for group, offsets in answer.groups.items()
             }
             | unknown
-            | dict.fromkeys(answer.left_out, ())
+            | dict.fromkeys(answer.left_out, ()),
+            unrecorded=_bounded(unrecorded),
         )
 
     def _tell_left_out(self) -> None:
@@ -170,6 +194,14 @@ class GuardedCluster:
             most_bytes=MOST,
             remedy="leave out those that nobody needs with groups.include or groups.exclude",
         )
+
+
+def _bounded(unrecorded: Mapping[str, str]) -> dict[str, str]:
+    """Return the first groups by name, so that groups that anyone can make do not fill an entry of the chain."""
+    found = dict(sorted(unrecorded.items())[:_MOST_NAMED])
+    if len(unrecorded) > _MOST_NAMED:
+        found[ANY_GROUP] = f"{len(unrecorded) - _MOST_NAMED} more"
+    return found
 
 
 def is_restored(config: Config, info: TopicInfo, known: Mapping[str, Collection[str]]) -> bool:
@@ -187,7 +219,8 @@ def _tiered(name: str) -> ClusterDeniedError:
     end. Kafka allows tiered storage only for topics with `cleanup.policy=delete`.
     """
     return ClusterDeniedError(
-        f"topic {name} is in tiered storage ({_TIERED}), where what can't be fetched in time looks like nothing",
+        f"topic {name} is in tiered storage ({_TIERED}), where a segment that can't be fetched "
+        f"in time looks like an empty log",
         code="TDM-I027",
         remedy="leave it out with topics.exclude, or switch tiered storage off for it",
     )

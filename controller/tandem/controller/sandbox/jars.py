@@ -234,9 +234,10 @@ def _fetch(java: Path, folder: Path, environment: Mapping[str, str], release: Ka
         if wrong := unlike(jars, release.checksums):
             shutil.rmtree(ivy_cache, ignore_errors=True)
             raise DownloadFailedError(
-                f"what was fetched is not Kafka {release.version} as this release knows it: {', '.join(wrong[:3])}",
+                f"the fetched jars are not those of Kafka {release.version} that this release "
+                f"knows: {', '.join(wrong[:3])}",
                 code="TDM-D017",
-                remedy="see who answers for Maven Central in this network; until then set "
+                remedy="check the mirror of Maven Central in this network; until then set "
                 f"{JARS_VARIABLE} to the libs folder of an unpacked Apache Kafka {release.version}",
             )
         _mark(jars, release.checksums)
@@ -282,7 +283,7 @@ def _spark_jars() -> Path:
     folder = Path(spec.origin).parent / "jars" if spec and spec.origin else None
     if folder is None or not any(folder.glob("ivy-*.jar")):
         raise PartMissingError(
-            "PySpark's jars, which Ivy is one of, are not installed", code="TDM-D018", remedy="pip install pyspark"
+            "PySpark's jars, Ivy among them, are not installed", code="TDM-D018", remedy="pip install pyspark"
         )
     return folder
 

@@ -80,6 +80,7 @@ class KafkaServer(LocalServer):
         """See LocalServer; `jars` is a folder with the broker's jars, by default that of kafka_jars()."""
         super().__init__(folder, attached=attached, ports=ports, process=process, changed=changed)
         self._jars = jars
+        self._java_path: Path | None = None
         self.overrides = dict(overrides or {})
 
     @property
@@ -149,8 +150,10 @@ class KafkaServer(LocalServer):
 
     def _java(self, *options: str) -> list[str]:
         jars = self._jars = self._jars or kafka_jars()
+        # Looked for once: its version is asked of Java itself.
+        java = self._java_path = self._java_path or find_java()
         return [
-            *(str(find_java()), "-server", *options),
+            *(str(java), "-server", *options),
             *("-Dlog4j2.configurationFile=log4j2.xml", "-Djava.awt.headless=true", *self._classes(jars)),
         ]
 

@@ -227,7 +227,7 @@ class LocalServer(ABC):
                 remedy="start it again",
             )
         return ServerFailedError(
-            f"{self.title} ended by itself; its last words:\n{last_lines(text)}",
+            f"{self.title} ended by itself; its log ends with:\n{last_lines(text)}",
             code="TDM-D031",
             remedy=f"the whole log is {self.log}",
         )

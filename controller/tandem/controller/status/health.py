@@ -142,7 +142,7 @@ def _objects_lost(seen: PairView) -> Iterator[Problem]:
                 message=f"{name}: {said.objects_lost}",
                 remedy="bring them back from the bucket's versions; else "
                 + _unless_paused(seen, "wait for the next generation, or ask for it with `tandem failover`")
-                + "; find out who changes the bucket, and take that credential away",
+                + "; find the process that changes the bucket, and take that credential away",
             )
 
 

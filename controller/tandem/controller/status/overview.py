@@ -570,6 +570,7 @@ def _notes(seen: PairView) -> Iterator[str]:
         keeping = sorted({pin.owner for pin in _holding(seen, generation) if pin.lasting})
         if keeping and not generation.sealed:
             yield f"generation {number} stays after its turn: it is kept for {some(keeping)}"
+        yield from _unrecorded(generation)
         gone = [t.name for t in generation.topics.values() if t.removed]
         if gone and not generation.sealed:
             yield f"generation {number} keeps the last of {some(sorted(gone))}, which the cluster no longer has"
@@ -588,6 +589,12 @@ def _notes(seen: PairView) -> Iterator[str]:
                 f"open transactions hold back {sum(held.values())} offsets, which can't be backed up before they end: "
                 f"{some(f'{name} {held[name]}' for name in names)}"
             )
+
+
+def _unrecorded(generation: Generation) -> Iterator[str]:
+    if generation.unrecorded and not generation.sealed:
+        named = some(f"{name} ({why})" for name, why in sorted(generation.unrecorded.items()))
+        yield f"generation {generation.number} has no positions of these groups, so a restore can't set them: {named}"
 
 
 def _odd_pins(seen: PairView) -> Iterator[str]:

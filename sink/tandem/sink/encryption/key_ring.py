@@ -80,7 +80,7 @@ class LocalKey:
         """Return the wrapping key derived from this key."""
         del pair, generation
         if stored:
-            raise DamagedError(f"its wrapping key is of a KMS, but key {self.id} is not", code="TDM-N003")
+            raise DamagedError(f"its wrapping key belongs to a KMS, but key {self.id} is not", code="TDM-N003")
         return self._wrapping
 
 
@@ -171,7 +171,7 @@ class KeyRing:
                 f"{item.key} is not encrypted, and encryption.require is set",
                 code="TDM-N004",
                 remedy="if it is older than the key, read it with --set encryption.require=false; `tandem keys` shows "
-                "which generations hold such objects. If there should be none, somebody without the key has made it: "
+                "which generations hold such objects. If there should be none, a writer without the key stored it: "
                 "`tandem verify` names all, and another generation may have none",
             )
 

@@ -122,14 +122,14 @@ class KmsKey:
             ) from None
         except vendor.BotoCoreError as error:
             raise KeyUnavailableError(
-                f"{what}: {type(error).__name__}", code="TDM-N012", remedy="is the KMS within reach?"
+                f"{what}: {type(error).__name__}", code="TDM-N012", remedy="check that the KMS can be reached from here"
             ) from None
         except MISREAD as error:
             # Without the error's text: it may repeat the answer, which may be the key.
             raise KeyUnavailableError(
                 f"{what}: the answer is none of a KMS ({misread_at(error)})",
                 code="TDM-N013",
-                remedy="what answers there? Check encryption.aws_kms_endpoint_url, and proxies on the way",
+                remedy="check encryption.aws_kms_endpoint_url, and proxies on the way",
             ) from None
 
 

@@ -167,4 +167,4 @@ def _named(item: StoredObject) -> Iterator[None]:
     try:
         yield
     except DamagedError as error:
-        raise DamagedError(f"{item.key}: {error}", code="TDM-N020", remedy=_REMEDY) from error
+        raise DamagedError(f"{item.key}: {error}", code=error.code, remedy=_REMEDY) from error

@@ -144,35 +144,6 @@ def named_records(source: FetchSource, tps: Sequence[TopicPartition]) -> dict[To
         return {}
 
 
-class ScanLane(Protocol):
-    """Scans partitions, in this process or elsewhere."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether a scan is not done yet."""
-        ...
-
-    def add(self, tp: TopicPartition) -> None:
-        """Add a partition to scan."""
-        ...
-
-    def remove(self, tp: TopicPartition) -> None:
-        """Forget a partition."""
-        ...
-
-    def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
-        """Restart the scan if another replica leads, or did: replicas are cleaned apart, halves don't add up."""
-        ...
-
-    def step(self, timeout_s: float) -> None:
-        """Scan on for about `timeout_s`."""
-        ...
-
-    def stop(self) -> None:
-        """Cancel the work that other processes or threads do for this lane."""
-        ...
-
-
 @dataclass(slots=True, kw_only=True)
 class ReaderContext:
     """State of a pipeline that its lanes work on.

@@ -24,11 +24,13 @@ class ClusterSurvey:
     """Result of one survey.
 
     `groups` is None when the groups were not due or could not be read; the value of one group is None when that group
-    could not be read. `asked` is when the topics were requested, by `sink.clock`.
+    could not be read. `unrecorded`: group -> why its positions are not in the backup, as of the same time. `asked` is
+    when the topics were requested, by `sink.clock`.
     """
 
     found: GuardedTopics
     groups: Mapping[str, tuple[GroupOffset, ...] | None] | None
+    unrecorded: Mapping[str, str] = field(default_factory=dict)
     asked: float = field(default_factory=clock.now)
 
 
@@ -98,18 +100,16 @@ class ClusterSurveyor:
         if self._groups_interval_s is None or time.monotonic() < self._groups_at:
             return
         try:
-            groups = {
-                name: None if offsets is None else tuple(offsets)
-                for name, offsets in self._cluster.group_offsets(found.topics).items()
-            }
+            answer = self._cluster.group_offsets(found.topics)
+            groups = {name: None if offsets is None else tuple(offsets) for name, offsets in answer.offsets.items()}
         except TandemError as error:
             _LOG.warning("cannot read consumer-group offsets", error=error)
             return
         self._groups_at = time.monotonic() + self._groups_interval_s
-        self._hand_out(ClusterSurvey(found=found, groups=groups, asked=asked))
+        self._hand_out(ClusterSurvey(found=found, groups=groups, unrecorded=answer.unrecorded, asked=asked))
 
     def _hand_out(self, survey: ClusterSurvey) -> None:
         with self._lock:
             if survey.groups is None and self._latest is not None:
-                survey = replace(survey, groups=self._latest.groups)
+                survey = replace(survey, groups=self._latest.groups, unrecorded=self._latest.unrecorded)
             self._latest = survey

@@ -426,7 +426,9 @@ class FileStore:
     def _missing(self, key: str) -> TandemError:
         self._require_root()
         return ObjectMissingError(
-            f"{self._url}: no object {key!r}", code="TDM-S031", remedy="was it deleted, or is the URL another one?"
+            f"{self._url}: no object {key!r}",
+            code="TDM-S031",
+            remedy="check whether it was deleted, and that the URL is right",
         )
 
     def _clash(self, key: str) -> TandemError:

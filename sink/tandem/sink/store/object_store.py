@@ -179,7 +179,7 @@ def check_size(key: str, size: int, most: int | None) -> None:
             f"{key} has {size} bytes, and nothing that belongs there has more than {most}",
             code="TDM-S043",
             size=size,
-            remedy="bring it back from the bucket's versions, and find out who writes to the bucket",
+            remedy="bring it back from the bucket's versions, and find the process that writes to the bucket",
         )
 
 

@@ -84,7 +84,8 @@ class SignedStore:
                 signer = load_signer(self._settings)
                 if signer is not None and self._trust.keys and signer.id not in self._trust.keys:
                     raise ConfigError(
-                        f"the signing key {signer.id} is not among signing.trusted: nobody would believe what it signs",
+                        f"the signing key {signer.id} is not among signing.trusted: no reader "
+                        f"would accept its signatures",
                         code="TDM-S087",
                         remedy=f"add {signer.public}",
                     )
@@ -98,9 +99,9 @@ class SignedStore:
         most = most_bytes(key)
         if most is not None and len(data) > most:
             raise OversizeError(
-                f"{key} would have {len(data)} bytes, and nobody reads more than {most} there",
+                f"{key} would have {len(data)} bytes, and readers accept at most {most} there",
                 code="TDM-S088",
-                remedy="guard fewer partitions with one pair, or say it in fewer words",
+                remedy="back up fewer partitions with one pair, or shorten the reason",
             )
         return self._inner.put_if_absent(key, data)
 
@@ -111,7 +112,7 @@ class SignedStore:
             raise ConfigError(
                 f"{what} would not be signed, and signing.require is set",
                 code="TDM-S089",
-                remedy="set signing.key_file or signing.key_env: whoever writes needs a private key",
+                remedy="set signing.key_file or signing.key_env: a writer needs a private key",
             )
         return signer
 

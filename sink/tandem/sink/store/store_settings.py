@@ -117,7 +117,7 @@ class StoreAccess:
             )
         if self.require_signatures and not self.trusted:
             raise ConfigError(
-                "require_signatures: nobody is trusted", code="TDM-S098", remedy="set trusted_keys to public keys"
+                "require_signatures: no key is trusted", code="TDM-S098", remedy="set trusted_keys to public keys"
             )
 
     @property

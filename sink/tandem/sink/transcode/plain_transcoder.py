@@ -7,6 +7,7 @@ both formats, its length included, so records are parsed only as far as fields c
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Final
 
 import google_crc32c
@@ -184,6 +185,8 @@ class ReferenceTranscoder:
                 code="TDM-B025",
                 remedy=_LARGE_REMEDY if isinstance(flaw, TooLargeError) else flaw.remedy,
             ) from error
+        if encoded.segment is not None:
+            encoded = encoded._replace(segment=replace(encoded.segment, codecs=1 << codec))
         return last_offset, encoded
 
 

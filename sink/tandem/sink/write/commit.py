@@ -79,6 +79,7 @@ class CommitDraft:
     skew: int | None = None
     topics: tuple[Topic, ...] = ()
     groups: dict[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
+    unrecorded: dict[str, str] | None = None
     marks: tuple[Mark, ...] = ()
     taints: tuple[Taint, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
@@ -210,14 +211,16 @@ class Committer:
         objects = tuple(_without(item, lost) for item in stored)
         # The news of a topic that is left out stay out too: they hold a guarantee under which no record was read yet.
         topics = tuple(topic for topic in draft.topics if topic.removed or topic.topic_id not in lost)
+        news_of_groups = draft.groups or draft.unrecorded is not None
         entry = _entry(
-            EntryKind.COMMIT if objects or positions or topics or draft.groups else EntryKind.CONFIRM,
+            EntryKind.COMMIT if objects or positions or topics or news_of_groups else EntryKind.CONFIRM,
             objects=tuple(item for item in objects if item.parts),
             positions=positions,
             head_at=None if lost else draft.head_at,  # it would hold for the positions that are left out
             skew=draft.skew,
             topics=topics,
             groups=draft.groups,
+            unrecorded=draft.unrecorded,
             marks=tuple(_mark_without(mark, lost) for mark in draft.marks),
         )
         written = self._writer.append(entry)
@@ -338,7 +341,7 @@ class Committer:
                         patience_s, asked = _PATIENCE_S, clock.now()
                     if self._stop.wait(_RETRY_S):
                         raise StoppedError(
-                            f"stopped while the store or the KMS was waited for: {key}", code="TDM-B037"
+                            f"stopped while waiting for the store or the KMS to take {key}", code="TDM-B037"
                         ) from error
                 else:
                     if told:

@@ -59,6 +59,7 @@ class CommitDrafter:
         self.guarded: tuple[Topic, ...] = ()
         self._groups = {name: tuple(offsets.values()) for name, offsets in state.groups.items()}
         self._groups_seen = self._groups
+        self._unrecorded = self._unrecorded_seen = dict(state.unrecorded)
 
     def survey(self, survey: ClusterSurvey) -> list[Topic]:
         """Apply a survey; return the topics that are gone since the last one."""
@@ -73,6 +74,11 @@ class CommitDrafter:
                 self._topics[topic.topic_id] = self._news[topic.topic_id] = topic
         self.guarded = tuple(present.values())
         if survey.groups is not None:
+            # What can't be listed now is as it was: no answer is no proof that a group is gone.
+            still = self._unrecorded_seen if survey.groups.get(ANY_GROUP, ()) is None else {}
+            self._unrecorded_seen = {name: why for name, why in still.items() if name not in survey.groups} | dict(
+                survey.unrecorded
+            )
             kept = self._on_unasked(present.keys() - {topic.topic_id for topic in survey.found.topics}, survey.groups)
             answered = self._still_known(survey.groups) | {
                 name: offsets for name, offsets in survey.groups.items() if offsets
@@ -186,6 +192,7 @@ class CommitDrafter:
             self._context.buffer.bytes
             or self._news
             or self._groups != self._groups_seen
+            or self._unrecorded != self._unrecorded_seen
             or any(progress.changed() for progress in self._context.progress_of.values())
         )
 
@@ -233,14 +240,16 @@ class CommitDrafter:
             skew=self._context.skew() if named or unnamed else None,
             topics=tuple(self._news.values()),
             groups=groups,
+            unrecorded=None if self._unrecorded == self._unrecorded_seen else self._unrecorded_seen,
             marks=self._marks.cut(),
             taints=taints,
             names={progress.key.topic_id: progress.topic for progress in named},
         )
         self._news = {}
         self._groups = self._groups_seen
+        self._unrecorded = self._unrecorded_seen
         said = (draft.objects, draft.stored, draft.positions, draft.topics, draft.groups, draft.head_at)
-        return draft if any(said) else None
+        return draft if any(said) or draft.unrecorded is not None else None
 
     def _unread(self) -> dict[PartitionKey, Position]:
         """Return the chain's positions of partitions not read now: the common `head_at` must not hold for them."""

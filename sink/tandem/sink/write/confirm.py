@@ -23,7 +23,7 @@ from tandem.sink.store.object_store import ObjectMissingError, ObjectStore, Outs
 _READERS = 4
 _PIECE = 8 << 20
 """Bytes of an object that a reader holds at once: a merged one may exceed the whole memory of an instance."""
-_REMEDY = "the generation can't become complete and another one is built; find out what changes the bucket"
+_REMEDY = "the generation can't become complete and another one is built; find the process that changes the bucket"
 _DISKS = "check the store's disks"
 
 
@@ -52,9 +52,9 @@ class CoverLostError(DamagedError):
             f"generation {kept} is kept, because generation {generation}, which covers it, has lost objects: "
             f"{item.key} {what}{more}",
             code="TDM-B046",
-            remedy="bring them back from the bucket's versions, or wait until another generation is complete: whoever "
-            f"holds generation {generation} taints it, and the next one is built; `tandem failover` asks for it too. "
-            "Find out who changes the bucket",
+            remedy="bring them back from the bucket's versions, or wait until another generation is complete: the "
+            f"holder of generation {generation} taints it, and the next one is built; "
+            "`tandem failover` asks for it too. Find the process that changes the bucket",
         )
         self.kept = kept
         self.generation = generation

@@ -26,6 +26,7 @@ from tandem.backup_avro.chain.entries import (
     Part,
     StoredObject,
     Topic,
+    codecs_of,
     largest_of,
     sha256_hex,
     uncompressed_of,
@@ -417,6 +418,7 @@ def _joined(group: tuple[MergePiece, ...], start: int, end: int) -> Part:
         sha256=None,
         largest=largest_of(parts),
         uncompressed=uncompressed_of(parts),
+        codecs=codecs_of(parts),
     )
 
 

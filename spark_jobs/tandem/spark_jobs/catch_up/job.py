@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,16 +18,14 @@ from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError, bare
 from tandem.sink.encryption.key_ring import keys_of
-from tandem.sink.kafka.fetch.fetcher import RawFetcher
-from tandem.sink.read.scan.range_reader import RangeTask, put_offer, read_range
+from tandem.sink.read.scan.range_reader import RangeReader, put_offer
+from tandem.sink.read.scan.range_tasks import RangeTask, offered_ranges
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
-from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.spark_jobs.catch_up.plan import (
     CatchUpPace,
     RemainingRanges,
     generation_being_built,
-    offered_ranges,
     remaining_ranges,
 )
 from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair
@@ -41,19 +40,12 @@ _IDLE_ROUNDS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RangeFigures:
-    """Figures of one range: records, and bytes of the stored objects."""
-
-    records: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RangeOutcome:
-    """The result of one range: its figures, or the error that ended it."""
+    """The result of one range: its records, and bytes of the stored objects, or the error that ended it."""
 
     place: str
-    read: RangeFigures | None = None
+    records: int = 0
+    bytes: int = 0
     error: str | None = None
 
 
@@ -106,7 +98,7 @@ class CatchUpJob:
         began = time.monotonic()
         keys_of(self._store).check(self._pair)
         state = self._wait_for_one(number, wait_s, tell)
-        read: list[RangeFigures] = []
+        read: list[RangeOutcome] = []
         failed = fruitless = 0
         while True:
             left = self._left(state)
@@ -115,7 +107,7 @@ class CatchUpJob:
             if left.ranges:
                 tell(f"{len(left.ranges)} ranges of {left.bases} partitions to read")
                 outcomes = self._read(left.ranges)
-                read += [outcome.read for outcome in outcomes if outcome.read is not None]
+                read += [outcome for outcome in outcomes if outcome.error is None]
                 errors = [f"{outcome.place}: {outcome.error}" for outcome in outcomes if outcome.error is not None]
                 failed += len(errors)
                 for error in errors[:5]:
@@ -164,7 +156,7 @@ class CatchUpJob:
         In this order, a range that the instance commits meanwhile is in the chain when the chain is read.
         """
         folder = layout.offers_prefix(self._pair, state.instance, state.number)
-        names = [info.key.removeprefix(folder) for info in self._store.list(folder)]
+        offers = offered_ranges(info.key for info in self._store.list(folder))
         self._read_on(state)
         if state.sealed or not state.whole:
             raise RefusedError(
@@ -172,7 +164,7 @@ class CatchUpJob:
                 code="TDM-P003",
                 remedy="`tandem status` shows what is being built",
             )
-        return remaining_ranges(state, offered_ranges(names), self._pace, run=self._run_id, copies=self._copies)
+        return remaining_ranges(state, offers.values(), self._pace, run=self._run_id, copies=self._copies)
 
     def _wait_for_instance(self, state: Generation, left: RemainingRanges, patience_s: float) -> None:
         seq, deadline = state.seq, time.monotonic() + patience_s
@@ -210,16 +202,14 @@ def _read_all(address: StoreAddress, cluster: ClusterAddress, ranges: Iterable[R
     A range that fails is reported, not raised: the driver plans it again in its order. A retry by Spark would read it
     too late.
     """
-    for task in ranges:
-        try:
-            with RawFetcher(cluster.props, read_committed=task.opening.isolation_level == "read_committed") as source:
-                store = address.open()
-                transcoder = best_transcoder(batch_limit=cluster.batch_limit)
-                read = read_range(task, source=source, store=store, transcoder=transcoder)
-                put_offer(store, task, read.offer)
-        except ConfigError:
-            raise
-        except TandemError as error:
-            yield RangeOutcome(place=task.place, error=str(error))
-        else:
-            yield RangeOutcome(place=task.place, read=RangeFigures(records=read.records, bytes=read.bytes))
+    with closing(RangeReader(cluster.props, address.open, batch_limit=cluster.batch_limit)) as reader:
+        for task in ranges:
+            try:
+                read = reader.read(task)
+                put_offer(reader.store, task, read.offer)
+            except ConfigError:
+                raise
+            except TandemError as error:
+                yield RangeOutcome(place=task.place, error=str(error))
+            else:
+                yield RangeOutcome(place=task.place, records=read.records, bytes=read.bytes)

@@ -199,7 +199,8 @@ def refuse_states(state_request: StateRequest, prefix: str = "") -> None:
     for name in ("generation", "at", "commit", "checkpoint"):
         if getattr(state_request, name) is not None:
             raise ConfigError(
-                f"{prefix}{name} goes without the layout connector: there are no generations, commits or named cuts",
+                f"{prefix}{name} is not allowed with the layout connector: its files have no "
+                f"generations, commits or checkpoints",
                 code="TDM-P012",
                 remedy="its files hold one state, the newest",
             )

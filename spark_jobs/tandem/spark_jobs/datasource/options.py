@@ -176,7 +176,9 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     reading = _reading(given)
     if reading is not None and given.get("pair"):
         raise ConfigError(
-            "kafka_backup: pair goes without layout", code="TDM-P028", remedy="a connector's files are of no pair"
+            "kafka_backup: pair is not allowed with layout",
+            code="TDM-P028",
+            remedy="a connector's files are of no pair",
         )
     pair = given.get("pair") if reading is None else connector_layout.PAIR
     for name, value in (("root", root), ("pair", pair)):
@@ -209,7 +211,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         refuse_states(found.state_request, "kafka_backup: option ")
     if found.partitions and (found.topics or found.pattern is not None):
         raise ConfigError(
-            "kafka_backup: partitions goes with neither topics nor topicsPattern",
+            "kafka_backup: partitions is not allowed with topics or topicsPattern",
             code="TDM-P030",
             remedy="partitions names all that is read, e.g. orders:0,orders:3",
         )
@@ -228,7 +230,7 @@ def _reading(given: Mapping[str, str]) -> ConnectorReading | None:
         alone = next((option for option in options if option.lower() in given), None)
         if alone is not None:
             raise ConfigError(
-                f"kafka_backup: {alone} goes with layout", code="TDM-P032", remedy="it is for the layout connector"
+                f"kafka_backup: {alone} requires layout", code="TDM-P032", remedy="it is for the layout connector"
             )
         return None
     return reading_of(

@@ -282,7 +282,7 @@ def _written_so(item: StoredObject) -> Iterator[None]:
     except (MissingObjectError, ChangedObjectError):
         raise
     except DamagedError as error:
-        raise DamagedError(f"{item.key}: {error}", code="TDM-P061", remedy=_REMEDY) from error
+        raise DamagedError(f"{item.key}: {error}", code=error.code, remedy=_REMEDY) from error
 
 
 _RESTORE_IT: Final = "restore the object from the bucket's versions or a replica, or use another generation"

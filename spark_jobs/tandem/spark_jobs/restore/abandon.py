@@ -67,7 +67,7 @@ def find(found: RestoreProgress, name: str) -> PlanState:
     [state] = states
     if not state.unfinished:
         raise RefusedError(
-            f"restore {short(state.plan)} is {state.state}: there is nothing to give up",
+            f"restore {short(state.plan)} is {state.state}: there is nothing to abandon",
             code="TDM-R003",
             remedy="`tandem restore list` shows those that did not end",
         )

@@ -12,7 +12,7 @@ from tandem.sink.store import ObjectStore
 from tandem.sink.store.object_store import put_new
 from tandem.spark_jobs.restore.offset_map import LARGEST_PAGE, OffsetRow, decode_page, encode_page, is_page, page_key
 
-_REMEDY = "somebody wrote to the bucket, or to the topic of restores' progress: restore anew"
+_REMEDY = "the bucket or the progress topic was changed by another writer: restore again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ def read(store: ObjectStore, last: str | None, *, pair: str, restore: str) -> It
             )
         if last in seen:
             raise DamagedError(
-                f"{last}: the pages of this offset map name one another in a circle", code="TDM-R055", remedy=_REMEDY
+                f"{last}: the pages of this offset map refer to each other in a circle", code="TDM-R055", remedy=_REMEDY
             )
         seen.add(last)
         rows, last = decode_page(store.get(last, most=LISTS), last)

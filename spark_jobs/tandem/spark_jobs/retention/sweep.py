@@ -94,7 +94,7 @@ class Sweeper:
         if known.damaged:
             names = ", ".join(sorted(known.damaged))
             raise RefusedError(
-                f"checkpoints can't be read, so nobody knows what they need: {names}",
+                f"checkpoints can't be read, so the objects that they need are unknown: {names}",
                 code="TDM-T002",
                 remedy="bring them back from the bucket's versions, or `tandem checkpoint delete` them",
             )

@@ -454,6 +454,7 @@ class _OpenPart:
     scan: int | None = None
     largest: int | None = 0
     uncompressed: int = 0
+    codecs: int = 0
 
     def add(self, kept: Sequence[Span], of: Part) -> None:
         """Add records of a part, at least one, in their order."""
@@ -464,6 +465,7 @@ class _OpenPart:
         self.last = kept[-1][2]
         self.records += len(kept)
         self.uncompressed += sum(span[12] - span[1] for span in kept)
+        self.codecs |= of.codecs
         self.tombstones += sum(span[8] < 0 for span in kept)
         self.scan = of.scan if self.scan is None else max(self.scan, of.scan or 0)
         if of.largest is None or self.largest is None:
@@ -485,4 +487,5 @@ class _OpenPart:
             scan=self.scan,
             largest=self.largest,
             uncompressed=self.uncompressed,
+            codecs=self.codecs,
         )

@@ -280,7 +280,7 @@ def from_spark(text: str) -> TandemError:
         name, found, message = line.strip().partition(": ")
         if found and name in known:
             codes = filter(None, map(code_in_note, lines[at + 1 :]))
-            return known[name](message, code=next(codes, "TDM-P083"))
+            return known[name](message, code=next(codes, "TDM-P061"))
         if found and _RAISED.fullmatch(name):
             last = line.strip()
     for pattern, what in _LOST:

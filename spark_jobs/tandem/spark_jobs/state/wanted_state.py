@@ -35,15 +35,15 @@ class StateRequest:
         given = [f"{prefix}{name}" for name, value in states.items() if value is not None]
         if self.checkpoint is not None and self.generation is not None:
             raise ConfigError(
-                f"{prefix}checkpoint goes without {prefix}generation",
+                f"{prefix}checkpoint is not allowed with {prefix}generation",
                 code="TDM-P080",
-                remedy="a checkpoint knows its generation",
+                remedy="leave the generation out: the checkpoint names it",
             )
         if self.commit is not None and self.generation is None:
             raise ConfigError(
-                f"{prefix}commit goes with {prefix}generation",
+                f"{prefix}commit requires {prefix}generation",
                 code="TDM-P081",
-                remedy="each generation numbers its entries for itself",
+                remedy="name the generation too: each one numbers its entries from 1",
             )
         if len(given) > 1:
             raise ConfigError(f"{' and '.join(given)} each say which state", code="TDM-P082", remedy="give one of them")

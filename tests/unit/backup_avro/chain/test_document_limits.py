@@ -171,7 +171,7 @@ def test_a_damaged_record_of_a_restore_hides_no_other(store: ObjectStore, capsys
     assert run(command) == ExitCode.USAGE
     err = capsys.readouterr().err
     assert "restore other can't be read: " in err
-    assert f"has 2 restores\nwhat to do: name one with --restore: {RESTORED.id} of " in err
+    assert f"has 2 restores [TDM-R094]\nwhat to do: name one with --restore: {RESTORED.id} of " in err
 
 
 def test_an_entry_has_a_largest_size_and_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:

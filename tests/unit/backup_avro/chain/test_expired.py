@@ -80,15 +80,15 @@ def test_who_begins_with_a_snapshot_knows_it() -> None:
     assert chain.begun(entry) == chain.state
     assert chain.state.expired == {K: Expired(10, entry.seq - 1)}
     halves = {**folded, "expired": {"offsets": {K.topic_id: {"0": 10}}, "seqs": {}}}
-    with pytest.raises(DamagedError, match="not said of the same partitions"):
+    with pytest.raises(DamagedError, match="TDM-A040"):
         chain.begun(replace(entry, folded=halves))
     negative, wordy = {K.topic_id: {"0": -1}}, {K.topic_id: {"0": "ten"}}
     for wrong, said in (
         ({"offsets": {}}, "x: expired: field seqs is missing"),
         ({"offsets": negative, "seqs": {}}, "^x: "),
         ({"offsets": {}, "seqs": negative}, "^x: "),
-        ({"offsets": wordy, "seqs": {}}, "^x: a list of whole numbers was expected$"),
-        ({"offsets": {}, "seqs": wordy}, "^x: a list of whole numbers was expected$"),
+        ({"offsets": wordy, "seqs": {}}, "^x: a list of whole numbers was expected"),
+        ({"offsets": {}, "seqs": wordy}, "^x: a list of whole numbers was expected"),
     ):
         with pytest.raises(DamagedError, match=said):
             chain.begun(replace(entry, folded={**folded, "expired": wrong}))
@@ -156,7 +156,7 @@ def _plan(store: MemoryStore, **chosen: object) -> RestorePlan:
 
 
 def _expired(made: RestorePlan) -> list[int | None]:
-    topics = [plan.describe_topic(topic, None, now=0) for topic in made.topics]
+    topics = [plan.describe_topic(topic, None, now=0, compression=None) for topic in made.topics]
     return [item.expired_below for topic in topics for item in topic.partitions]
 
 

@@ -58,14 +58,14 @@ def test_a_document_at_another_place_is_refused(body: bytes) -> None:
     """Entry 3 of generation 7 is neither entry 4, nor of generation 8, nor of another pair."""
     sealed = OWNER.seal(KEY, body)
     for place in (KEY.replace("003.json", "004.json"), KEY.replace("0007", "0008"), "b" + KEY):
-        with pytest.raises(SignatureError, match="the signature is wrong"):
+        with pytest.raises(SignatureError, match="TDM-A037"):
             trust(OWNER).open(place, sealed)
 
 
 @BODIES
 def test_unsigned_and_foreign_ones_count_only_where_signatures_are_not_required(body: bytes) -> None:
     """The time until all writers sign: what is not signed, or by somebody else, is taken as ever."""
-    with pytest.raises(SignatureError, match=r"is not signed, and signing.require is set") as caught:
+    with pytest.raises(SignatureError, match="TDM-A035") as caught:
         trust(OWNER).open(KEY, body)
     assert caught.value.remedy == (
         "it was forged, or written before signing was switched on; if so, set signing.require: false until the pair "
@@ -87,11 +87,11 @@ def test_unsigned_and_foreign_ones_count_only_where_signatures_are_not_required(
 def test_a_wrong_signature_of_somebody_trusted_is_refused_in_any_case(require: bool) -> None:
     """Who strips a signature is let pass without `require`; who leaves one that does not fit is not."""
     forged = OWNER.seal(KEY, SMALL).replace(b'"v":1', b'"v":2')
-    with pytest.raises(SignatureError, match="the signature is wrong") as caught:
+    with pytest.raises(SignatureError, match="TDM-A037") as caught:
         trust(OWNER, require=require).open(KEY, forged)
     assert caught.value.remedy == (
         "it was changed, or moved here from elsewhere: bring the object back from the bucket's versions or a replica, "
-        "and find out who writes to the bucket"
+        "and find the process that writes to the bucket"
     )
 
 
@@ -115,7 +115,7 @@ def test_one_signature_has_one_spelling() -> None:
     assert token is not None
     alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     other = alphabet[alphabet.index(token[-1:]) ^ 1 :][:1]
-    with pytest.raises(SignatureError, match="the signature is wrong"):
+    with pytest.raises(SignatureError, match="TDM-A037"):
         trust(OWNER).open(KEY, sealed.replace(token, token[:-1] + other))
 
 
@@ -137,7 +137,7 @@ def test_an_extra_field_too_short_for_a_signature_is_none(extra: bytes) -> None:
     data = b"\x1f\x8b\x08\x04\0\0\0\0\0\xff" + struct.pack("<H", len(extra)) + extra + b"rest"
     assert unseal(data) == (data, None)
     assert Trust().open(KEY, data) == data
-    with pytest.raises(SignatureError, match="is not signed"):
+    with pytest.raises(SignatureError, match="TDM-A035"):
         trust(OWNER).open(KEY, data)
 
 
@@ -162,7 +162,7 @@ def test_a_signature_of_a_later_form_is_not_believed() -> None:
 
 def test_readers_without_signatures_fail_at_the_claim_and_say_what_helps() -> None:
     """As the release before this one reads a signed chain: the first thing of it is no damage, but newer."""
-    with pytest.raises(NewerFormatError, match=r"unknown field _sig .it may have been written by a newer release"):
+    with pytest.raises(NewerFormatError, match=r"unknown field _sig .use a newer release"):
         decode_claim((GOLDEN / "claim.json").read_bytes(), "claim")
     with pytest.raises(NewerFormatError, match="unknown field _sig"):
         decode_entry((GOLDEN / "00000000000000000001.json").read_bytes(), "entry")
@@ -187,7 +187,7 @@ def test_the_golden_chain_stays_readable(tmp_path: Path) -> None:
     assert ChainReader(open_store(root), "airports").load(7).head_sha256 == state.head_sha256
     assert any((GOLDEN / f"{seq:020d}.json").read_bytes()[:2] == b"\x1f\x8b" for seq in range(1, 7))
     others = StoreAccess(trusted_keys=STRANGER.public, require_signatures=True)
-    with pytest.raises(SignatureError, match=r"which signing.trusted does not hold"):
+    with pytest.raises(SignatureError, match="TDM-A036"):
         ChainReader(open_store(root, others), "airports").load(7)
 
 
@@ -235,7 +235,7 @@ def test_a_store_signs_what_is_put_and_checks_what_is_got(tmp_path: Path) -> Non
     store.put_if_absent("airports/pins/x.json", SMALL)
     assert (tmp_path / "store" / "airports/pins/x.json").read_bytes() == SMALL
     plain.put_if_absent(KEY.replace("003", "004"), SMALL)
-    with pytest.raises(SignatureError, match="is not signed"):
+    with pytest.raises(SignatureError, match="TDM-A035"):
         store.get(KEY.replace("003", "004"))
     with pytest.raises(ObjectMissingError):
         store.get(KEY.replace("003", "005"))
@@ -308,7 +308,7 @@ def test_other_kinds_of_keys_are_refused() -> None:
 
 def test_settings_that_make_no_sense() -> None:
     """Two keys at once, or `require` without anybody to believe."""
-    with pytest.raises(ConfigError, match="both are set"):
+    with pytest.raises(ConfigError, match="TDM-S097"):
         StoreAccess(signing_key_file="a", signing_key_env="B")
-    with pytest.raises(ConfigError, match="nobody is trusted"):
+    with pytest.raises(ConfigError, match="TDM-S098"):
         StoreAccess(require_signatures=True, trusted_keys=" , ")

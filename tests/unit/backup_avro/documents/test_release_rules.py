@@ -250,7 +250,7 @@ def test_what_a_truncation_cut_off_is_told_from_what_is_gone() -> None:
 def test_what_the_cluster_has_is_refused(store: MemoryStore) -> None:
     """It is the backup. So is a partition of it, and all of it on a cluster that is another one."""
     for name, partitions in (("orders", ()), ("old", ()), ("old", (0,))):
-        with pytest.raises(RefusedError, match="exists in the cluster and is guarded"):
+        with pytest.raises(RefusedError, match="TDM-I015"):
             let_go(sight(store, topics=[ORDERS, OLD]), name, partitions=partitions)
     with pytest.raises(RefusedError, match="belong to cluster another"):
         let_go(sight(store, topics=[ORDERS], cluster_id="another"))

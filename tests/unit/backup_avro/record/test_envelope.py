@@ -139,7 +139,7 @@ def test_chunks_don_t_open_in_another_place() -> None:
 def test_an_object_does_not_open_under_another_name(name: str) -> None:
     """Of another pair, instance, generation or nonce, even with the same data key."""
     stored = bytes(chunk_cipher.seal(envelope(), DATA_KEY, plain(100), name=NAME))
-    with pytest.raises(DamagedError, match="under this name"):
+    with pytest.raises(DamagedError, match="TDM-A080"):
         opened(stored, name)
 
 
@@ -147,7 +147,7 @@ def test_the_header_must_be_the_chain_s() -> None:
     """Another object's header, valid by itself, is no match."""
     other = replace(envelope(), key_id="0" * 16)
     stored = bytes(chunk_cipher.seal(other, DATA_KEY, plain(100), name=NAME))
-    with pytest.raises(DamagedError, match=r"^its header is not the one that the chain has$"):
+    with pytest.raises(DamagedError, match=r"^its header is not the one that the chain has"):
         opened(stored)
 
 
@@ -181,7 +181,7 @@ def test_what_no_header_can_say_is_refused() -> None:
     """Both by who makes one, and as damage by who reads one."""
     good = envelope()
     for bad in ("xyz", "G" * 16, "X" * 16, "0" * 24):
-        with pytest.raises(ValueError, match=r"^a key id that is not 16 hex digits$"):
+        with pytest.raises(ValueError, match=r"^a key id that is not 16 hex digits"):
             replace(good, key_id=bad)
     for bad in ({"chunk_size": 1000}, {"chunk_size": 512}, {"chunk_size": 0}):
         with pytest.raises(ValueError, match="chunk size"):
@@ -227,7 +227,7 @@ def test_a_data_key_opens_only_with_the_key_that_wrapped_it() -> None:
     """RFC 3394 has a check of its own."""
     wrapped = chunk_cipher.wrap(DATA_KEY, chunk_cipher.wrapping_key(KEY))
     assert chunk_cipher.unwrap(wrapped, chunk_cipher.wrapping_key(KEY)) == DATA_KEY
-    with pytest.raises(DamagedError, match=r"^its data key was changed since it was wrapped$"):
+    with pytest.raises(DamagedError, match=r"^its data key was changed since it was wrapped"):
         chunk_cipher.unwrap(wrapped, chunk_cipher.wrapping_key(bytes(31) + b"x"))
 
 

@@ -119,7 +119,7 @@ def test_an_entry_before_the_horizon_is_refused_with_where_it_begins() -> None:
     with pytest.raises(RefusedError, match=f"entry {early.seq} of generation 1 lies before the horizon") as refused:
         moment_of(later, early.seq)
     assert refused.value.remedy == f"the restorable window begins with entry {late.seq}, at {iso(late.at)}"
-    with pytest.raises(ConfigError, match=f"entry {late.seq - 1} of generation 1 is no moment that could be restored"):
+    with pytest.raises(ConfigError, match=f"entry {late.seq - 1} of generation 1 is not a restorable moment"):
         moment_of(later, late.seq - 1)
     assert moment_of(later, late.seq) == late
 

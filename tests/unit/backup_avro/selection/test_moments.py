@@ -285,7 +285,7 @@ def test_the_generation_of_the_time(store: MemoryStore) -> None:
     )
     with pytest.raises(RefusedError, match="the restorable window begins"):
         plan(store, at=complete, generation=2)
-    with pytest.raises(ConfigError, match="lies in the future"):
+    with pytest.raises(ConfigError, match="TDM-P077"):
         plan(store, at=store.clock_ms + 10_000)
 
 
@@ -311,7 +311,7 @@ def test_what_is_no_moment(store: MemoryStore) -> None:
             plan(store, commit=seq)
         moments = [one.seq for one in past.backup.writer.state.moments if one.seq >= complete]
         assert caught.value.remedy == f"entries {moments[0]} to {moments[-1]} are, those that commit or confirm"
-    with pytest.raises(RefusedError, match="no generation is complete") as refused:
+    with pytest.raises(RefusedError, match="TDM-A125") as refused:
         plan_of(ChainReader(MemoryStore(), PAIR), RestoreOptions(at=0))
     assert refused.value.remedy == "no generation is complete"
 
@@ -323,7 +323,7 @@ def test_a_generation_that_is_being_built_has_no_moments(store: MemoryStore) -> 
     with pytest.raises(ConfigError) as caught:
         moment_of(backup.writer.state, seq)
     assert str(caught.value) == (
-        f"entry {seq} of generation 1 is no moment that could be restored (the generation is not complete)"
+        f"entry {seq} of generation 1 is not a restorable moment (the generation is not complete)"
     )
 
 

@@ -19,7 +19,7 @@ from tandem.sink.process import log
 
 ROOT = Path(__file__).parents[4]
 UNEXPECTED = """\
-error: unexpected RuntimeError: first line second line
+error: unexpected RuntimeError: first line second line [TDM-C052]
 what to do: run `tandem --debug …` (or set TANDEM_DEBUG=1) for the traceback, and report it
 """
 HEAVY = ("kafka", "confluent_kafka", "pyspark", "botocore", "pydantic", "fastavro")
@@ -42,9 +42,9 @@ def go(what: str, context: typer.Context, config: ConfigOption = None, overrides
         case "exit":
             raise typer.Exit(4)
         case "tandem":
-            raise RefusedError("generation 7: not covered", remedy="wait for generation 8")
+            raise RefusedError("generation 7: not covered", code="TDM-X001", remedy="wait for generation 8")
         case "bare":
-            raise TandemError("plain")
+            raise TandemError("plain", code="TDM-X002")
         case "bug":
             raise RuntimeError("first line\\nsecond line")
         case "interrupt":
@@ -157,8 +157,8 @@ def test_a_process_that_a_library_ends_says_where_it_was(tmp_path: Path) -> None
         (["run", "ok"], 0, "data\n", ""),
         (["run", "three"], 3, "", ""),
         (["run", "exit"], 4, "", ""),
-        (["run", "tandem"], 5, "", "error: generation 7: not covered\nwhat to do: wait for generation 8\n"),
-        (["run", "bare"], 1, "", "error: plain\n"),
+        (["run", "tandem"], 5, "", "error: generation 7: not covered [TDM-X001]\nwhat to do: wait for generation 8\n"),
+        (["run", "bare"], 1, "", "error: plain [TDM-X002]\n"),
         (
             ["run", "bug"],
             1,
@@ -167,7 +167,7 @@ def test_a_process_that_a_library_ends_says_where_it_was(tmp_path: Path) -> None
         ),
         (["run", "interrupt"], 130, "", ""),
         (["run", "abort"], 1, "", "aborted\n"),
-        (["run", "die"], 1, "", "error: library says no\n"),
+        (["run", "die"], 1, "", "error: library says no [TDM-C051]\n"),
         (["coordination", "tail"], 0, "tailing\n", ""),
     ],
 )

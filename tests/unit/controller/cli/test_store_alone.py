@@ -84,13 +84,13 @@ def test_a_pause_says_that_nobody_could_be_told(store: ObjectStore, capsys: pyte
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        (("status",), "--root and --pair go with --s3-only"),
-        (("check",), "--root and --pair go with --s3-only"),
-        (("check", "--connections"), "--root and --pair go with --s3-only"),
-        (("wait", "--for", "steady"), "--root and --pair go with complete, generation=N and cleared=N"),
-        (("wait", "--for", "complete", "--for", "role=a:Active"), "--root and --pair go with complete"),
-        (("verify", "--against-topic"), "--root and --pair go with what the store alone answers"),
-        (("verify", "--repair"), "--root and --pair go with what the store alone answers"),
+        (("status",), "--root and --pair require --s3-only"),
+        (("check",), "--root and --pair require --s3-only"),
+        (("check", "--connections"), "--root and --pair require --s3-only"),
+        (("wait", "--for", "steady"), "--root and --pair require complete, generation=N and cleared=N"),
+        (("wait", "--for", "complete", "--for", "role=a:Active"), "--root and --pair require complete"),
+        (("verify", "--against-topic"), "--root and --pair require what the store alone answers"),
+        (("verify", "--repair"), "--root and --pair require what the store alone answers"),
     ],
 )
 def test_who_asks_brokers_must_know_them(

@@ -187,7 +187,7 @@ def test_instance_from_the_host_name(tmp_path: Path, host: str, expected: str | 
     config = load(path, {}, hostname=lambda: host)
     assert config.instance == expected
     if expected is None:
-        with pytest.raises(ConfigError, match="instance: required here") as caught:
+        with pytest.raises(ConfigError, match="TDM-C047") as caught:
             config.require_instance()
         assert caught.value.exit_code is ExitCode.USAGE
         assert "TANDEM_INSTANCE" in str(caught.value.remedy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -517,7 +518,9 @@ def test_a_file_that_cannot_be_read(
     (tmp_path / "locked").write_text("")
     assert run(["config", "validate", "-c", path]) == 2
     captured = capsys.readouterr()
-    assert captured.err == f"error: {says}\nwhat to do: name a readable YAML file with -c/--config or TANDEM_CONFIG\n"
+    first, remedy = captured.err.splitlines()
+    assert re.fullmatch(rf"error: {re.escape(says)} \[TDM-C04[456]\]", first)
+    assert remedy == "what to do: name a readable YAML file with -c/--config or TANDEM_CONFIG"
 
 
 def test_the_base_of_all_cases_is_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ from tandem.sink.kafka.cluster.guarded_topics import ANY_GROUP, GuardedTopics
 from tandem.sink.kafka.fetch.events import Fetched, TopicPartition
 from tandem.sink.pipeline import Phase, PipelineReport
 from tandem.sink.read.reader_context import ReaderContext
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.survey import ClusterSurvey, ClusterSurveyor
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -294,6 +294,32 @@ def test_a_group_that_can_not_be_asked_is_not_forgotten() -> None:
     assert found.groups == {"g": (), "h": ()}
 
 
+def test_groups_that_are_not_recorded_are_told_once() -> None:
+    """Each change is an entry's news. While a broker does not list its groups, those that it had are still named."""
+    drafter = CommitDrafter(context(MemoryStore()), Chain().open().state, max_objects=4, flush_interval_s=60.0)
+    topics = GuardedTopics(topics=(topic(),))
+    drafter.survey(ClusterSurvey(found=topics, groups={}))
+    drafter.draft()
+
+    def told(unrecorded: dict[str, str], **groups: tuple[GroupOffset, ...] | None) -> dict[str, str] | None:
+        drafter.survey(ClusterSurvey(found=topics, groups=groups, unrecorded=unrecorded))
+        news, found = drafter.news(), drafter.draft()
+        assert news == (found is not None)
+        return None if found is None else found.unrecorded
+
+    shares = {"s": "share group", "g": "not allowed"}
+    assert told(shares, g=None) == shares
+    assert told(shares, g=None) is None
+    drafter.survey(ClusterSurvey(found=topics, groups=None))
+    assert drafter.draft() is None
+    drafter.survey(ClusterSurvey(found=topics, groups={ANY_GROUP: None}, unrecorded={"t": "share group"}))
+    found = drafter.draft()
+    assert found is not None
+    assert found.unrecorded == shares | {"t": "share group"}
+    assert told({"t": "share group"}, g=(GroupOffset(key=K, offset=5),)) == {"t": "share group"}
+    assert told({}) == {}
+
+
 # --- the base ---------------------------------------------------------------------------------------------------------
 
 
@@ -308,7 +334,7 @@ def test_a_chunk_behind_which_nothing_is_readable_ends() -> None:
     shared = context(MemoryStore())
     scan = ScanPlan(Base(start=0, end=end, leader=1), limit_s=60.0)
     shared.progress_of[T0] = progress(key=K, offset=end, head_at=0, head_offset=end, scan=scan, retention_s=86_400.0)
-    lane = LocalScanLane(shared, source, parallel=1, rate=None)
+    lane = LocalRanges(shared, source, parallel=1, rate=None)
     lane.add(T0)
     lane.step(0.0)
     first = scan.chunk

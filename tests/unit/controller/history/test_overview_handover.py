@@ -63,7 +63,7 @@ def test_the_active_may_refresh_itself(store: ObjectStore) -> None:
 def test_no_such_instance(store: ObjectStore) -> None:
     """A wrong name is a usage error that lists the right ones."""
     completed(store)
-    with pytest.raises(ConfigError, match="no such instance") as caught:
+    with pytest.raises(ConfigError, match="TDM-I007") as caught:
         asked(store, to="c")
     assert caught.value.remedy == "choose a or b"
 

@@ -284,6 +284,16 @@ def test_what_a_restore_created_is_a_remark(store: ObjectStore) -> None:
     )
 
 
+def test_groups_whose_positions_are_not_recorded_are_a_remark(store: ObjectStore) -> None:
+    """Named with the reason, a few of them: nothing is wrong with the backup, but a restore can't set them."""
+    completed(store).append(EntryKind.COMMIT, unrecorded={"b": "share group", "a": "not allowed: grant Describe on it"})
+    found = overview(sight(store, heard_s=BOTH))
+    assert found.healthy
+    [note] = found.notes
+    assert note.startswith("generation 1 has no positions of these groups, so a restore can't set them: ")
+    assert note.endswith(": a (not allowed: grant Describe on it), b (share group)")
+
+
 def test_a_taint_beside_a_kept_older_generation(store: ObjectStore) -> None:
     """An older sound generation is what a restore uses, but the taint of the Active remains a problem."""
     completed(store).seal()

@@ -209,9 +209,9 @@ def test_an_object_in_another_s_place_is_found(two: tuple[MemoryStore, StoredObj
             read(store, piece, apart=apart)
     assert [fault for fault, _ in findings(store)] == [VerifyFault.CHECKSUM]
     forged = replace(first, sha256=second.sha256, bytes=second.bytes, envelope=second.envelope)
-    with pytest.raises(DamagedError, match="under this name"):
+    with pytest.raises(DamagedError, match="TDM-A080"):
         open_object(store.keys, forged, store.objects[first.key])
-    with pytest.raises(DamagedError, match="under this name"):
+    with pytest.raises(DamagedError, match="TDM-A080"):
         read_range(store, forged, 0, 10)
 
 
@@ -232,7 +232,7 @@ def test_who_has_the_data_key_makes_no_records(two: tuple[MemoryStore, StoredObj
     store.objects[first.key] = sealed_by_another(store, first, part.end - 20)
     assert len(store.objects[first.key]) == first.bytes
     read_range(store, first, part.start, part.end)  # it does open
-    with pytest.raises(DamagedError, match="are not what the chain says"):
+    with pytest.raises(DamagedError, match="TDM-N018"):
         read_parts(store, first, [part])
     for apart, what in ((True, "are not what the chain says"), (False, "has the SHA-256")):
         with pytest.raises(DamagedError, match=what):
@@ -269,7 +269,7 @@ def test_a_journal_without_hashes_is_read_whole(two: tuple[MemoryStore, StoredOb
     piece = replace(slices(store)[0], item=bare, part=bare.parts[0])
     assert [record.offset for record in read(store, piece, apart=True)] == list(range(10))
     store.objects[first.key] = sealed_by_another(store, first, first.parts[0].end - 20)
-    with pytest.raises(DamagedError, match="has the SHA-256"):
+    with pytest.raises(DamagedError, match="TDM-P063"):
         read(store, piece, apart=True)
 
 
@@ -320,12 +320,12 @@ def test_what_the_chain_says_of_encryption_must_be_so(two: tuple[MemoryStore, St
     """An encrypted object that is said to be plain, and a plain one that is said to be encrypted."""
     store, first, _ = two
     data = store.objects[first.key]
-    with pytest.raises(DamagedError, match="the chain says that it is not"):
+    with pytest.raises(DamagedError, match="TDM-N017"):
         open_object(store.keys, replace(first, envelope=None), data)
     opened = bytes(open_object(store.keys, first, data))
     assert decode_header(opened).length > 0
     plain = stored_object(bytearray(opened), key=first.key, journal=True, parts=first.parts, seal=None)
-    with pytest.raises(DamagedError, match="its header"):
+    with pytest.raises(DamagedError, match="TDM-A081"):
         open_object(store.keys, replace(plain, envelope=first.envelope), opened)
 
 
@@ -333,7 +333,7 @@ def test_a_part_that_is_cut_short_is_found(two: tuple[MemoryStore, StoredObject,
     """A range beyond the end of what the store has."""
     store, first, _ = two
     store.objects[first.key] = store.objects[first.key][:-1]
-    with pytest.raises(DamagedError, match="are not what the chain says"):
+    with pytest.raises(DamagedError, match="TDM-N018"):
         read(store, slices(store)[0], apart=True)
     with pytest.raises(DamagedError, match=f"the chain says {first.bytes}"):
         read_range(store, first, 0, first.plain_bytes)
@@ -490,7 +490,7 @@ def test_what_has_to_be_encrypted_is_never_written_in_the_clear() -> None:
         KeySettings(require=True)
     keys = demanding(new=False)
     for writing in (lambda: keys.check(PAIR), lambda: keys.new("shop/a/generation=00000001/journal/x.avro")):
-        with pytest.raises(ConfigError, match="new objects would not be encrypted") as caught:
+        with pytest.raises(ConfigError, match="TDM-N005") as caught:
             writing()
         assert caught.value.exit_code is ExitCode.USAGE
     demanding().check(PAIR)

@@ -106,6 +106,7 @@ def test_every_field_arrives(records: list[Record], codec: str, before: int, aft
     (segment,) = got.segments
     assert segment.body == b"".join(map(encode, records))
     assert decoded(got.segments) == records
+    assert segment.codecs == 1 << CODECS[codec]
     stream = io.BytesIO(segment.body)
     assert [fastavro.schemaless_reader(stream, PARSED, None) for _ in records] == list(map(as_dict, records))
     assert (got.next_offset, got.leader_epoch) == (last + 1, 7)
@@ -414,7 +415,7 @@ class TestDamage:
         for timestamp, base in ((1 << 63, (1 << 63) - 1), (-(1 << 63) - 1, -(1 << 63))):
             record = Record(topic=TOPIC, partition=PARTITION, offset=0, timestamp=timestamp)
             lie = raw_batch(kafka_record(record, 0, base), base_offset=0, last_delta=0, count=1, base_timestamp=base)
-            with pytest.raises(DamagedError, match="do not fit 64 bits"):
+            with pytest.raises(DamagedError, match="TDM-B020"):
                 transcode(lie)
 
     @pytest.mark.parametrize("codec", [5, 6, 7])

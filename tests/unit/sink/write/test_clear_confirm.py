@@ -19,7 +19,7 @@ from tandem.sink.store.object_store import ObjectMissingError, StoreTransientErr
 from tandem.sink.write.clear import ClearResult, clear_generation
 from tandem.sink.write.confirm import ObjectLoss, ObjectLostError, confirm_objects, lost_objects
 
-ANOTHER = "the generation can't become complete and another one is built; find out what changes the bucket"
+ANOTHER = "the generation can't become complete and another one is built; find the process that changes the bucket"
 
 
 @dataclass
@@ -169,7 +169,7 @@ def test_pins_that_go_all_the_time_are_no_answer(store: MemoryStore, backup: Bac
     pins.put_pin(store, PAIR, generation=1, owner="restore", until=store.clock_ms + 60_000)
     store.before = lambda op, key: ObjectMissingError(key, code="TDM-X001") if op == "get" and "/pins/" in key else None
     before = data(store)
-    with pytest.raises(StoreTransientError, match="while they are read"):
+    with pytest.raises(StoreTransientError, match="TDM-S021"):
         clear_generation(store, backup.writer, all_of(backup), stop=threading.Event())
     assert data(store) == before
 

@@ -135,7 +135,7 @@ def test_files_beside_each_other_are_no_group() -> None:
 def test_interwoven_files_are_refused() -> None:
     """A plan of a slice for each record would be no plan."""
     files = Files(dict.fromkeys(range(0, 200, 2), b"x"), dict.fromkeys(range(1, 200, 2), b"x"))
-    with pytest.raises(RefusedError, match="interwoven") as error:
+    with pytest.raises(RefusedError, match="TDM-P021") as error:
         settle_overlap(files.files, "id", files.bodies, prefer=None, most_turns=50)
     assert "--leave-out" in str(error.value)
     assert "f0" in str(error.value)

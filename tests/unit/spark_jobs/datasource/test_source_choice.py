@@ -415,7 +415,7 @@ def test_columns_are_fixed(store: ObjectStore) -> None:
     source = KafkaBackup({"root": store.url, "pair": PAIR, "store.session_token": "hush"})
     assert repr(source) == "KafkaBackup()"
     source = KafkaBackup({"root": store.url, "pair": PAIR})
-    with pytest.raises(ConfigError, match="columns are fixed"):
+    with pytest.raises(ConfigError, match="TDM-P051"):
         source.reader(StructType().add("key", "binary"))
 
 
@@ -431,5 +431,5 @@ def test_filters_are_taken_only_if_that_is_asked_for(store: ObjectStore, monkeyp
     assert type(pushing.reader(schema)) is PushingReader
     monkeypatch.delattr(DataSourceReader, "pushFilters")
     assert type(KafkaBackup(options).reader(schema)) is KafkaBackupReader
-    with pytest.raises(ConfigError, match="pushFilters needs PySpark"):
+    with pytest.raises(ConfigError, match="TDM-P052"):
         pushing.reader(schema)

@@ -104,7 +104,7 @@ def test_settings_of_a_store_survive_as_options(settings: StoreAccess) -> None:
         ({"root": "file:///x", "pair": "p", "generation": "new"}, "'new' is no number"),
         ({"root": "file:///x", "pair": "p", "generation": "0"}, "'0' is no number"),
         ({"root": "file:///x", "pair": "p", "minPartitions": "0"}, "minPartitions '0' is no number"),
-        ({"root": "file:///x", "pair": "p", "commit": "4"}, "option commit goes with"),
+        ({"root": "file:///x", "pair": "p", "commit": "4"}, "option commit requires"),
         ({"root": "file:///x", "pair": "p", "at": "yesterday"}, "option at 'yesterday' is no moment"),
         ({"root": "file:///x", "pair": "p", "at": "2026-01-01T00:00:00"}, "says no zone"),
         ({"root": "file:///x", "pair": "p", "at": "2026-01-01T00:00:00Z", "checkpoint": "c"}, "each say which state"),

@@ -298,3 +298,28 @@ def test_the_background_process_gets_no_secret(
     (environment,) = started
     assert "PATH" in environment
     assert "hidden" not in environment.values()
+
+
+def test_the_command_of_sparks_launcher_takes_classes_from_it(tmp_path: Path) -> None:
+    """With Spark's own jars and options; Ivy takes the place of Spark, which would need seconds."""
+    archive = find_spark_archive(_environment(tmp_path), {})
+    assert archive is not None
+    assert archive.make(_train)
+    home = Path(pyspark.__path__[0])
+    launcher = [
+        "java",
+        "-cp",
+        f"{home}/jars/*",
+        "org.apache.spark.launcher.Main",
+        "org.apache.spark.deploy.SparkSubmit",
+    ]
+    with started_with(archive):
+        environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": "2.13"}
+        printed = subprocess.run([*launcher, "pyspark-shell"], env=environment, capture_output=True, check=True).stdout
+    java, *options = printed.decode().strip("\n\0").split("\0")
+    options = options[: options.index("org.apache.spark.deploy.SparkSubmit")]
+    assert java.endswith("java")
+    assert f"@{archive.arguments}" in options
+    told = _run([*options, "-Xshare:on", "-Xlog:class+load=info"])
+    assert told.returncode == 0
+    assert told.stdout.count("shared objects file (top)") > 30

@@ -100,7 +100,7 @@ def test_a_job_notices_that_its_generation_was_cleared() -> None:
     clear_generation(
         store, building.writer, Clearing(goes=tuple(building.writer.state.positions), stays={}), stop=threading.Event()
     )
-    with pytest.raises(RefusedError, match="takes no more records"):
+    with pytest.raises(RefusedError, match="TDM-P003"):
         it._left(state)
 
 

@@ -354,7 +354,7 @@ def _conclude(asked: HandoverPlan, stands: HandoverStanding, wait_s: float) -> N
         output.warn(f"{stands.builder} claimed generation {asked.generation} before {asked.target} did")
     if stands.stage is Stage.GIVEN_UP:
         raise TandemError(
-            f"{stands.builder} has given generation {asked.generation} up; nothing is lost, the backup is what it was",
+            f"{stands.builder} abandoned generation {asked.generation}; nothing is lost, the backup is unchanged",
             code="TDM-H005",
             remedy=f"`tandem history --generation {asked.generation}` and the log of {stands.builder} say why; "
             "then ask again",

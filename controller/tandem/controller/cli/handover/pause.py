@@ -72,7 +72,7 @@ def _end(lasting: timedelta | None, until: str | None, now: int) -> int:
     from tandem.backup_avro.selection.moments import parse_moment  # noqa: PLC0415 - likewise
 
     if lasting is not None and until is not None:
-        raise ConfigError("--for and --until exclude each other", code="TDM-H007", remedy="give one of them")
+        raise ConfigError("--for and --until are not allowed together", code="TDM-H007", remedy="give one of them")
     if until is not None:
         end, option = parse_moment("--until", until), f"--until {until}"
     else:

@@ -116,9 +116,9 @@ def check(
     )
     if connections and (s3_only or limits != rules.CheckLimits()):
         raise ConfigError(
-            "--connections goes without --s3-only and limits",
+            "--connections is not allowed with --s3-only or limits",
             code="TDM-C001",
-            remedy="leave them out: the backup itself is not judged",
+            remedy="leave them out: --connections does not judge the backup",
         )
     settings = configured(context, config, overrides, root=root, pair=pair, unless=None if s3_only else "--s3-only")
     brokers_s = None if timeout is None else _BROKERS * timeout
@@ -219,7 +219,7 @@ def _limits(
             raise ConfigError(
                 f"--{name}-critical is below --{name}-warning",
                 code="TDM-C003",
-                remedy="WARNING is what comes first, and is the lower",
+                remedy="set the warning limit at or below the critical limit",
             )
     return CheckLimits(
         lag_warning=lag[0],

@@ -47,7 +47,7 @@ def history(
         raise ConfigError(
             "--commits needs --generation",
             code="TDM-C008",
-            remedy="there is a commit a minute: say of which generation",
+            remedy="name the generation: each one has about a commit a minute",
         )
     settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:

@@ -68,7 +68,9 @@ def status(
 
     if seconds is not None and not watch:
         raise ConfigError(
-            f"{seconds:g}: how often goes with --watch", code="TDM-C015", remedy=f"write `tandem status -w {seconds:g}`"
+            f"{seconds:g}: an interval requires --watch",
+            code="TDM-C015",
+            remedy=f"write `tandem status -w {seconds:g}`",
         )
     settings = configured(context, config, overrides, root=root, pair=pair, unless=None if s3_only else "--s3-only")
     store = stored(settings, root)

@@ -72,7 +72,7 @@ def s3(
     own = (instance or loaded.instance) if role is CredentialRole.WRITER else None
     if instance is not None and role is not CredentialRole.WRITER:
         raise ConfigError(
-            f"--instance goes with --role writer, not {role.value}", code="TDM-N021", remedy="leave it out"
+            f"--instance requires --role writer, not {role.value}", code="TDM-N021", remedy="leave it out"
         )
     _show(policy(place, role, instance=own), loaded.pair, role, output_)
 

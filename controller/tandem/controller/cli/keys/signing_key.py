@@ -78,7 +78,7 @@ def show(
         signer = load_signer(StoreAccess(signing_key_file=str(file)))
     if signer is None:
         raise ConfigError(
-            "the configuration has no signing key", code="TDM-N025", remedy="set signing.key_file, or name a FILE"
+            "the configuration has no signing key", code="TDM-N020", remedy="set signing.key_file, or name a FILE"
         )
     _show(signer, output_)
 

@@ -51,6 +51,7 @@ def catch_up(
     A range should take a minute or two: ranges of one partition that are read too far apart in time do not count.
     """
     from tandem.controller.instance.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.sink.read.scan.range_tasks import RangeSizes  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.catch_up.job import CatchUpJob  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.catch_up.plan import CatchUpPace  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.reading.object_reader import StoreAddress, require_pair  # noqa: PLC0415 - likewise
@@ -63,9 +64,11 @@ def catch_up(
     pace = CatchUpPace(
         range_offsets=range_,
         chunk_ceiling_s=loaded.scan.chunk_duration.total_seconds(),
-        object_size=loaded.object.target_size,
-        block_size=loaded.object.block_size,
-        compression_level=loaded.object.compression_level,
+        sizes=RangeSizes(
+            object_size=loaded.object.target_size,
+            block_size=loaded.object.block_size,
+            compression_level=loaded.object.compression_level,
+        ),
     )
     output.note(f"catching up pair {loaded.pair} in {loaded.store.root} on {master}")
     require_pair(address, loaded.pair)

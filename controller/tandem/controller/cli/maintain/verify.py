@@ -157,7 +157,7 @@ def verify(
     if require_signature:
         if not settings.trusted:
             raise ConfigError(
-                "--require-signature: nobody is trusted", code="TDM-V008", remedy="set signing.trusted to public keys"
+                "--require-signature: no key is trusted", code="TDM-V008", remedy="set signing.trusted to public keys"
             )
         settings = replace(settings, require_signatures=True)
     heads = backup_place.expected(expect_head) + (_published(loaded) if expect_head_from_topic else ())
@@ -201,7 +201,7 @@ def _sampling(sample: str | None, seed: int | None) -> Sampling | None:
 
     if sample is None:
         if seed is not None:
-            raise ConfigError("--seed goes with --sample", code="TDM-V009", remedy="add --sample, e.g. --sample 5%")
+            raise ConfigError("--seed requires --sample", code="TDM-V009", remedy="add --sample, e.g. --sample 5%")
         return None
     try:
         percent = float(sample.removesuffix("%"))
@@ -226,17 +226,21 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _refuse_mixtures(given: Mapping[str, bool], names: Sequence[str], *, heads: bool, yes: bool) -> None:
     chosen = [name for name, there in given.items() if there]
     if len(chosen) > 1 and chosen != ["--sample", "--generation"]:
-        raise ConfigError(f"{' and '.join(chosen)} don't go together", code="TDM-V012", remedy="give one of them")
+        raise ConfigError(
+            f"{' and '.join(chosen)} are not allowed together", code="TDM-V012", remedy="give one of them"
+        )
     if names and not given["--against-topic"]:
         raise ConfigError(
-            "--topics goes with --against-topic", code="TDM-V013", remedy="leave it out: all chains are read"
+            "--topics requires --against-topic", code="TDM-V013", remedy="leave it out: all chains are read"
         )
     if heads and (given["--against-topic"] or given["--against-generation"]):
         raise ConfigError(
-            "--expect-head goes with the reading of chains", code="TDM-V014", remedy="leave out --against-…"
+            "--expect-head requires a verification that reads chains", code="TDM-V014", remedy="leave out --against-…"
         )
     if yes:
-        raise ConfigError("--yes goes with --repair", code="TDM-V015", remedy="leave it out: nothing else is asked")
+        raise ConfigError(
+            "--yes requires --repair", code="TDM-V015", remedy="leave it out: only --repair asks for consent"
+        )
 
 
 def _published(loaded: Config) -> tuple[Head, ...]:

@@ -99,7 +99,7 @@ def configured(
         return of_store(context, config, overrides, root=root, pair=pair)
     if root is not None or pair is not None:
         raise ConfigError(
-            f"--root and --pair go with {unless}: which brokers to ask is said by the configuration",
+            f"--root and --pair require {unless}: only a configuration names the brokers",
             code="TDM-C017",
             remedy="name a configuration with -c/--config instead",
         )

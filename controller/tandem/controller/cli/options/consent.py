@@ -31,7 +31,7 @@ def consent(question: str, *, yes: bool) -> None:
         raise RefusedError(
             "there is no terminal to ask for consent",
             code="TDM-C020",
-            remedy="read what it costs, then run it again with --yes",
+            remedy="read the consequences above, then run it again with --yes",
         )
     typer.confirm(question, abort=True, err=True)
 

@@ -80,7 +80,9 @@ def reading(given: LayoutArguments) -> ConnectorReading | None:
     if given.layout is FileLayout.CONNECTOR:
         if given.pair is not None:
             raise ConfigError(
-                "--pair goes without --layout connector", code="TDM-C023", remedy="a connector's files are of no pair"
+                "--pair is not allowed with --layout connector",
+                code="TDM-C023",
+                remedy="a connector's files are of no pair",
             )
         return reading_of(
             empty_as_null=given.empty_as_null,
@@ -106,7 +108,7 @@ def refuse_without(given: dict[str, object]) -> None:
     for name, value in given.items():
         if value:
             raise ConfigError(
-                f"{name} goes with --layout connector", code="TDM-C024", remedy="leave it out for a backup of Tandem's"
+                f"{name} requires --layout connector", code="TDM-C024", remedy="leave it out: Tandem wrote this backup"
             )
 
 
@@ -115,7 +117,7 @@ def refuse_with(given: dict[str, object]) -> None:
     for name, value in given.items():
         if value:
             raise ConfigError(
-                f"{name} goes without --layout connector",
+                f"{name} is not allowed with --layout connector",
                 code="TDM-C025",
                 remedy="its files have no generations, commits, checksums or groups: they hold one state, the newest",
             )

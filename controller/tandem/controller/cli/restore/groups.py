@@ -67,10 +67,12 @@ def groups(
     from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster  # noqa: PLC0415 - likewise
 
     if execute and rollback:
-        raise ConfigError("--execute and --rollback exclude each other", code="TDM-R091", remedy="give one of them")
+        raise ConfigError(
+            "--execute and --rollback are not allowed together", code="TDM-R091", remedy="give one of them"
+        )
     if rollback and (rename or suffix):
         raise ConfigError(
-            "--rollback goes with neither --map-group nor --group-suffix",
+            "--rollback is not allowed with --map-group or --group-suffix",
             code="TDM-R092",
             remedy="name groups with --groups, as they are called on the target",
         )

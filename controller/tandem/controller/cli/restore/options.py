@@ -20,6 +20,7 @@ from tandem.controller.cli.output import output
 from tandem.controller.cli.output.whole_file import write_whole
 
 if TYPE_CHECKING:
+    from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
     from tandem.spark_jobs.restore.plan.options import RestoreOptions
     from tandem.spark_jobs.restore.plan.partitioner import Partitioner
     from tandem.spark_jobs.restore.plan.plan import RestorePlan
@@ -31,6 +32,16 @@ class Excluded(StrEnum):
 
     DROP = "drop"
     TOMBSTONE = "tombstone"
+
+
+class BatchCodec(StrEnum):
+    """How the batches that a restore writes are compressed."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +66,9 @@ def shape_of(given: ShapeArguments) -> RecordChanges:
 
     if not given.tombstones and not given.latest:
         raise ConfigError(
-            "--no-tombstones goes with --latest-per-key",
+            "--no-tombstones requires --latest-per-key",
             code="TDM-R095",
-            remedy="without tombstones a log with older values would bring deleted keys back",
+            remedy="add --latest-per-key: without tombstones, older values would bring deleted keys back",
         )
     without = {decode_key("--exclude-key", text, given.key_format) for text in given.exclude_key or ()}
     without.update(_keys_in(given.exclude_keys_file, given.key_format))
@@ -100,8 +111,11 @@ class RestoreArguments:
     shape: RecordChanges
     partitions: int | None = None
     rate: str | None = None
+    compression: BatchCodec | None = None
     merge: bool = True
     append: bool = False
+    offsets: str | None = None
+    max_fill: int | None = None
     keep_load_config: bool = False
     consent: bool = False
     replication_factor: int | None = None
@@ -112,35 +126,39 @@ class RestoreArguments:
 
 def options_of(given: RestoreArguments) -> RestoreOptions:
     """Return the checked options of the restore. ConfigError for options that are invalid, alone or together."""
-    from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.sink.transcode.batch import Compression  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from tandem.spark_jobs.restore.plan.offset_mode import MOST_FILLERS  # noqa: PLC0415 - likewise
+    from tandem.spark_jobs.restore.plan.options import RestoreOptions  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.restore.plan.plan import TopicNaming  # noqa: PLC0415 - likewise
     from tandem.spark_jobs.state.wanted_state import StateRequest  # noqa: PLC0415 - likewise
 
     if given.to is not None and (given.rename or given.patterns or given.suffix):
         raise ConfigError(
-            "--to goes with none of --map, --map-pattern and --suffix", code="TDM-R097", remedy="give one of them"
+            "--to is not allowed with --map, --map-pattern or --suffix", code="TDM-R097", remedy="give one of them"
         )
     if given.partitions is not None and given.shape.partitioner is None and given.counts_known:
         raise ConfigError(
-            "--partitions goes with --repartition",
+            "--partitions requires --repartition",
             code="TDM-R098",
-            remedy="say how producers choose a partition, murmur2 or crc32",
+            remedy="add --repartition with the producers' partitioner: murmur2 (Java) or crc32 (librdkafka)",
         )
     if given.append and given.topic_config:
         raise ConfigError(
-            "--topic-config goes without --append", code="TDM-R099", remedy="what is appended to keeps its own config"
+            "--topic-config is not allowed with --append",
+            code="TDM-R099",
+            remedy="leave it out: an existing topic keeps its own configuration",
         )
     if given.append and given.keep_load_config:
         raise ConfigError(
-            "--append goes with no --keep-load-config",
+            "--append is not allowed with --keep-load-config",
             code="TDM-R100",
-            remedy="topics that are added to get their own config back",
+            remedy="leave --keep-load-config out: the topics get their own configuration back",
         )
     if given.append and (given.partitions is not None or given.replication_factor is not None):
         raise ConfigError(
-            "--append goes with neither --partitions nor --replication-factor",
+            "--append is not allowed with --partitions or --replication-factor",
             code="TDM-R101",
-            remedy="these are for new topics; add to topics that are there",
+            remedy="leave them out: --append writes to topics that exist",
         )
     moment = None if given.at is None else parse_moment("--at", moment_text("--at", given.at))
     StateRequest(generation=given.generation, at=moment, commit=given.commit, checkpoint=given.checkpoint).check("--")
@@ -160,8 +178,11 @@ def options_of(given: RestoreArguments) -> RestoreOptions:
         topic_config=settings_in("--topic-config", given.topic_config),
         leaves_record=given.leaves_record,
         bytes_per_second=None if given.rate is None else _rate("--rate", given.rate),
+        compression=None if given.compression is None else Compression[given.compression.name],
         merge=given.merge,
         append=given.append,
+        offsets=None if given.offsets is None else _offset_mode(given.offsets),
+        max_fill=MOST_FILLERS if given.max_fill is None else given.max_fill,
         keep_load_config=given.keep_load_config,
         consent=given.consent,
         replication_factor=given.replication_factor,
@@ -175,9 +196,9 @@ def planned(file: Path, given: RestoreOptions, *, pair: str) -> RestoreOptions:
 
     if replace(given, consent=False, leaves_record=True) != RestoreOptions():
         raise ConfigError(
-            "--apply goes with no option that chooses what is restored",
+            "--apply is not allowed with options that choose what is restored",
             code="TDM-R102",
-            remedy="the file says all of it",
+            remedy="leave them out: the plan file names everything",
         )
     try:
         data = file.read_bytes()
@@ -264,6 +285,16 @@ def _partitioner(text: str) -> Partitioner:
     except ValueError:
         known = " or ".join(item.value for item in Partitioner)
         raise ConfigError(f"--repartition {text!r} is unknown", code="TDM-R110", remedy=f"it is {known}") from None
+
+
+def _offset_mode(text: str) -> OffsetMode:
+    from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    try:
+        return OffsetMode(text)
+    except ValueError:
+        known = " or ".join(item.value for item in OffsetMode)
+        raise ConfigError(f"--offsets {text!r} is unknown", code="TDM-C060", remedy=f"it is {known}") from None
 
 
 def _pattern(text: str) -> tuple[str, str]:

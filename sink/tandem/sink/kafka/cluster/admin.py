@@ -318,27 +318,18 @@ class ClusterAdmin:
                 found[broker] = str(entries[key].value)
         return found
 
-    def group_offsets(
-        self, topics: Collection[str], *, guards: Callable[[str], bool] = lambda _: True, most: int = MOST
-    ) -> CommittedOffsets:
-        """Return the committed offsets on `topics` of the consumer groups that `guards` accepts, within `most` bytes.
+    def group_offsets(self, topics: Collection[str], groups: Iterable[str], *, most: int = MOST) -> CommittedOffsets:
+        """Return the committed offsets on `topics` of the named groups, of any type that has some, within `most` bytes.
 
-        A group that can't be read is reported in the result and does not affect the others. If the offsets of all
-        groups exceed `most`, the largest groups are left out first.
+        At most 16 groups are asked for at a time, and only offsets on `topics` are kept of an answer. A group that
+        can't be read is reported in the result and does not affect the others. If the offsets of all groups exceed
+        `most`, the largest groups are left out first.
         """
         deadline = self._deadline()
         wanted = frozenset(topics)
-        listing = self._call(
-            "list the groups of",
-            "the cluster",
-            lambda: self._admin.list_consumer_groups(**self._left(deadline)),
-            deadline,
-        )
         failed: dict[str, TandemError] = {}
-        for error in listing.errors or ():
-            failed["*"] = self._explain(error, "list the groups of", "a broker")
         room = GroupOffsetBudget(most)
-        left = deque(sorted(group.group_id for group in listing.valid or () if guards(group.group_id)))
+        left = deque(sorted(groups))
         asked: deque[tuple[str, Future[Any]]] = deque()
         while left or asked:
             while left and len(asked) < _GROUPS_AT_ONCE:
@@ -421,6 +412,15 @@ class ClusterAdmin:
             lambda: self._admin.create_topics([topic], validate_only=only_ask, **self._left(deadline)),
         )
         self._result("create", f"topic {name}", futures[name], deadline)
+
+    def delete_records(self, topic: str, partition: int, *, below: int) -> None:
+        """Delete the records of a partition below an offset, at most its high watermark. Needs the right Delete."""
+        deadline = self._deadline()
+        place = _Partition(topic, partition, below)
+        what = f"records of {topic}-{partition}"
+        futures = self._sync("delete", what, lambda: self._admin.delete_records([place], **self._left(deadline)))
+        [future] = futures.values()
+        self._result("delete", what, future, deadline)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""

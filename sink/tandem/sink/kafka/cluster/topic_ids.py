@@ -53,9 +53,10 @@ def unidentified(ids: Mapping[str, str], servers: str) -> dict[str, Unidentified
     }
     shared = {
         name: UnidentifiedTopicError(
-            f"topics {' and '.join(names)} at {servers} have one id, {of}: nobody can say which of them it is",
+            f"topics {' and '.join(names)} at {servers} have one id, {of}: a topic can't be identified by it",
             code="TDM-K048",
-            remedy="see what answers at kafka.bootstrap.servers; leave all but one of them out with topics.exclude",
+            remedy="check which cluster answers at kafka.bootstrap.servers; leave all but one of "
+            "them out with topics.exclude",
         )
         for of, names in named.items()
         if len(names) > 1

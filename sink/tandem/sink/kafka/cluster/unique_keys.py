@@ -19,7 +19,7 @@ def unique(pairs: Iterable[tuple[_Key, _Value]], what: str, where: str = "") -> 
             raise ClusterAnswerError(
                 f"the Kafka cluster names {what} {key}{where} twice in one answer",
                 code="TDM-K049",
-                remedy="it is asked again; if this stays, see what answers at kafka.bootstrap.servers",
+                remedy="it is asked again; if this stays, check which cluster answers at kafka.bootstrap.servers",
             )
         found[key] = value
     return found

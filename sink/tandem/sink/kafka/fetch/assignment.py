@@ -134,9 +134,9 @@ class Assignment:
         other = self.names.get(topic_id, topic)
         if other != topic and other in self.by_topic:
             raise ClusterAnswerError(
-                f"topics {other} and {topic} have one id: what is fetched by it can't be told apart",
+                f"topics {other} and {topic} have one id: records fetched by id can't be assigned to one of them",
                 code="TDM-K058",
-                remedy="see what answers at kafka.bootstrap.servers",
+                remedy="check which cluster answers at kafka.bootstrap.servers",
             )
         self.names[topic_id] = topic
 

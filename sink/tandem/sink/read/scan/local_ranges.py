@@ -1,4 +1,7 @@
-"""The local scan lane: reads what logs held at the claim, newest range first, a few partitions at a time."""
+"""Reads ranges in its own process: what logs held at the claim, newest range first, a few partitions at a time.
+
+An instance without other readers reads with this back-end, and so do worker processes and Spark's tasks.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ from tandem.sink.read.reader_context import (
     named_records,
     reading,
 )
+from tandem.sink.read.scan.accept_ranges import complete_empty_scan, restart_scan
 from tandem.sink.read.scan.plan import ScanRange
+from tandem.sink.read.scan.scan_lane import RangeBackEnd
 from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S
 
 _LOG = structlog.get_logger()
@@ -50,7 +55,7 @@ class _Still:
     why: str = "the brokers send nothing"
 
 
-class LocalScanLane:
+class LocalRanges(RangeBackEnd):
     """Scans partitions. `rate` bounds the bytes fetched per second, None for no bound.
 
     A partition that can't be read delays no other: it gives up its place, and is tried again after a rest, one such
@@ -100,16 +105,16 @@ class LocalScanLane:
             self._context.forget(subject)
         self._leave(tp)
 
-    def step(self, timeout_s: float) -> None:
+    def step(self, timeout_s: float) -> tuple[()]:
         """Start the partitions that have room, and process the events that arrive within `timeout_s`."""
         self._start()
-        if not self._next:
-            if self._resting:
-                time.sleep(timeout_s)
-            return
-        if not self._allowed():
+        if self._next and self._allowed():
+            self._read_events(timeout_s)
+        elif self._next or self._resting:
             time.sleep(timeout_s)
-            return
+        return ()
+
+    def _read_events(self, timeout_s: float) -> None:
         self._ask()
         events = self._source.poll(timeout_s)
         self._count_time()
@@ -123,7 +128,7 @@ class LocalScanLane:
             if isinstance(event, FetchFault):
                 self._fault(event, tp, progress)
             elif not progress.scan.led_by(event.leader_id, event.leader_epoch):
-                self.leader_moved(tp, event.leader_id, event.leader_epoch)
+                self._leader_moved(tp, event.leader_id, event.leader_epoch)
             elif event.fetch_offset == self._next[tp] and progress.scan.chunk is not None:
                 self._allowance -= len(event.records)
                 if self._deferred.leaves(event):
@@ -131,9 +136,6 @@ class LocalScanLane:
                     self._gets_on(tp)
                 else:
                     self._read(event, tp, progress)
-
-    def stop(self) -> None:
-        """Do nothing: no range of this lane is read elsewhere."""
 
     def _start(self) -> None:
         now = clock.now()
@@ -184,15 +186,14 @@ class LocalScanLane:
         return self._allowance > 0
 
     def _begin(self, tp: TopicPartition, progress: PartitionProgress) -> None:
-        chunk = progress.scan.begin(now=clock.now(), at=self._context.now())
-        if chunk is None:
+        if complete_empty_scan(self._context, tp):
             self._leave(tp)
-            if not self._context.a_range:
-                _LOG.info("base done", topic=tp.topic, partition=tp.partition, end=progress.scan.base.end)
-        else:
-            self._seek(tp, chunk.low)
-            self._unasked.add(tp)
-            self._still[tp] = _Still()
+            return
+        chunk = progress.scan.begin(now=clock.now(), at=self._context.now())
+        assert chunk is not None
+        self._seek(tp, chunk.low)
+        self._unasked.add(tp)
+        self._still[tp] = _Still()
 
     def _leave(self, tp: TopicPartition) -> None:
         """Stop fetching a partition."""
@@ -295,7 +296,7 @@ class LocalScanLane:
                 else:
                     self._seek(tp, fault.log_start)
             case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
-                self.leader_moved(tp, fault.new_leader, fault.new_epoch)
+                self._leader_moved(tp, fault.new_leader, fault.new_epoch)
             case FaultKind.LEADER_LOST:  # the tail compares the log with the records read
                 pass
             case FaultKind.UNKNOWN_TOPIC:
@@ -333,21 +334,17 @@ class LocalScanLane:
         self._leave(tp)
         self._resting[tp] = clock.now() + rest_s
 
-    def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
-        """Restart the scan from the new leader: replicas are cleaned independently, halves of two don't add up."""
-        progress = self._context.progress_of.get(tp)
-        if progress is None or progress.scan.base.complete or leader < 0 or progress.scan.led_by(leader, epoch):
-            return
-        where = {"topic": tp.topic, "partition": tp.partition, "leader": leader, "epoch": epoch}
-        _LOG.warning("leader moved, reading the base again", **where)
-        for attempt in range(progress.scan.base.floor, progress.scan.base.attempts + 1):
-            self._context.buffer.discard(progress.key, attempt)
-        progress.scan.start_again(leader=leader, epoch=epoch, start=progress.log_start)
+    def _leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
+        if restart_scan(self._context, tp, leader, epoch):
+            self.restart(tp)
+
+    def restart(self, tp: TopicPartition) -> None:
+        """Read from the first range again, at once: another replica leads."""
         self._failures.pop(tp, None)
         if self._resting.pop(tp, None) is not None:
             self._rested.append(tp)
         elif tp in self._next:
-            self._begin(tp, progress)
+            self._begin(tp, self._context.progress_of[tp])
 
 
 def _read_at(fetched: Fetched) -> float:

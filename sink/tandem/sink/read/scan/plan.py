@@ -76,9 +76,11 @@ class ScanPlan:
     @property
     def remaining(self) -> int:
         """Offsets that are not done yet."""
-        return self._low() - self._base.start if not self._base.complete else 0
+        return self.low - self._base.start if not self._base.complete else 0
 
-    def _low(self) -> int:
+    @property
+    def low(self) -> int:
+        """The lowest offset that is done, the scan's end if none is."""
         base = self._base  # read once: other threads call this for their reports
         return base.done[0][0] if base.done else base.end
 
@@ -88,7 +90,7 @@ class ScanPlan:
         `now` is seconds by `sink.clock`, `at` the store's clock in ms.
         """
         assert self._chunk is None
-        high = self._low()
+        high = self.low
         if high <= self._base.start:
             if not self._base.complete:
                 self._base = replace(self._base, done_at=at)
@@ -145,7 +147,7 @@ class ScanPlan:
         `at` is the store's clock in ms.
         """
         assert self._chunk is None
-        high = self._low()
+        high = self.low
         assert self._base.start <= low < high
         attempt = self._base.attempts + 1
         end = self._base.done[-1][1] if self._base.done else high

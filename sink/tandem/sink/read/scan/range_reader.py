@@ -1,31 +1,37 @@
 """Reads a range of a scan outside the instance's process: puts its objects, and an offer naming them, into the store.
 
-The range is read as an instance reads it, from its leader, newest range first, by the same lane. The instance decides
-in which order ranges are read and whether they count (`sink.read.scan.accept_ranges`).
+The range is read as an instance reads it, from its leader, newest range first, by `LocalRanges`. The instance decides
+whether it counts (`sink.read.scan.accept_ranges`).
 """
 
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
 
 import structlog
 
 from tandem.backup_avro.chain import layout
-from tandem.backup_avro.chain.entries import Base, Opening, PartitionKey, StoredObject
+from tandem.backup_avro.chain.entries import Base, PartitionKey, StoredObject
 from tandem.backup_avro.documents.range_offer import RangeOffer, encode_offer
 from tandem.backup_avro.errors import PermanentError, TandemError, TransientError
 from tandem.backup_avro.record.container import Codec
-from tandem.backup_avro.selection.last_records import PartitionCopy
 from tandem.sink import clock
 from tandem.sink.encryption.objects import new_seal
+from tandem.sink.kafka.auth.client_config import Value
 from tandem.sink.kafka.fetch.events import TopicPartition
+from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import FetchSource, ReaderContext
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
+from tandem.sink.read.scan.range_tasks import RangeRead, RangeTask
 from tandem.sink.store.chain.chain_writer import now_ms
 from tandem.sink.store.object_store import ObjectStore, put_new
+from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.transcoder_result import Transcoder
 from tandem.sink.write.object_buffer import ObjectBuffer
 
@@ -33,63 +39,6 @@ _LOG = structlog.get_logger()
 _POLL_S = 0.2
 _TRIES = 2
 """Failures in a row after which the instance has to try again, because this process has other ranges to read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RangeTask:
-    """The offsets [low, high) of a partition's scan. `limit_s` bounds one range, `give_up_s` a standstill.
-
-    `object_size` and `block_size` are bytes, `rate` is bytes per second; `folder` is (pair, instance, generation).
-    `copies` are the copies of the partition in other generations.
-    """
-
-    folder: tuple[str, str, int]
-    key: PartitionKey
-    topic: str
-    floor: int
-    leader: int
-    low: int
-    high: int
-    opening: Opening
-    limit_s: float
-    best_effort: bool
-    run: str
-    compression_level: int | None = None
-    epoch: int = -1
-    object_size: int = 64 << 20
-    block_size: int = 256 << 10
-    give_up_s: float = 300.0
-    rate: int | None = None
-    copies: tuple[PartitionCopy, ...] = ()
-
-    @property
-    def place(self) -> str:
-        """Topic, partition and offsets, for messages."""
-        return f"{self.topic}-{self.key.partition}, offsets {self.low} to {self.high}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RangeRead:
-    """A range that was read from `began` to `ended`, in seconds by `sink.clock` of this machine."""
-
-    offer: RangeOffer
-    began: float
-    ended: float
-
-    @property
-    def records(self) -> int:
-        """Number of records in the offer's objects."""
-        return sum(item.records for item in self.offer.objects)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the offer's objects."""
-        return sum(item.bytes for item in self.offer.objects)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds that reading took."""
-        return self.ended - self.began
 
 
 class TopicGoneError(PermanentError):
@@ -106,6 +55,45 @@ class UnreadableError(TransientError):
     def __init__(self, message: str, *, code: str, at: int | None = None, remedy: str | None = None) -> None:
         super().__init__(message, code=code, remedy=remedy)
         self.at = at
+
+
+class RangeReader:
+    """Reads ranges one after the other in a process of workers or of Spark; keeps its connections between them.
+
+    `batch_limit`: most bytes that the records of one batch may decompress to.
+    """
+
+    def __init__(self, props: Mapping[str, Value], open_store: Callable[[], ObjectStore], *, batch_limit: int) -> None:
+        self._props = props
+        self._open_store = open_store
+        self._batch_limit = batch_limit
+        self._sources: dict[bool, RawFetcher] = {}
+
+    @cached_property
+    def store(self) -> ObjectStore:
+        """The store, opened when it is first used. Raises its errors."""
+        return self._open_store()
+
+    def read(self, task: RangeTask) -> RangeRead:
+        """Read a range and store it, see `read_range`."""
+        committed = task.opening.isolation_level == "read_committed"
+        store = self.store
+        source = self._sources.pop(committed, None) or RawFetcher(self._props, read_committed=committed)
+        try:
+            transcoder = best_transcoder(batch_limit=self._batch_limit)
+            read = read_range(task, source=source, store=store, transcoder=transcoder)
+        except Exception:
+            # The state of the source is unknown: the next range begins with a new connection.
+            with suppress(Exception):
+                source.close()
+            raise
+        self._sources[committed] = source
+        return read
+
+    def close(self) -> None:
+        """Close the connections to the brokers."""
+        for source in self._sources.values():
+            source.close()
 
 
 def read_range(task: RangeTask, *, source: FetchSource, store: ObjectStore, transcoder: Transcoder) -> RangeRead:
@@ -130,6 +118,15 @@ def put_offer(store: ObjectStore, task: RangeTask, offer: RangeOffer) -> None:
     store.put_if_absent(layout.offers_prefix(*task.folder) + name, encode_offer(offer))
 
 
+def delete_unused(store: ObjectStore, names: Sequence[str], *, of: str) -> None:
+    """Delete the objects of ranges that do not count, as far as the store allows; no chain may name them."""
+    try:
+        store.delete(names)
+    except TandemError as error:
+        event = "what was read for nothing stays until its generation is cleared"
+        _LOG.warning(event, range=of, objects=len(names), error=error)
+
+
 class _Reading:
     def __init__(self, task: RangeTask, source: FetchSource, store: ObjectStore, transcoder: Transcoder) -> None:
         self._task = task
@@ -144,8 +141,8 @@ class _Reading:
             buffer=ObjectBuffer(
                 codec=Codec(task.opening.codec),
                 sync=bytes.fromhex(task.opening.sync),
-                block_size=task.block_size,
-                level=task.compression_level,
+                block_size=task.sizes.block_size,
+                level=task.sizes.compression_level,
             ),
             transcoder=transcoder,
             read_committed=task.opening.isolation_level == "read_committed",
@@ -169,48 +166,50 @@ class _Reading:
         self._context.progress_of[self._tp] = self._progress
 
     def run(self) -> RangeRead:
-        began = clock.now()
-        started_at = now_ms(self._store)
-        lane = LocalScanLane(self._context, self._source, parallel=1, rate=self._task.rate)
-        lane.add(self._tp)
+        task, began, started_at = self._task, clock.now(), now_ms(self._store)
+        reader = LocalRanges(self._context, self._source, parallel=1, rate=task.sizes.rate)
+        reader.add(self._tp)
         try:
             try:
-                self._read(lane)
+                self._read(reader)
             finally:
-                if lane.busy:
-                    lane.remove(self._tp)
+                if reader.busy:
+                    reader.remove(self._tp)
             self._flush()
             ended = clock.now()
-            offer = self._offer(started_at, now_ms(self._store), ended - began)
+            offer = RangeOffer(
+                generation=task.folder[2],
+                key=task.key,
+                floor=task.floor,
+                leader=task.leader,
+                low=task.low,
+                high=task.high,
+                started_at=started_at,
+                ended_at=now_ms(self._store),
+                took_ms=round((ended - began) * 1000),
+                objects=self._counting(),
+                run=task.run,
+            )
         except Exception:
-            self._throw_away()
+            # No other process knows their names, so no chain can name them.
+            delete_unused(self._store, self._named, of=task.place)
             raise
         return RangeRead(offer=offer, began=began, ended=ended)
-
-    def _throw_away(self) -> None:
-        """Delete the objects of a failed range. No other process knows their names, so no chain can name them."""
-        try:
-            self._store.delete(self._named)
-        except TandemError as error:
-            _LOG.warning(
-                "what was read for nothing stays until its generation is cleared",
-                range=self._task.place,
-                objects=len(self._named),
-                error=error,
-            )
 
     def _topic_gone(self) -> None:
         self._gone = True
 
-    def _read(self, lane: LocalScanLane) -> None:
+    def _read(self, reader: LocalRanges) -> None:
         task, moved = self._task, clock.now()
         seen: object = None
         while True:
-            lane.step(_POLL_S)
+            reader.step(_POLL_S)
             base = self._progress.scan.base
             if self._gone:
                 raise TopicGoneError(
-                    f"{task.place}: the topic is gone", code="TDM-B003", remedy="nothing: its base is not needed"
+                    f"{task.place}: the topic is gone",
+                    code="TDM-B003",
+                    remedy="nothing to do: a deleted topic needs no scan",
                 )
             if base.floor > 1:  # it was begun anew
                 raise LeaderMovedError(
@@ -218,14 +217,14 @@ class _Reading:
                     f" broker {task.leader} led in epoch {task.epoch}",
                     code="TDM-B004",
                 )
-            if not lane.busy:
+            if not reader.busy:
                 return
-            if lane.failures(self._tp) >= _TRIES:
+            if reader.failures(self._tp) >= _TRIES:
                 why = "; ".join(self._context.trouble.values())
                 raise UnreadableError(
                     f"{task.place}: {why}", code="TDM-B005", at=max(self._progress.scan.stops, default=None)
                 )
-            if self._context.buffer.bytes >= task.object_size:
+            if self._context.buffer.bytes >= task.sizes.object_size:
                 self._flush()
             # A standstill is a time without a range that counts, whether no records arrive or all attempts fail.
             if base.done != seen:
@@ -262,19 +261,3 @@ class _Reading:
             for item in self._stored
         )
         return tuple(item for item in kept if item.parts)
-
-    def _offer(self, started_at: int, ended_at: int, seconds: float) -> RangeOffer:
-        task = self._task
-        return RangeOffer(
-            generation=task.folder[2],
-            key=task.key,
-            floor=task.floor,
-            leader=task.leader,
-            low=task.low,
-            high=task.high,
-            started_at=started_at,
-            ended_at=ended_at,
-            took_ms=round(seconds * 1000),
-            objects=self._counting(),
-            run=task.run,
-        )

@@ -1,19 +1,15 @@
-"""The scan lane of an instance whose logs are read by a catch-up job: adds the offered ranges to the generation.
+"""The back-end whose ranges are read by a catch-up job on Spark: lists the offers that the job stores.
 
-A range that was begun too long before the ranges above it had been read (`sink.read.scan.accept_ranges`) is refused,
-and the job reads it again.
-The times at which a range began and ended are known by two clocks, of which the longer overlap counts: the store's
-clock, and that of this process, which knows since when an offer exists and, from the listing before, when it did not.
-Ranges that an earlier process has accepted ended before the chain's last entry.
+The job plans its ranges from the chain. A range that is not accepted, its offer is deleted, and the job reads it again.
+The offers are documents that others may write, so each one is checked before it counts as a range that was read.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import structlog
 
@@ -26,98 +22,74 @@ from tandem.sink import clock
 from tandem.sink.encryption.key_ring import keys_of
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.rates import RatedLog
-from tandem.sink.read.partition_progress import PartitionProgress
-from tandem.sink.read.reader_context import ReaderContext, ScanLane
-from tandem.sink.read.scan.accept_ranges import accept_range, complete_empty_scan, most_overlap_s, restart_scan
+from tandem.sink.read.reader_context import ReaderContext
+from tandem.sink.read.scan.accept_ranges import RangeAcceptor, RangeRefusal, complete_empty_scan, is_in_chain
 from tandem.sink.read.scan.plan import ScanPlan
+from tandem.sink.read.scan.range_tasks import OfferedRange, RangeRead, continues_scan, is_of_scan, offered_ranges
+from tandem.sink.read.scan.scan_lane import RangeBackEnd
 from tandem.sink.store.object_store import ObjectMissingError, StoreTransientError
 
 _LOG = structlog.get_logger()
 _RATED = RatedLog(_LOG)
 _LOOK_S = 2.0
 _LONGEST_REST_S = 600.0
-_SKEW_MS = 5_000
-"""Most ms by which the times that two processes read from one store may differ."""
 _WAITING = "offers"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ended:
-    """When the ranges accepted so far had been read: `at` by the store's clock, `mono` by this process's clock."""
+class _ListedOffer(NamedTuple):
+    """An offer: its key, and what its name says. First listed at `seen`, not yet at `missing` (`sink.clock`)."""
 
-    floor: int
-    at: int
-    mono: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Listed:
-    """An offer's key and the fields of its name. It was first listed at `seen`, not yet at `missing` (`sink.clock`)."""
-
-    key: str
+    name: str
+    range: OfferedRange
     seen: float
-    missing: float | None
-    floor: int
-    leader: int
-    low: int
-    high: int
+    missing: float
 
 
-class SparkScanLane:
-    """Accepts offers until all scans are done. After `patience_s` without one the lane `own` reads the rest."""
+class SparkRanges(RangeBackEnd):
+    """Accepts offers until all scans are done. After `patience_s` without one other back-ends read the rest."""
 
     def __init__(
-        self,
-        context: ReaderContext,
-        state: Generation,
-        *,
-        own: Callable[[], ScanLane],
-        patience_s: float,
+        self, context: ReaderContext, state: Generation, acceptor: RangeAcceptor, *, patience_s: float
     ) -> None:
         self._context = context
         self._state = state
-        self._begun_at = state.at
+        self._acceptor = acceptor
         self._folder = layout.offers_prefix(state.claim.pair, state.claim.instance, state.number)
         self._data = layout.data_prefix(state.claim.pair, state.claim.instance, state.number) + "topics/"
-        self._make_own = own
         self._patience_s = patience_s
         self._waiting: set[TopicPartition] = set()
-        self._ended: dict[TopicPartition, _Ended] = {}
-        self._since: dict[str, tuple[float, float | None]] = {}
-        self._looked_at: float | None = None
+        self._seen: dict[str, tuple[float, float]] = {}
+        self._looked_at = math.inf
         self._refused: list[RangeOffer] = []
-        self._begun_mono = self._look_at = self._moved_at = self._idle_since = clock.now()
-        self._own: ScanLane | None = None
+        self._look_at = self._moved_at = self._idle_since = clock.now()
+        self._given_up = False
         self._looking: Iterator[None] | None = None
 
     @property
     def busy(self) -> bool:
         """Whether a scan is not done yet."""
-        return bool(self._waiting) if self._own is None else self._own.busy
+        return bool(self._waiting)
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing can be done until the job has offered more."""
+        return self.busy and self._looking is None
+
+    def wants(self, scan: ScanPlan) -> bool:
+        """Return whether a job may still read scans."""
+        del scan
+        return not self._given_up
 
     def add(self, tp: TopicPartition) -> None:
         """Wait for the ranges of a partition."""
-        if self._own is not None:
-            self._own.add(tp)
-            return
-        self._waiting.add(tp)
-        self._end_empty(tp)
+        if not complete_empty_scan(self._context, tp):
+            self._waiting.add(tp)
 
     def remove(self, tp: TopicPartition) -> None:
         """Forget a partition."""
         self._waiting.discard(tp)
-        self._ended.pop(tp, None)
-        if self._own is not None:
-            self._own.remove(tp)
 
-    def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
-        """Restart the scan: replicas are cleaned independently, halves of two don't add up."""
-        if self._own is not None:
-            self._own.leader_moved(tp, leader, epoch)
-            return
-        restart_scan(self._context, tp, leader, epoch)
-
-    def step(self, timeout_s: float) -> None:
+    def step(self, timeout_s: float) -> Sequence[TopicPartition]:
         """Accept new offers. Once no scan waits for offers, list ever more rarely for useless ones to delete.
 
         Each offer takes a request or two, and the tail waits meanwhile: a listing that is not done in `timeout_s` goes
@@ -129,69 +101,46 @@ class SparkScanLane:
                 self._idle_since = now
             self._look_at = now + min(max(_LOOK_S, now - self._idle_since), _LONGEST_REST_S)
             self._looking = self._look()
-        if self._looking is not None:
-            self._go_on(self._looking, until=now + timeout_s)
-        if self._own is not None:
-            self._own.step(timeout_s)
-        elif self._waiting and self._looking is None:
-            time.sleep(timeout_s)
+        return () if self._looking is None else self._go_on(self._looking, until=now + timeout_s)
 
-    def stop(self) -> None:
-        """Cancel the work of the lane `own`, if it was started."""
-        if self._own is not None:
-            self._own.stop()
-
-    def _go_on(self, looking: Iterator[None], *, until: float) -> None:
+    def _go_on(self, looking: Iterator[None], *, until: float) -> Sequence[TopicPartition]:
         try:
             for _ in looking:
                 if clock.now() >= until:
-                    return
+                    return ()
         except StoreTransientError as error:
             _LOG.warning("cannot look for offers, trying again", error=error)
         self._looking = None
-        self._tell(clock.now())
-
-    def _tell(self, now: float) -> None:
-        if not self._waiting:
-            self._context.trouble.pop(_WAITING, None)
-            return
-        if now - self._moved_at > self._patience_s:
-            self._context.trouble.pop(_WAITING, None)
+        waiting = sorted(self._waiting)
+        if waiting and clock.now() - self._moved_at <= self._patience_s:
+            self._context.trouble[_WAITING] = (
+                f"the bases of {len(waiting)} partitions wait for a catch-up job: run `tandem catch-up`"
+            )
+            return ()
+        self._context.trouble.pop(_WAITING, None)
+        if waiting:
+            self._given_up = True
+            self._waiting.clear()
             _LOG.warning(
                 "no catch-up job has offered anything for long, reading the bases myself",
-                partitions=len(self._waiting),
+                partitions=len(waiting),
                 seconds=round(self._patience_s),
             )
-            self._own = self._make_own()
-            for tp in sorted(self._waiting):
-                self._own.add(tp)
-            self._waiting.clear()
-            return
-        self._context.trouble[_WAITING] = (
-            f"the bases of {len(self._waiting)} partitions wait for a catch-up job: run `tandem catch-up`"
-        )
+        return waiting
 
     def _look(self) -> Iterator[None]:
         """List the offers once, in steps of one offer each. A partition may change or go between two steps."""
-        by_key: dict[PartitionKey, list[_Listed]] = {}
+        by_key: dict[PartitionKey, list[_ListedOffer]] = {}
         over: list[str] = []
         began = clock.now()
-        since: dict[str, tuple[float, float | None]] = {}
-        for info in self._context.store.list(self._folder):
-            found = layout.offer_of(info.key.removeprefix(self._folder))
-            if found is None:
-                continue
-            topic_id, partition, floor, leader, low, high = found
-            key = PartitionKey(topic_id, partition)
-            if self._is_over(key, low):
-                over.append(info.key)
+        seen: dict[str, tuple[float, float]] = {}
+        for name, found in offered_ranges(info.key for info in self._context.store.list(self._folder)).items():
+            if self._is_over(found.key, found.low):
+                over.append(name)
             else:
-                seen, missing = since[info.key] = self._since.get(info.key, (clock.now(), self._looked_at))
-                listed = _Listed(
-                    key=info.key, seen=seen, missing=missing, floor=floor, leader=leader, low=low, high=high
-                )
-                by_key.setdefault(key, []).append(listed)
-        self._since, self._looked_at = since, began
+                times = seen[name] = self._seen.get(name, (clock.now(), self._looked_at))
+                by_key.setdefault(found.key, []).append(_ListedOffer(name, found, *times))
+        self._seen, self._looked_at = seen, began
         for name in over:
             self._throw_away(name)
             yield
@@ -203,12 +152,14 @@ class SparkScanLane:
             if tp not in self._waiting:
                 continue
             progress = self._context.progress_of[tp]
-            self._refuse_misplaced(progress.scan.base, by_key.get(progress.key, ()))
+            offers = by_key.get(progress.key, ())
+            self._refuse_misplaced(progress.scan.base, offers)
             while tp in self._waiting and self._context.progress_of[tp] is progress:
-                listed_ = self._next(progress.scan, by_key.get(progress.key, ()))
-                if listed_ is None or not self._take(tp, progress, listed_):
+                next_offer = next((item for item in offers if continues_scan(progress.scan, item.range)), None)
+                if next_offer is None or not self._accept(tp, next_offer):
                     break
-                self._end_empty(tp)
+                if progress.scan.base.complete:
+                    self._waiting.discard(tp)
                 yield
 
     def _read(self, name: str) -> RangeOffer:
@@ -256,11 +207,7 @@ class SparkScanLane:
             for match in [named.fullmatch(item.key)]
             if match is not None and offer.low <= int(match[1]) <= int(match[2]) < offer.high
         ]
-        self._context.store.delete([name for name in own if not self._knows(name)])
-
-    def _knows(self, name: str) -> bool:
-        """Return whether the chain names a data object."""
-        return name in self._state.objects or name in self._state.replaced
+        self._context.store.delete([name for name in own if not is_in_chain(self._state, name)])
 
     def _is_over(self, key: PartitionKey, low: int) -> bool:
         """Return whether the chain has the range that begins at `low`, whatever the floor of its attempts.
@@ -274,84 +221,36 @@ class SparkScanLane:
         base = position.base
         return base.complete or any(begin <= low for begin, _ in base.done)
 
-    def _next(self, scan: ScanPlan, listed: list[_Listed] | tuple[()]) -> _Listed | None:
-        """Return an offer that continues the scan at its lowest done offset."""
-        base = scan.base
-        high = base.start + scan.remaining
-        for item in listed:
-            if (
-                item.high == high
-                and base.start <= item.low < high
-                and (item.floor, item.leader) == (base.floor, base.leader)
-            ):
-                return item
-        return None
-
-    def _refuse_misplaced(self, base: Base, listed: list[_Listed] | tuple[()]) -> None:
+    def _refuse_misplaced(self, base: Base, listed: Sequence[_ListedOffer]) -> None:
         """Delete offers of offsets outside the scan: the job would count them as read and wait for ever."""
         for item in listed:
-            if (item.floor, item.leader) == (base.floor, base.leader) and not base.start <= item.low < item.high:
+            if is_of_scan(base, item.range) and not base.start <= item.range.low < item.range.high:
                 _LOG.warning(
                     "an offer of offsets that nobody asked for is thrown away",
-                    key=item.key,
+                    key=item.name,
                     start=base.start,
                     end=base.end,
                 )
-                self._context.store.delete([item.key])
+                self._context.store.delete([item.name])
 
-    def _take(self, tp: TopicPartition, progress: PartitionProgress, listed: _Listed) -> bool:
+    def _accept(self, tp: TopicPartition, listed: _ListedOffer) -> bool:
         try:
-            offer = self._read(listed.key)
+            offer = self._read(listed.name)
         except ObjectMissingError:
             return False
         except DamagedError:
-            self._throw_away(listed.key)
+            self._throw_away(listed.name)
             return False
-        if any(self._knows(item.key) for item in offer.objects):
-            _RATED.warning("an offer names what is in the chain already and is thrown away", key=listed.key)
-            self._context.store.delete([listed.key])
-            return False
-        base = progress.scan.base
-        ended = self._ended_before(tp, base.floor, done=bool(base.done))
-        if self._overlap_ms(ended, offer, listed) > most_overlap_s(progress) * 1000 - _SKEW_MS:
-            _LOG.warning(
-                "a range was read too long before what lies above it, it is to be read again",
-                topic=tp.topic,
-                partition=tp.partition,
-                low=offer.low,
-                high=offer.high,
-            )
+        # It was not there at `missing`, so it ended later. When it was there at the first listing, nothing is known.
+        began = listed.missing - offer.took_ms / 1000
+        read = RangeRead(offer=offer, began=began, ended=listed.seen, elsewhere=True)
+        refusal = self._acceptor.accept(tp, read)
+        if refusal is None:
+            self._moved_at = clock.now()
+            return True
+        if refusal is RangeRefusal.KNOWN:
+            _RATED.warning("an offer names what is in the chain already and is thrown away", key=listed.name)
+        else:
             self._refused.append(offer)
-            self._context.store.delete([listed.key])
-            return False
-        accept_range(self._context, progress, offer)
-        self._ended[tp] = _Ended(
-            floor=base.floor,
-            at=offer.ended_at if ended is None else max(ended.at, offer.ended_at),
-            mono=listed.seen if ended is None else max(ended.mono, listed.seen),
-        )
-        self._moved_at = clock.now()
-        return True
-
-    def _ended_before(self, tp: TopicPartition, floor: int, *, done: bool) -> _Ended | None:
-        """Return when the last range above had been read, None if there is no range above."""
-        known = self._ended.get(tp)
-        if known is not None and known.floor == floor:
-            return known
-        return _Ended(floor=floor, at=self._begun_at, mono=self._begun_mono) if done else None
-
-    def _overlap_ms(self, ended: _Ended | None, offer: RangeOffer, listed: _Listed) -> float:
-        """Return the longest possible time in ms from the start of a range to the end of reading the ranges above."""
-        if max(offer.started_at, offer.ended_at) > self._context.now() + _SKEW_MS or offer.started_at > offer.ended_at:
-            return math.inf  # the store's clock was set back: the overlap is unknown
-        if ended is None:
-            return -math.inf
-        overlap = float(ended.at - offer.started_at)
-        if listed.missing is not None:
-            overlap = max(overlap, (ended.mono - listed.missing) * 1000 + offer.took_ms)
-        return overlap
-
-    def _end_empty(self, tp: TopicPartition) -> None:
-        if complete_empty_scan(self._context, tp):
-            self._waiting.discard(tp)
-            self._ended.pop(tp, None)
+        self._context.store.delete([listed.name])
+        return False

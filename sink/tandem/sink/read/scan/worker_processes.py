@@ -14,16 +14,16 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
 
 from tandem.backup_avro.errors import TandemError, TransientError
 from tandem.sink.kafka.auth.client_config import Value
-from tandem.sink.kafka.fetch.fetcher import RawFetcher
-from tandem.sink.read.scan.range_reader import RangeRead, RangeTask, read_range
-from tandem.sink.store import ObjectStore, StoreAccess, open_store
-from tandem.sink.transcode.implementation_choice import best_transcoder
+from tandem.sink.read.scan.range_reader import RangeReader
+from tandem.sink.read.scan.range_tasks import RangeRead, RangeTask
+from tandem.sink.store import StoreAccess, open_store
 from tandem.sink.transcode.plain_transcoder import BATCH_LIMIT
 
 _LOG = structlog.get_logger()
@@ -188,23 +188,16 @@ class WorkerPool:
             answer.set_exception(WorkerLostError("the workers were told to end", code="TDM-B011"))
 
 
-@dataclass(slots=True)
-class _Here:
-    """State that this worker keeps between ranges."""
-
-    setting: WorkerSettings
-    store: ObjectStore | None = None
-    sources: dict[bool, RawFetcher] = field(default_factory=dict)
-
-
-_here: list[_Here] = []
+_here: list[RangeReader] = []
 
 
 def _begin(setting: WorkerSettings, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the instance, which ends its workers
     threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
     setting.prepare()
-    _here[:] = [_Here(setting)]
+    # The store is opened with the first range: an error here would be reported as a process that has ended.
+    open_store_ = partial(open_store, setting.root, setting.settings)
+    _here[:] = [RangeReader(setting.props, open_store_, batch_limit=setting.batch_limit)]
 
 
 def _watch(parent: int) -> None:
@@ -215,19 +208,5 @@ def _watch(parent: int) -> None:
 
 
 def _work(task: RangeTask) -> RangeRead:
-    (here,) = _here
-    if here.store is None:  # not in `_begin`: an error there would be reported as a process that has ended
-        here.store = open_store(here.setting.root, here.setting.settings)
-    committed = task.opening.isolation_level == "read_committed"
-    source = here.sources.get(committed)
-    if source is None:
-        source = here.sources[committed] = RawFetcher(here.setting.props, read_committed=committed)
-    try:
-        transcoder = best_transcoder(batch_limit=here.setting.batch_limit)
-        return read_range(task, source=source, store=here.store, transcoder=transcoder)
-    except Exception:
-        # The state of the source is unknown: the next range begins with a new connection.
-        del here.sources[committed]
-        with suppress(Exception):
-            source.close()
-        raise
+    (reader,) = _here
+    return reader.read(task)

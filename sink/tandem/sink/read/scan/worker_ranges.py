@@ -1,4 +1,4 @@
-"""The scan lane of an instance with workers: other processes of this machine read ranges, this process accepts them.
+"""The back-end whose ranges are read by worker processes of this machine.
 
 Ranges of a partition are submitted newest first, several at a time, and accepted in that order. A range that a worker
 could not read, and all ranges below it, are submitted again. Small scans are read in this process: they share journals.
@@ -6,13 +6,10 @@ could not read, and all ranges below it, are submitted again. Small scans are re
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
-
-import structlog
 
 from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import TandemError
@@ -20,13 +17,13 @@ from tandem.backup_avro.selection.last_records import PartitionCopy
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.assignment import backoff
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.read.partition_progress import PartitionProgress
 from tandem.sink.read.reader_context import ReaderContext
-from tandem.sink.read.scan.accept_ranges import accept_range, complete_empty_scan, most_overlap_s, restart_scan
-from tandem.sink.read.scan.local_ranges import LocalScanLane
-from tandem.sink.read.scan.range_reader import RangeRead, RangeTask, TopicGoneError, UnreadableError
+from tandem.sink.read.scan.accept_ranges import RangeAcceptor, most_overlap_s
+from tandem.sink.read.scan.plan import ScanPlan
+from tandem.sink.read.scan.range_reader import TopicGoneError, UnreadableError, delete_unused
+from tandem.sink.read.scan.range_tasks import RangeRead, RangeSizes, RangeTask, range_task
+from tandem.sink.read.scan.scan_lane import RangeBackEnd
 
-_LOG = structlog.get_logger()
 _FIRST_OFFSETS = 20_000
 _FEWEST_OFFSETS = 1000
 _MOST_OFFSETS = 1 << 31
@@ -54,239 +51,162 @@ class RangeWorkers(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSizes:
-    """Sizes of the objects that workers write, in bytes; `rate` is bytes per second and worker, None for no bound."""
+@dataclass(slots=True, kw_only=True)
+class _WorkerScan:
+    """A scan that workers read: its ranges under way (low, future), newest first, and the size of the next one.
 
-    object_size: int
-    block_size: int
-    compression_level: int | None
-    rate: int | None
+    `failures` is the number of failures in a row, after which nothing is submitted before `retry_at`.
+    """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Issued:
-    floor: int
-    low: int
-    future: Future[RangeRead]
+    copies: tuple[PartitionCopy, ...]
+    issued: deque[tuple[int, Future[RangeRead]]] = field(default_factory=deque)
+    offsets: int = field(default_factory=lambda: _FIRST_OFFSETS)
+    failures: int = 0
+    retry_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ended:
-    """When the last range accepted so far had been read, for the scan that began at attempt `floor`."""
-
-    floor: int
-    at: float
-
-
-class WorkerScanLane:
-    """Has large scans read by `workers`, and small ones by `own`."""
+class WorkerRanges(RangeBackEnd):
+    """Has large scans read by `workers`."""
 
     def __init__(
         self,
         context: ReaderContext,
-        own: LocalScanLane,
         state: Generation,
+        acceptor: RangeAcceptor,
         *,
         workers: RangeWorkers,
-        sizes: WorkerSizes,
+        sizes: RangeSizes,
     ) -> None:
         self._context = context
-        self._own = own
         self._state = state
+        self._acceptor = acceptor
         self._workers = workers
         self._sizes = sizes
-        self._waiting: dict[TopicPartition, deque[_Issued]] = {}
-        self._offsets: dict[TopicPartition, int] = {}
-        self._retry_at: dict[TopicPartition, float] = {}
-        self._failures: dict[TopicPartition, int] = {}
-        self._ended: dict[TopicPartition, _Ended] = {}
-        self._copies: dict[TopicPartition, tuple[PartitionCopy, ...]] = {}
-        self._begun = clock.now()
+        self._scans: dict[TopicPartition, _WorkerScan] = {}
         self._useless: list[Future[RangeRead]] = []
 
     @property
     def busy(self) -> bool:
         """Whether a scan is not done yet."""
-        return bool(self._waiting) or self._own.busy
+        return bool(self._scans)
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing can be done until workers have read more."""
+        return self.busy
+
+    def wants(self, scan: ScanPlan) -> bool:
+        """Return whether a scan is large enough for objects of its own."""
+        return scan.remaining > _SMALL_OFFSETS
 
     def add(self, tp: TopicPartition) -> None:
-        """Add a partition to scan."""
-        if self._context.progress_of[tp].scan.remaining <= _SMALL_OFFSETS:
-            self._own.add(tp)
-        else:
-            self._waiting[tp] = deque()
-            self._copies[tp] = tuple(self._context.copies(self._context.progress_of[tp]))
+        """Have the rest of a partition's scan read."""
+        self._scans[tp] = _WorkerScan(copies=tuple(self._context.copies(self._context.progress_of[tp])))
 
     def remove(self, tp: TopicPartition) -> None:
         """Forget a partition."""
-        self._own.remove(tp)
-        self._drop(tp)
-        self._waiting.pop(tp, None)
-        self._offsets.pop(tp, None)
-        self._retry_at.pop(tp, None)
-        self._failures.pop(tp, None)
-        self._ended.pop(tp, None)
-        self._copies.pop(tp, None)
+        scan = self._scans.pop(tp, None)
+        if scan is not None:
+            self._drop(scan)
         self._context.trouble.pop(_trouble(tp), None)
 
-    def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
-        """Restart the scan from the new leader."""
-        if tp not in self._waiting:
-            self._own.leader_moved(tp, leader, epoch)
-        elif restart_scan(self._context, tp, leader, epoch):
-            self._drop(tp)
-            self._retry_at.pop(tp, None)
-            self._failures.pop(tp, None)
+    def restart(self, tp: TopicPartition) -> None:
+        """Read from the first range again, at once: another replica leads."""
+        scan = self._scans[tp]
+        self._drop(scan)
+        scan.failures, scan.retry_at = 0, 0.0
 
-    def step(self, timeout_s: float) -> None:
-        """Accept ranges that were read, submit the next ones, read small scans."""
-        for tp in list(self._waiting):
-            self._settle(tp)
+    def step(self, timeout_s: float) -> tuple[()]:
+        """Accept ranges that were read, submit the next ones."""
+        del timeout_s
+        for tp, scan in list(self._scans.items()):
+            while scan.issued and scan.issued[0][1].done():
+                self._settle(tp, scan, *scan.issued.popleft())
         self._hand_out()
         self._throw_away()
-        if self._own.busy:
-            self._own.step(timeout_s)
-        elif self._waiting:
-            time.sleep(timeout_s)
+        return ()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Cancel ranges that no worker has begun. Ranges being read are not waited for: they go with the generation."""
-        for tp in list(self._waiting):
-            self._drop(tp)
+        for scan in self._scans.values():
+            self._drop(scan)
 
     def _hand_out(self) -> None:
         now = clock.now()
-        room = self._workers.count + _AHEAD - sum(map(len, self._waiting.values()))
+        room = self._workers.count + _AHEAD - sum(len(scan.issued) for scan in self._scans.values())
         others = False
         # In turns, partitions with the fewest ranges under way first, so that a large one does not delay the others.
         # Partitions that can't be read never have many under way: they get the workers that no other one needs.
-        for tp in sorted(self._waiting, key=lambda tp: (tp in self._failures, len(self._waiting[tp]))):
-            failures = self._failures.get(tp, 0)
-            if room <= 0 or (failures and others):
+        for tp, scan in sorted(self._scans.items(), key=lambda item: (item[1].failures > 0, len(item[1].issued))):
+            if room <= 0 or (scan.failures and others):
                 return
             # The ranges below a range that fails again and again would be read in vain.
-            if failures > 1 and self._waiting[tp]:
+            if scan.failures > 1 and scan.issued:
                 continue
-            if self._retry_at.get(tp, 0.0) <= now and self._issue(tp, self._context.progress_of[tp]):
+            if scan.retry_at <= now and self._issue(tp, scan):
                 room -= 1
-                others = others or not failures
+                others = others or not scan.failures
 
-    def _issue(self, tp: TopicPartition, progress: PartitionProgress) -> bool:
-        base, issued = progress.scan.base, self._waiting[tp]
-        high = issued[-1].low if issued else base.start + progress.scan.remaining
-        if high <= base.start:
+    def _issue(self, tp: TopicPartition, scan: _WorkerScan) -> bool:
+        progress = self._context.progress_of[tp]
+        plan = progress.scan
+        high = scan.issued[-1][0] if scan.issued else plan.low
+        if high <= plan.base.start:
             return False
-        low = progress.scan.lowest(high, self._offsets.get(tp, _FIRST_OFFSETS))
-        claim, opening = self._state.claim, self._state.opening
-        assert opening is not None
-        task = RangeTask(
-            folder=(claim.pair, claim.instance, claim.generation),
-            key=progress.key,
-            topic=tp.topic,
-            floor=base.floor,
-            leader=base.leader,
-            epoch=base.epoch,
-            low=low,
-            high=high,
-            opening=opening,
-            limit_s=progress.scan.limit_s,
-            best_effort=progress.scan.best_effort,
-            run=claim.incarnation,
-            compression_level=self._sizes.compression_level,
-            object_size=self._sizes.object_size,
-            block_size=self._sizes.block_size,
-            rate=self._sizes.rate,
-            copies=self._copies[tp],
-        )
-        issued.append(_Issued(floor=base.floor, low=low, future=self._workers.submit(task)))
+        rest = range_task(self._state, progress.key, tp.topic, plan, run=self._state.claim.incarnation)
+        low = plan.lowest(high, scan.offsets)
+        task = replace(rest, low=low, high=high, sizes=self._sizes, copies=scan.copies)
+        scan.issued.append((low, self._workers.submit(task)))
         return True
 
-    def _settle(self, tp: TopicPartition) -> None:
-        issued, progress = self._waiting[tp], self._context.progress_of[tp]
-        while issued and issued[0].future.done():
-            item = issued.popleft()
-            try:
-                read = item.future.result()
-            except TopicGoneError:
+    def _settle(self, tp: TopicPartition, scan: _WorkerScan, low: int, future: Future[RangeRead]) -> None:
+        progress = self._context.progress_of[tp]
+        try:
+            read = future.result()
+        except TandemError as error:
+            if isinstance(error, TopicGoneError):
                 self._context.hurry_survey()
-                self._failed(tp)
-                return
-            except TandemError as error:
-                self._context.say(
-                    _trouble(tp), f"{tp.topic}-{tp.partition}: a range could not be read, trying again: {error}"
-                )
-                if isinstance(error, UnreadableError) and error.at is not None:
-                    progress.scan.stop_at(error.at)
-                self._failed(tp)
-                return
-            ended = self._ended_before(tp, progress, item)
-            if ended is not None and ended - read.began > most_overlap_s(progress):
-                _LOG.warning(
-                    "a range was read too long before what lies above it, it is to be read again",
-                    topic=tp.topic,
-                    partition=tp.partition,
-                    low=read.offer.low,
-                    high=read.offer.high,
-                )
-                self._useless.append(item.future)
-                self._shrink(tp)
-                self._again(tp, rest_s=_REST_S)
-                return
-            accept_range(self._context, progress, read.offer)
-            self._failures.pop(tp, None)
-            self._ended[tp] = _Ended(floor=item.floor, at=read.ended if ended is None else max(ended, read.ended))
-            self._pace(tp, read.seconds, longest=min(_LONG_S, most_overlap_s(progress) / 4))
-            self._context.trouble.pop(_trouble(tp), None)
-            if complete_empty_scan(self._context, tp):
-                self.remove(tp)
-                return
-
-    def _ended_before(self, tp: TopicPartition, progress: PartitionProgress, item: _Issued) -> float | None:
-        """Return when the last range above had been read, None if there is no range above."""
-        known = self._ended.get(tp)
-        if known is not None and known.floor == item.floor:
-            return known.at
-        # Ranges that were done before this lane existed ended before it began.
-        return self._begun if progress.scan.base.done else None
-
-    def _pace(self, tp: TopicPartition, seconds: float, *, longest: float) -> None:
+            else:
+                why = f"{tp.topic}-{tp.partition}: a range could not be read, trying again: {error}"
+                self._context.say(_trouble(tp), why)
+            if isinstance(error, UnreadableError) and error.at is not None:
+                progress.scan.stop_at(error.at)
+            scan.failures += 1  # the rest grows with the number of failures in a row
+            self._again(scan, rest_s=backoff(scan.failures - 1, first=_REST_S, most=_LONGEST_REST_S))
+            return
+        if self._acceptor.accept(tp, read) is not None:
+            if read.offer.low == low:  # objects of another range may be in use
+                self._useless.append(future)
+            scan.offsets = max(_FEWEST_OFFSETS, scan.offsets // 2)
+            self._again(scan, rest_s=_REST_S)
+            return
+        longest, seconds = min(_LONG_S, most_overlap_s(progress) / 4), read.ended - read.began
         if seconds > longest:
-            self._shrink(tp)
+            scan.offsets = max(_FEWEST_OFFSETS, scan.offsets // 2)
         elif seconds < min(_SHORT_S, longest / 2):
-            self._offsets[tp] = min(_MOST_OFFSETS, self._offsets.get(tp, _FIRST_OFFSETS) * 2)
+            scan.offsets = min(_MOST_OFFSETS, scan.offsets * 2)
+        scan.failures = 0
+        self._context.trouble.pop(_trouble(tp), None)
+        if progress.scan.base.complete:
+            self.remove(tp)
 
-    def _shrink(self, tp: TopicPartition) -> None:
-        self._offsets[tp] = max(_FEWEST_OFFSETS, self._offsets.get(tp, _FIRST_OFFSETS) // 2)
-
-    def _failed(self, tp: TopicPartition) -> None:
-        """Rest a partition that can't be read; the rest grows with the number of failures in a row."""
-        self._failures[tp] = self._failures.get(tp, 0) + 1
-        self._again(tp, rest_s=backoff(self._failures[tp] - 1, first=_REST_S, most=_LONGEST_REST_S))
-
-    def _again(self, tp: TopicPartition, *, rest_s: float) -> None:
+    def _again(self, scan: _WorkerScan, *, rest_s: float) -> None:
         """Hand out what was under way once more, after a rest."""
-        self._drop(tp)
-        self._retry_at[tp] = clock.now() + rest_s
+        self._drop(scan)
+        scan.retry_at = clock.now() + rest_s
 
-    def _drop(self, tp: TopicPartition) -> None:
+    def _drop(self, scan: _WorkerScan) -> None:
         """Cancel the ranges under way, and mark those already begun as useless."""
-        issued = self._waiting.get(tp)
-        if issued is not None:
-            self._useless += [item.future for item in issued if not item.future.cancel()]
-            issued.clear()
+        self._useless += [future for _, future in scan.issued if not future.cancel()]
+        scan.issued.clear()
 
     def _throw_away(self) -> None:
-        """Delete the objects of useless ranges. Only this lane knows their names, so no chain can name them."""
+        """Delete the objects of useless ranges. Only this back-end knows their names, so no chain can name them."""
         done = [future for future in self._useless if future.done()]
-        if not done:
-            return
-        self._useless = [future for future in self._useless if not future.done()]
-        keys = [item.key for future in done if future.exception() is None for item in future.result().offer.objects]
-        try:
-            self._context.store.delete(keys)
-        except TandemError as error:
-            _LOG.warning("what was read for nothing stays until its generation is cleared", error=error)
+        if done:
+            self._useless = [future for future in self._useless if not future.done()]
+            keys = [item.key for future in done if not future.exception() for item in future.result().offer.objects]
+            delete_unused(self._context.store, keys, of="ranges that workers have read")
 
 
 def _trouble(tp: TopicPartition) -> tuple[str, TopicPartition]:

@@ -36,7 +36,7 @@ same interval claims are listed; in between only the next number is checked for 
 _BRING_BACK = "somebody deleted it; restore it from the bucket's versions, or use another generation"
 _ROLLED_BACK = (
     "the bucket is in an older state, or it is another one: bring the newer state back from the bucket's versions or "
-    "a replica, and find out who did it"
+    "a replica, and find out how that happened"
 )
 
 

@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 _DESCRIPTIONS = create_loader()
 # Subclasses of OSError and urllib3's own errors can surface while a body is read.
 _VENDOR_ERRORS = (vendor.BotoCoreError, urllib3.exceptions.HTTPError, OSError)
-_GIVER = "check whoever gives them (an agent on the node, the instance's metadata, a command); it is asked again"
+_GIVER = "check their source (an agent on the node, the instance's metadata, a command); it is asked again"
 
 keep_answers_out_of_logs()
 

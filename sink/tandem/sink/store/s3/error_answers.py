@@ -81,7 +81,9 @@ def error_of(code: str, status: int, message: str, *, what: str) -> TandemError:
     said = f"{code}: {message[:300]}" if message and message != code else code
     text = f"{what}: the store answered {status} {said}"
     if code in _MISSING_OBJECT:
-        return ObjectMissingError(text, code="TDM-S071", remedy="was it deleted, or is the URL another one?")
+        return ObjectMissingError(
+            text, code="TDM-S071", remedy="check whether it was deleted, and that the URL is right"
+        )
     if code in _MISSING_BUCKET:
         return StoreMissingError(
             text, code="TDM-S072", remedy="create the bucket, or correct its name, region and endpoint_url"

@@ -124,7 +124,9 @@ class S3Store:
         if start == end:
             if self.head(key) is None:
                 raise ObjectMissingError(
-                    f"{self._caller.what(action)}: no such object", code="TDM-S082", remedy="was it deleted?"
+                    f"{self._caller.what(action)}: no such object",
+                    code="TDM-S082",
+                    remedy="check whether it was deleted",
                 )
             return b""
         wanted: dict[str, Any] = {}

@@ -329,12 +329,12 @@ def decode_snapshot(data: bytes, where: str, topics: Collection[str]) -> tuple[O
     fields.end()
     before = tuple(_before(item, where) for item in found)
     if len({item.group for item in before}) != 1:
-        raise DamagedError(f"{where} is to speak of one group, and does not", code="TDM-R011")
+        raise DamagedError(f"{where} must describe one group, and does not", code="TDM-R011")
     if any(item.topic not in topics for item in before):
         raise DamagedError(
             f"{where} speaks of a topic into which this restore put nothing",
             code="TDM-R012",
-            remedy="it was forged: find out who writes to the bucket, and look at the groups' offsets by hand",
+            remedy="it was forged: find the process that writes to the bucket, and look at the groups' offsets by hand",
         )
     return before
 
@@ -348,5 +348,5 @@ def _before(item: object, where: str) -> OffsetBefore:
         ):
             return OffsetBefore(group=group, topic=topic, partition=partition, offset=offset, metadata=metadata)
     raise DamagedError(
-        f"{where}: not what a group had committed: group, topic, partition, offset, metadata", code="TDM-R013"
+        f"{where}: not a committed offset of a group: group, topic, partition, offset, metadata", code="TDM-R013"
     )

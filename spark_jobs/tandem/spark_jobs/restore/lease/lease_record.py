@@ -47,7 +47,7 @@ def refuse_if_overtaken(target: TargetCluster, plan: str, words: Collection[Plan
 def _refuse_unless_last(now: RestoreProgress, plan: str, words: Collection[PlanState | None]) -> None:
     if now.plans.get(plan) not in words:
         raise OvertakenError(
-            f"another run of restore {short(plan)} has gone on with it, ended it or given it up meanwhile",
+            f"another run of restore {short(plan)} has gone on with it, ended it or abandoned it meanwhile",
             code="TDM-R026",
             remedy="`tandem restore list` shows what has become of it",
         )

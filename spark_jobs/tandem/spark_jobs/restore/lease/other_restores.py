@@ -43,7 +43,7 @@ def refuse(rivals: Iterable[PlanState], plan: RestorePlan, targets: Mapping[str,
                 f"an earlier restore into {', '.join(names)}, from generation {state.generation}, did not end",
                 code="TDM-R027",
                 remedy=_to_finish(state, plan, targets)
-                + f"give it up with `tandem restore abandon {short(state.plan)}`",
+                + f"abandon it with `tandem restore abandon {short(state.plan)}`",
             )
 
 

@@ -134,7 +134,8 @@ class TaskProgress:
     `task` is the number of its source partition, the lowest one if it has several. Of each source partition, all
     records below `next_offsets` are in the target, except `left_out` records that the plan leaves out. `strands`:
     target partition -> the records that the task wrote there. `rows` are the offset map's rows that follow those of
-    the page `page`.
+    the page `page`. `held`: the source offset of the last record, if that is the only one that is missing in the
+    target, or may be (see `load.last_record`); `next_offsets` count it as written, `strands` and `rows` don't.
     """
 
     plan: str
@@ -149,6 +150,7 @@ class TaskProgress:
     left_out: int
     page: str | None
     rows: tuple[OffsetRow, ...]
+    held: int | None = None
 
     @property
     def key(self) -> str:
@@ -232,6 +234,7 @@ def encode_progress(progress: TaskProgress) -> bytes:
             "left_out": progress.left_out,
             "page": progress.page,
             "rows": dump_rows(progress.rows),
+            **({} if progress.held is None else {"held": progress.held}),
         }
     )
 
@@ -288,6 +291,7 @@ def decode_progress(value: bytes, where: str) -> TaskProgress:
             left_out=fields.take("left_out", int),
             page=fields.take("page", str, None),
             rows=load_rows(fields.take("rows", list), where),
+            held=fields.take("held", int, None),
         )
     except (ValueError, TypeError, OverflowError) as error:
         raise DamagedError(f"{where}: {error}", code="TDM-R031") from error
@@ -374,7 +378,7 @@ class RestoreProgress:
         whole = b"".join(self.parts.get(_part_key(plan, digest, number), b"") for number in range(few))
         if few < count or hashlib.sha256(whole).hexdigest() != digest:
             raise DamagedError(
-                f"{where}: what it says lies in {count} other records, and not all of them are there",
+                f"{where}: its content lies in {count} other records, and some of them are missing",
                 code="TDM-R032",
                 remedy="what that restore was doing is not known any more: when none into this cluster is at work, "
                 f"have it forgotten, with `echo 'KEY|' | kcat -P -b BROKER -t {TOPIC} -p {PLANS_PARTITION} -K '|' -Z`; "
@@ -491,7 +495,7 @@ class ProgressReader:
                 remedy="the broker is slow: try again",
             )
         return LostEndError(
-            f"{where}: a transaction that began at offset {stable} is open for longer than the broker should let it, "
+            f"{where}: a transaction that began at offset {stable} is open for longer than the broker's limit, "
             f"{TRANSACTION_TIMEOUT_MS // 1000} s: it has lost its end, perhaps in some of the target's partitions too",
             code="TDM-R034",
             remedy="don't go on with this restore: `tandem restore abandon` it, then `kafka-transactions.sh abort "

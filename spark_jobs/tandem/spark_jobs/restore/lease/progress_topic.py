@@ -99,7 +99,7 @@ def make_room(admin: ClusterAdmin, largest: int, *, only_ask: bool = False) -> N
     """
     if largest > LARGEST_RECORD:
         raise RefusedError(
-            f"what one task of this restore writes of its progress may take {largest:,} bytes, as it speaks of each "
+            f"the progress record of one task of this restore may take {largest:,} bytes, as it names each "
             f"partition of its target; no more than {LARGEST_RECORD:,} fit in a request",
             code="TDM-R037",
             remedy="restore into a topic of fewer partitions (--partitions)",
@@ -120,10 +120,10 @@ def make_room(admin: ClusterAdmin, largest: int, *, only_ask: bool = False) -> N
 
 def _too_narrow(why: str, largest: int) -> RefusedError:
     return RefusedError(
-        f"what one task of this restore writes of its progress may take {largest:,} bytes, as it speaks of each "
+        f"the progress record of one task of this restore may take {largest:,} bytes, as it names each "
         f"partition of its target; {TOPIC} {why}",
         code="TDM-R038",
-        remedy=f"let somebody who may do it make room: kafka-configs.sh --alter --topic {TOPIC} --add-config "
+        remedy=f"let a Kafka administrator raise the limit: kafka-configs.sh --alter --topic {TOPIC} --add-config "
         f"{','.join(f'{key}={largest}' for key in _ROOM)}; or restore into a topic of fewer partitions (--partitions)",
     )
 
@@ -140,8 +140,8 @@ def refuse_unless_kept(admin: ClusterAdmin) -> None:
     policy = config.get(_POLICY, "")
     if policy != _CONFIG[_POLICY]:
         raise RefusedError(
-            f"{TOPIC} on the target has {_POLICY}={policy}: how far restores have come would be deleted by age or size,"
-            " and who goes on with one might write its records twice",
+            f"{TOPIC} on the target has {_POLICY}={policy}: the progress of restores would be deleted by age or size, "
+            "and a resumed restore might write its records twice",
             code="TDM-R039",
             remedy=f"kafka-configs.sh --alter --topic {TOPIC} --add-config {_POLICY}={_CONFIG[_POLICY]}",
         )

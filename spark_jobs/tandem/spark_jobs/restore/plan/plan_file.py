@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from tandem.backup_avro.chain.json_codec import VERSION, Fields
 from tandem.backup_avro.errors import ConfigError, DamagedError
+from tandem.sink.transcode.batch import Compression
+from tandem.spark_jobs.restore.plan.offset_mode import MOST_FILLERS, OffsetMode
 from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TopicNaming
@@ -49,8 +51,11 @@ def encode(plan: RestorePlan, options: RestoreOptions) -> bytes:
         "partitions": options.partitions,
         "topic_config": dict(options.topic_config),
         "bytes_per_second": options.bytes_per_second,
+        "compression": None if options.compression is None else options.compression.name.lower(),
         "keep_load_config": options.keep_load_config,
         "append": options.append,
+        "offsets": None if options.offsets is None else options.offsets.value,
+        "max_fill": options.max_fill,
         "merge": options.merge,
         "replication_factor": options.replication_factor,
     }
@@ -99,6 +104,7 @@ def _decode(data: bytes, where: str) -> tuple[RestoreOptions, str]:
     shape = fields.take("shape", dict)
     topics = fields.take("topics", list, None)
     basis: dict[str, Any] = fields.take("basis", dict)
+    compression = fields.take("compression", str, None)
     options = RestoreOptions(
         exactly=ExactPlan(
             hash=fields.take("hash", str),
@@ -113,8 +119,11 @@ def _decode(data: bytes, where: str) -> tuple[RestoreOptions, str]:
         partitions=fields.take("partitions", int, None),
         topic_config={str(key): str(value) for key, value in fields.take("topic_config", dict, {}).items()},
         bytes_per_second=fields.take("bytes_per_second", int, None),
+        compression=None if compression is None else Compression[compression.upper()],
         keep_load_config=fields.take("keep_load_config", bool),
         append=fields.take("append", bool, False),
+        offsets=None if (offsets := fields.take("offsets", str, None)) is None else OffsetMode(offsets),
+        max_fill=fields.take("max_fill", int, MOST_FILLERS),
         merge=fields.take("merge", bool, True),
         replication_factor=fields.take("replication_factor", int, None),
     )

@@ -52,8 +52,8 @@ def refuse_if_held(before: Mapping[str, Mapping[str, str]]) -> None:
     for name, config in sorted(before.items()):
         if held(config):
             raise RefusedError(
-                f"topic {name} is configured as restores leave it that are ended from outside: nothing in it is "
-                "compacted or deleted",
+                f"topic {name} has the configuration of a restore that was killed: nothing in it is compacted or "
+                "deleted",
                 code="TDM-R072",
                 remedy=f"set {', '.join(sorted((*HELD, _LIMIT)))} as they should be, then give the command again",
             )

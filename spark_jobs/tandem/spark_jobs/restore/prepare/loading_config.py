@@ -79,8 +79,8 @@ class LoadingConfig:
         if changed:
             what = "; ".join(f"topic {name}: {_named(found)}" for name, found in sorted(changed.items()))
             raise RefusedError(
-                f"somebody changes the config of the target while it is read back ({what}): what is there now may be "
-                "compacted or deleted before it is handed over",
+                f"the configuration of the target was changed while it was read back ({what}): "
+                "records may be compacted or deleted before the restore has ended",
                 code="TDM-R075",
                 remedy=f"{_REMEDY}, then give the same command again",
             )

@@ -17,6 +17,7 @@ from tandem.spark_jobs.restore.lease.progress import PlanPhase, PlanState, Resto
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import topic_settings
 from tandem.spark_jobs.restore.plan.duration import DurationEstimate
+from tandem.spark_jobs.restore.plan.offset_mode import BYTES_PER_MILLION, FILLERS_PER_SECOND
 from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.plan import PlannedTopic, RestorePlan, TargetTopic, TopicPlan, describe_topic
 from tandem.spark_jobs.restore.plan.record_changes import ShapeDocument
@@ -86,7 +87,9 @@ def prepare_restore(
             partitions=options.partitions,
             repartitions=options.shape.partitioner is not None,
         )
-        return restore_plan.shaped(fitted, options.shape, targets, count=options.partitions, append=options.append)
+        return restore_plan.shaped(
+            fitted, options.shape, targets, count=options.partitions, append=options.append, offsets=options.offsets
+        )
 
     plan = _exactly(reader, options, options.exactly, finish) if options.exactly else finish(plan_of(reader, options))
     require_keys(reader.store, (item for topic in plan.topics for item in topic.partitions))
@@ -133,7 +136,12 @@ def prepare_restore(
         present=0,
         configs=configs,
     )
-    return _asked(target, begun, lambda: _refuse(found, plan, targets, rivals), only_look=only_look)
+
+    def refuse() -> None:
+        _refuse(found, plan, targets, rivals)
+        _refuse_to_fill(plan, options.max_fill)
+
+    return _asked(target, begun, refuse, only_look=only_look)
 
 
 def _asked(
@@ -194,6 +202,21 @@ def _refuse(
         )
 
 
+def _refuse_to_fill(plan: RestorePlan, most: int) -> None:
+    """Raise RefusedError if a partition would get more fillers than the user wants."""
+    for topic in plan.topics:
+        for item in topic.partitions:
+            count = topic.most_fillers(item)
+            if count > most:
+                raise RefusedError(
+                    f"{topic.target}-{item.key.partition} needs {count:,} fillers, so that no record lies below its "
+                    f"source offset, which is more than --max-fill, {most:,}",
+                    code="TDM-R127",
+                    remedy=f"agree with --max-fill {count}, which takes about {count / FILLERS_PER_SECOND:.0f} s and "
+                    f"{count / 1e6 * BYTES_PER_MILLION / 1e6:.0f} MB for a while; or restore with --offsets dense",
+                )
+
+
 def replicas(topic: TopicPlan, options: RestoreOptions, brokers: int) -> int:
     """Return the replication factor of a new topic on a cluster of `brokers` brokers."""
     return options.replication_factor or min(topic.source.replication_factor, brokers)
@@ -243,7 +266,7 @@ def refuse_if_cut(found: RestoreProgress, plan: RestorePlan, targets: Mapping[st
                 raise RefusedError(
                     f"{item.target}-{number} lost records that an earlier run of this restore wrote",
                     code="TDM-R079",
-                    remedy=f"give it up with `tandem restore abandon {other_restores.short(plan.hash)}`"
+                    remedy=f"abandon it with `tandem restore abandon {other_restores.short(plan.hash)}`"
                     if plan.append
                     else "delete the target topic and restore from the start",
                 )
@@ -281,11 +304,11 @@ def check_consent(plan: RestorePlan, options: RestoreOptions, *, now: int) -> No
     ]
     if losses:
         raise RefusedError(
-            f"the retention would delete records as soon as it is set ({'; '.join(losses)})",
+            f"the retention would delete restored records as soon as it is set ({'; '.join(losses)})",
             code="TDM-R082",
-            remedy="agree with --yes, or keep them with --keep-load-config and set the retention yourself"
+            remedy="confirm with --yes, or keep them with --keep-load-config and set the retention yourself"
             if not plan.append
-            else "agree with --yes, or give the topics a longer retention.ms or larger retention.bytes first",
+            else "confirm with --yes, or give the topics a longer retention.ms or larger retention.bytes first",
         )
 
 
@@ -362,7 +385,10 @@ def describe(prepared: PreparedRestore, *, now: int, took: DurationEstimate) -> 
         at=plan.as_of,
         shape=plan.shape.document(),
         append=plan.append,
-        topics=[describe_topic(topic, prepared.targets.get(topic.target), now=now) for topic in plan.topics],
+        topics=[
+            describe_topic(topic, prepared.targets.get(topic.target), now=now, compression=prepared.options.compression)
+            for topic in plan.topics
+        ],
         warnings=prepared.warnings(),
         estimate=replace(took, seconds=round(took.seconds, 1)),
         resumes=prepared.resumes is not None,

@@ -110,7 +110,7 @@ def test_commits_of_one_generation(store: ObjectStore, config: Path, capsys: pyt
 def test_commits_need_a_generation(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """There is a commit a minute: without a generation that is a usage error."""
     assert run(["history", "-c", str(config), "--commits"]) == 2
-    assert "--commits needs --generation" in capsys.readouterr().err
+    assert "[TDM-C008]" in capsys.readouterr().err
 
 
 def test_nothing_yet(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,7 @@ def test_a_policy_is_bare_and_a_document_has_its_frame(tandem: Tandem) -> None:
     [
         ("s3 --role writer", "which instance?"),
         ("s3 --role writer --instance c", "c is no instance of the pair"),
-        ("s3 --role viewer --instance a", "--instance goes with --role writer"),
+        ("s3 --role viewer --instance a", "--instance requires --role writer"),
         ("s3 --role boss", "'boss' is not one of"),
         ("kafka --role viewer --principal tandem", "write User:tandem"),
         ("kafka --role drill --target x.*", "a drill's topics have whole names"),

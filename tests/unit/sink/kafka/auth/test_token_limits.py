@@ -68,7 +68,7 @@ def test_lifetimes_that_are_believed(said: str) -> None:
 )
 def test_lifetimes_that_are_not(said: str) -> None:
     """With those that are no number of a sane size a token would never be renewed, or the reader ended by surprise."""
-    with pytest.raises(ClusterAuthenticationError, match="does not say how long the token lives") as caught:
+    with pytest.raises(ClusterAuthenticationError, match="TDM-K042") as caught:
         token_endpoint.token_of(200, f'{{"access_token": "abc", "expires_in": {said}}}'.encode(), WHERE)
     assert caught.value.remedy
 
@@ -76,7 +76,7 @@ def test_lifetimes_that_are_not(said: str) -> None:
 @pytest.mark.parametrize("text", [DEEP, b'{"a":' * 200_000, b"9" * 5_000, b"\xff\xfe{}", b"null", b""])
 def test_answers_that_are_no_document(text: bytes) -> None:
     """Nested without end, in another encoding, or something else: no token, whatever the status."""
-    with pytest.raises(ClusterAuthenticationError, match="holds no token"):
+    with pytest.raises(ClusterAuthenticationError, match="TDM-K041"):
         token_endpoint.token_of(200, text, WHERE)
     with pytest.raises(ClusterAuthenticationError, match=r"gives no token: 400 \("):
         token_endpoint.token_of(400, text, WHERE)
@@ -84,7 +84,7 @@ def test_answers_that_are_no_document(text: bytes) -> None:
 
 def test_a_token_of_nothing_is_none() -> None:
     """It is printable ASCII too."""
-    with pytest.raises(ClusterAuthenticationError, match="holds no token"):
+    with pytest.raises(ClusterAuthenticationError, match="TDM-K041"):
         token_endpoint.token_of(200, b'{"access_token": "", "expires_in": 60}', WHERE)
 
 

@@ -133,7 +133,7 @@ def test_metadata_that_names_a_partition_twice_is_an_error() -> None:
 def test_the_zero_uuid_is_no_id_anywhere() -> None:
     """Neither in librdkafka's form, nor in Kafka's, nor in metadata."""
     assert not topic_ids.from_base64(ZERO)
-    with pytest.raises(PermanentError, match="no topic id"):
+    with pytest.raises(PermanentError, match="TDM-K046"):
         topic_ids.as_uuid(ZERO)
     topic = SimpleNamespace(name="a", error_code=0, topic_id=UUID(int=0), partitions=[])
     assert requests.topic_views(SimpleNamespace(API_VERSION=12, topics=[topic]))[0].topic_id is None

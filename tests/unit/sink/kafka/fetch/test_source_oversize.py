@@ -19,7 +19,7 @@ from tandem.sink.kafka.fetch.fetcher import RawFetcher
 from tandem.sink.kafka.fetch.leaders import apply_topic_views
 from tandem.sink.kafka.wire import requests
 from tandem.sink.read.reader_context import reading
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.read.tail import TailLane
 
@@ -213,7 +213,7 @@ def test_a_lane_sets_it_aside(*, tail: bool) -> None:
         lane = TailLane(context, source, patience_s=1.0)  # type: ignore[arg-type]  # what is needed of it
         lane._fault(fault(tp), tp, followed)
     else:
-        base = LocalScanLane(context, source, parallel=1, rate=None)  # type: ignore[arg-type]  # likewise
+        base = LocalRanges(context, source, parallel=1, rate=None)  # type: ignore[arg-type]  # likewise
         base.add(tp)
         base._start()
         base._fault(fault(tp), tp, followed)

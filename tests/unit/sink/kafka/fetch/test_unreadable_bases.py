@@ -16,7 +16,8 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.backup_avro.record.container import Codec
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault, TopicPartition
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.accept_ranges import restart_scan
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
 from tandem.sink.transcode.transcoder_result import Segment, Transcoded
 from tandem.sink.write.object_buffer import ObjectBuffer
@@ -78,7 +79,7 @@ class Lane:
 
         monkeypatch.setattr(self.source, "assign", assign)
         monkeypatch.setattr(self.source, "poll", self.poll)
-        self.lane = LocalScanLane(self.context, self.source, parallel=8, rate=None)
+        self.lane = LocalRanges(self.context, self.source, parallel=8, rate=None)
         for tp in tps:
             self.add(tp)
 
@@ -133,6 +134,7 @@ class Lane:
             min_timestamp=0,
             max_timestamp=0,
             largest=RECORD_BYTES,
+            codecs=1,
         )
         return Transcoded(segments=(segment,), next_offset=last, leader_epoch=1)
 
@@ -444,7 +446,8 @@ def test_a_new_leader_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     it.run(7200)
     it.damaged.clear()
     it.leader = 2
-    it.lane.leader_moved(ORDERS, 2, 2)
+    assert restart_scan(it.context, ORDERS, 2, 2)
+    it.lane.restart(ORDERS)
     assert it.run(3600, lambda: it.done(ORDERS)) < 2
     assert it.base(ORDERS).leader == 2
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from tandem.backup_avro.errors import DamagedError
 from tandem.controller.config import Config, load
 from tandem.controller.instance.wiring import workers_of
 from tandem.sink.kafka.fetch.events import Fetched
-from tandem.sink.read.scan import worker_processes
+from tandem.sink.read.scan import range_reader, worker_processes
 from tandem.sink.transcode.implementation_choice import best_transcoder
 from tandem.sink.transcode.plain_transcoder import BATCH_LIMIT
 from tandem.spark_jobs.catch_up import job
@@ -73,30 +75,24 @@ def test_the_remedy_is_for_that_alone(codec: str) -> None:
 def test_workers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are processes of their own."""
     assert workers_of(configured(tmp_path, "memory: {largest_batch: 300MiB}\n"), {}).batch_limit == 300 * MIB
-    seen: list[int] = []
-    monkeypatch.setattr(worker_processes, "best_transcoder", lambda *, batch_limit: seen.append(batch_limit))
-    monkeypatch.setattr(worker_processes, "read_range", lambda *_, **__: None)
-    monkeypatch.setattr(worker_processes, "RawFetcher", lambda *_, **__: None)
-    monkeypatch.setattr(worker_processes, "_here", [worker_processes._Here(setting(tmp_path), MemoryStore())])
-    worker_processes._work(task(0, 1))
-    assert seen == [BATCH_LIMIT]
+    began: list[int] = []
+    monkeypatch.setattr(worker_processes, "RangeReader", lambda *_, batch_limit: began.append(batch_limit))
+    monkeypatch.setattr(worker_processes, "signal", SimpleNamespace(signal=lambda *_: None, SIGINT=0, SIG_IGN=0))
+    worker_processes._begin(setting(tmp_path), os.getppid())
+    assert began == [BATCH_LIMIT]
 
 
 def test_jobs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit travels with what says how to reach the cluster."""
     seen: list[int] = []
-
-    class Source:
-        def __enter__(self) -> None: ...
-        def __exit__(self, *_: object) -> None: ...
-
-    monkeypatch.setattr(job, "RawFetcher", lambda *_, **__: Source())
-    monkeypatch.setattr(job, "best_transcoder", lambda *, batch_limit: seen.append(batch_limit))
+    source = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr(range_reader, "RawFetcher", lambda *_, **__: source)
+    monkeypatch.setattr(range_reader, "best_transcoder", lambda *, batch_limit: seen.append(batch_limit))
 
     def read(*_: Any, **__: Any) -> None:
         raise DamagedError("enough", code="TDM-X001")
 
-    monkeypatch.setattr(job, "read_range", read)
+    monkeypatch.setattr(range_reader, "read_range", read)
     address: Any = type("Address", (), {"open": MemoryStore})
     assert len(list(job._read_all(address, ClusterAddress(props={}, batch_limit=7 * MIB), [task(0, 1)]))) == 1
     assert seen == [7 * MIB]

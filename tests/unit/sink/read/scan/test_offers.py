@@ -32,22 +32,16 @@ from tandem.backup_avro.selection.last_records import partition_copies
 from tandem.sink.encryption.encryption_settings import KeySettings
 from tandem.sink.encryption.key_ring import KeyRing
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault
-from tandem.sink.read.scan.range_reader import (
-    LeaderMovedError,
-    TopicGoneError,
-    UnreadableError,
-    put_offer,
-    read_range,
-)
-from tandem.sink.read.scan.spark_ranges import SparkScanLane
+from tandem.sink.read.scan.accept_ranges import RangeAcceptor
+from tandem.sink.read.scan.range_reader import LeaderMovedError, TopicGoneError, UnreadableError, put_offer, read_range
+from tandem.sink.read.scan.range_tasks import OfferedRange, offered_ranges
+from tandem.sink.read.scan.spark_ranges import SparkRanges
 from tandem.sink.store.chain.chain_reader import ChainReader
 from tandem.sink.store.object_store import StoreTransientError
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 from tandem.spark_jobs.catch_up.plan import (
     CatchUpPace,
-    OfferedRange,
     generation_being_built,
-    offered_ranges,
     remaining_ranges,
 )
 
@@ -58,7 +52,7 @@ PREFIX = layout.offers_prefix(*FOLDER)
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tandem.sink.read.scan.spark_ranges._LOOK_S", 0.02)
-    monkeypatch.setattr("tandem.sink.read.scan.spark_ranges._SKEW_MS", 100)
+    monkeypatch.setattr("tandem.sink.read.scan.accept_ranges._SKEW_MS", 100)
 
 
 @pytest.fixture
@@ -279,7 +273,7 @@ def test_what_was_read_in_vain_of_a_long_topic_goes_with_its_offer(*, whole: boo
     name, context = "t" * 249, bare_context()
     chain = Chain().open()
     chain.state.topics["t"] = topic(name, topic_id="t")
-    lane = SparkScanLane(context, chain.state, own=lambda: pytest.fail("nothing is read here"), patience_s=60.0)
+    lane = SparkRanges(context, chain.state, RangeAcceptor(context, chain.state), patience_s=60.0)
     useless = layout.data_key(
         *FOLDER, topic=name, partition=0, first=60, last=70, nonce=layout.marked("0" * 16, layout.NOBODY)
     )
@@ -436,13 +430,13 @@ def test_an_offer_names_objects_of_its_range_alone(bench: Bench) -> None:
     refused((item, item), "names an object twice")
     refused((replace(item, key="shop/b/generation=00000001/topics/t/x.avro"),), "which lies outside")
     refused((replace(item, key="shop/a/generation=00000001/topics/../x.avro"),), "which lies outside")
-    refused((replace(item, parts=()),), "names what no chain takes: .* holds nothing")
+    refused((replace(item, parts=()),), "names an object that no chain accepts: .* holds nothing")
     refused(with_part(end=item.bytes + 1), "names what no chain takes")
     refused(with_part(first=49), "holds records of other offsets")
     refused(with_part(last=100), "holds records of other offsets")
     refused(with_part(key=key("t", 1)), "holds records of other offsets")
     check_offer(replace(offer, objects=with_part(first=60, last=60, records=1)), name)
-    with pytest.raises(DamagedError, match="holds another offer than its name says"):
+    with pytest.raises(DamagedError, match="TDM-A063"):
         check_offer(replace(offer, low=40), name)
 
 
@@ -698,9 +692,8 @@ def test_names_of_offers(parts: tuple[str, int, int, int, int, int]) -> None:
     name = layout.offer_name(
         topic_id=topic_id, partition=partition, floor=floor, leader=leader, low=low, high=high, nonce="0a"
     )
-    assert offered_ranges([name, "x", name + "x"]) == [
-        OfferedRange(key=PartitionKey(topic_id, partition), floor=floor, leader=leader, low=low, high=high)
-    ]
+    offered = OfferedRange(key=PartitionKey(topic_id, partition), floor=floor, leader=leader, low=low, high=high)
+    assert offered_ranges([name, "x", name + "x", f"a/b/{name}"]) == {name: offered, f"a/b/{name}": offered}
 
 
 def test_an_offer_comes_back(bench: Bench) -> None:
@@ -715,7 +708,7 @@ def test_an_offer_comes_back(bench: Bench) -> None:
         if field != "enc":
             with pytest.raises(DamagedError, match="here"):
                 decode_offer(json.dumps({k: v for k, v in document.items() if k != field}).encode(), "here")
-    with pytest.raises(DamagedError, match="unknown field"):
+    with pytest.raises(DamagedError, match="TDM-A013"):
         decode_offer(json.dumps(document | {"zz": 1}).encode(), "here")
     with pytest.raises(DamagedError, match=r"^here\b"):
         decode_offer(json.dumps(document | {"objects": ["?"]}).encode(), "here")

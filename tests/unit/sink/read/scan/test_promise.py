@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,9 +12,12 @@ from support.backups.chains import part
 
 from tandem.backup_avro.chain.entries import Base, PartitionKey, StoredObject
 from tandem.backup_avro.documents.range_offer import RangeOffer
+from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import TopicPartition
 from tandem.sink.read.scan import accept_ranges
+from tandem.sink.read.scan.accept_ranges import RangeAcceptor, RangeRefusal
 from tandem.sink.read.scan.plan import ScanPlan
+from tandem.sink.read.scan.range_tasks import RangeRead
 from tandem.sink.read.scan.range_time_limit import range_time_limit
 
 _PLACE = TopicPartition("t", 0)
@@ -56,6 +59,8 @@ class _Board:
     progress: Any
     adopted: dict[PartitionKey, list[Any]] = field(default_factory=dict)
     records: int = 0
+    a_range: bool = False
+    buffer: Any = field(default_factory=lambda: SimpleNamespace(discard=lambda *_: None))
 
     @property
     def progress_of(self) -> dict[TopicPartition, Any]:
@@ -67,7 +72,16 @@ class _Board:
 
 def _context(end: int) -> _Board:
     scan = ScanPlan(Base(start=0, end=end, leader=1), limit_s=60.0)
-    return _Board(SimpleNamespace(key=PartitionKey("id", 0), scan=scan, log_start=3))
+    return _Board(SimpleNamespace(key=PartitionKey("id", 0), scan=scan, log_start=3, base_held_to_s=400.0))
+
+
+def _acceptor(context: _Board) -> RangeAcceptor:
+    state = SimpleNamespace(at=0, number=1, objects={"known": None}, replaced={})
+    return RangeAcceptor(cast("Any", context), cast("Any", state))
+
+
+def _read(offer: RangeOffer, *, began: float = 0.0, ended: float = 1.0, elsewhere: bool = False) -> RangeRead:
+    return RangeRead(offer=offer, began=began, ended=ended, elsewhere=elsewhere)
 
 
 def _offer(context: _Board, low: int, high: int, *objects: StoredObject) -> RangeOffer:
@@ -89,10 +103,11 @@ def _offer(context: _Board, low: int, high: int, *objects: StoredObject) -> Rang
 def test_ranges_are_taken_one_below_the_other() -> None:
     """Under a new attempt each, with their objects; the last one ends the base, as of the store's time."""
     context = _context(10)
+    acceptor = _acceptor(context)
     for number, (low, high) in enumerate([(4, 10), (0, 4)], 1):
         assert context.progress.scan.base.done_at is None
         item = StoredObject(key=f"o{low}", journal=False, bytes=200, sha256="", parts=(part(low, high - 1, scan=9),))
-        accept_ranges.accept_range(cast("Any", context), context.progress, _offer(context, low, high, item))
+        assert acceptor.accept(_PLACE, _read(_offer(context, low, high, item))) is None
         taken = context.adopted[context.progress.key]
         assert [(one.key, one.parts[0].scan) for one in taken[-1:]] == [(f"o{low}", number)]
     assert list(context.adopted) == [context.progress.key]
@@ -105,10 +120,87 @@ def test_ranges_are_taken_one_below_the_other() -> None:
 def test_a_range_without_records_is_taken_without_objects() -> None:
     """What was compacted away leaves nothing behind, and the base goes on below it."""
     context = _context(10)
-    accept_ranges.accept_range(cast("Any", context), context.progress, _offer(context, 4, 10))
+    assert _acceptor(context).accept(_PLACE, _read(_offer(context, 4, 10))) is None
     assert context.progress.scan.base.done == ((4, 10),)
     assert (context.adopted, context.records) == ({}, 0)
     assert not accept_ranges.complete_empty_scan(cast("Any", context), _PLACE)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"generation": 2},
+        {"key": PartitionKey("id", 1)},
+        {"floor": 2},
+        {"leader": 2},
+        {"high": 9},
+        {"low": 10},
+        {"low": -1},
+    ],
+    ids=str,
+)
+def test_a_range_of_another_place_is_not_accepted(changes: dict[str, Any]) -> None:
+    """Of another claim, partition or leader, with a hole above it, or of offsets that the scan does not have."""
+    context = _context(10)
+    offer = replace(_offer(context, 4, 10), **changes)
+    assert _acceptor(context).accept(_PLACE, _read(offer)) is RangeRefusal.STRAY
+    assert context.progress.scan.base.done == ()
+
+
+def test_an_object_is_named_once() -> None:
+    """A range whose objects the chain names already was accepted before."""
+    context = _context(10)
+    item = StoredObject(key="known", journal=False, bytes=200, sha256="", parts=(part(4, 9, scan=9),))
+    assert _acceptor(context).accept(_PLACE, _read(_offer(context, 4, 10, item))) is RangeRefusal.KNOWN
+    assert (context.adopted, context.progress.scan.base.done) == ({}, ())
+
+
+@pytest.mark.parametrize(
+    ("began", "started_at", "elsewhere", "late"),
+    [
+        (100.0, 0, False, False),
+        (99.0, 0, False, True),
+        (105.0, 105_000, True, False),
+        (104.0, 105_000, True, True),
+        (105.0, 104_000, True, True),
+        (math.inf, 105_000, True, False),
+    ],
+)
+def test_both_clocks_count_for_a_range_of_another_machine(
+    *, began: float, started_at: int, elsewhere: bool, late: bool
+) -> None:
+    """A quarter of 400 s after it was begun, what lies above must have been read: by each clock, less their skew."""
+    context = _context(10)
+    context.now = lambda: 300_000  # type: ignore[method-assign]
+    acceptor = _acceptor(context)
+    above = replace(_offer(context, 4, 10), ended_at=200_000)
+    assert acceptor.accept(_PLACE, _read(above, ended=200.0, elsewhere=elsewhere)) is None
+    below = replace(_offer(context, 0, 4), started_at=started_at, ended_at=started_at)
+    found = acceptor.accept(_PLACE, _read(below, began=began, ended=began, elsewhere=elsewhere))
+    assert found is (RangeRefusal.LATE if late else None)
+
+
+@pytest.mark.parametrize(("started_at", "ended_at"), [(5_006, 5_006), (2, 5_006), (3, 2)])
+def test_times_that_lie_ahead_prove_nothing(started_at: int, ended_at: int) -> None:
+    """The store's clock was set back."""
+    context = _context(10)
+    offer = replace(_offer(context, 4, 10), started_at=started_at, ended_at=ended_at)
+    assert _acceptor(context).accept(_PLACE, _read(offer, elsewhere=True)) is RangeRefusal.LATE
+    assert _acceptor(context).accept(_PLACE, _read(offer)) is None
+
+
+def test_what_was_done_before_ended_before_the_last_entry() -> None:
+    """A new process does not know when; a scan that was started again has nothing above."""
+    context = _context(10)
+    context.progress.scan.accept(4, at=1)
+    began = clock.now()
+    acceptor = _acceptor(context)
+    assert acceptor.accept(_PLACE, _read(_offer(context, 2, 4), began=began - 101)) is RangeRefusal.LATE
+    assert acceptor.accept(_PLACE, _read(_offer(context, 2, 4), began=began - 99)) is None
+    assert accept_ranges.restart_scan(cast("Any", context), _PLACE, 2, -1)
+    base = context.progress.scan.base
+    again = replace(_offer(context, 4, 10), floor=base.floor, leader=2)
+    assert acceptor.accept(_PLACE, _read(again, began=0.0)) is None
 
 
 def test_a_base_of_which_nothing_is_left_ends() -> None:

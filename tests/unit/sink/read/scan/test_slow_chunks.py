@@ -15,7 +15,7 @@ from tandem.backup_avro.chain.entries import Base
 from tandem.backup_avro.record.current import Record
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import TopicPartition
-from tandem.sink.read.scan.local_ranges import LocalScanLane
+from tandem.sink.read.scan.local_ranges import LocalRanges
 from tandem.sink.read.scan.plan import ScanPlan
 
 T0 = TopicPartition("t", 0)
@@ -36,7 +36,7 @@ class Slow:
         self.context.progress_of[T0] = progress(
             offset=END, head_at=0, head_offset=END, scan=self.scan, retention_s=60.0
         )
-        self.lane = LocalScanLane(
+        self.lane = LocalRanges(
             self.context, ScriptedSource(ends={T0: (END, 1)}, answer=self.answer), parallel=1, rate=rate
         )
         self.lane.add(T0)

@@ -18,7 +18,8 @@ from tandem.backup_avro.chain.generation import Generation
 from tandem.backup_avro.errors import TransientError
 from tandem.sink import clock
 from tandem.sink.kafka.fetch.events import FaultKind, FetchFault
-from tandem.sink.read.scan.range_reader import RangeRead, RangeTask, TopicGoneError, UnreadableError, read_range
+from tandem.sink.read.scan.range_reader import TopicGoneError, UnreadableError, read_range
+from tandem.sink.read.scan.range_tasks import RangeRead, RangeTask
 from tandem.sink.store.object_store import StoreTransientError
 from tandem.sink.transcode.plain_transcoder import ReferenceTranscoder
 

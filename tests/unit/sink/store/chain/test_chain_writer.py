@@ -114,7 +114,7 @@ def test_two_claim_one_number(store: MemoryStore) -> None:
     """The put decides the race; the loser has written nothing."""
     claimed(store)
     before = dict(store.objects)
-    with pytest.raises(ClaimLostError, match="generation 1"):
+    with pytest.raises(ClaimLostError, match="TDM-V002"):
         claimed(store, identity=who("b"))
     assert store.objects == before
 
@@ -241,12 +241,12 @@ def test_damage_is_named(store: MemoryStore) -> None:
     entry = "shop/generations/00000001/00000000000000000004.json"
     changed = store.objects[entry].replace(b'"offset":2', b'"offset":1')
     store.objects[entry] = changed
-    with pytest.raises(DamagedError, match="not those that were written"):
+    with pytest.raises(DamagedError, match="TDM-A007"):
         reader.load(1)
     document = json.loads(changed)
     del document["_sum"]
     store.objects[entry] = pack(canonical(document))  # forged: only the link of the next one tells
-    with pytest.raises(DamagedError, match="not the hash"):
+    with pytest.raises(DamagedError, match="TDM-A024"):
         reader.load(1)
     store.objects = good | {"shop/generations/00000002.json": good["shop/generations/00000001.json"]}
     with pytest.raises(DamagedError, match="claim of generation 1"):
@@ -259,7 +259,7 @@ def test_damage_is_named(store: MemoryStore) -> None:
             store.objects.pop(entry, None)  # it is asked for twice: ahead of its turn, and at it
 
     store.before = vanish
-    with pytest.raises(DamagedError, match="is missing, but later ones exist"):
+    with pytest.raises(DamagedError, match="TDM-S011"):
         reader.load(1)
 
 

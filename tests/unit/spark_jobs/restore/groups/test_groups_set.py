@@ -135,7 +135,7 @@ def test_what_was_set_last_is_taken_back() -> None:
     assert _back(store, groups) == [("a", 5)]
     assert _back(store, groups) == [("a", 1), ("b", None)]
     assert groups.offsets == {"a": {0: 1}, "b": {}}
-    with pytest.raises(ConfigError, match="no group's offsets were set"):
+    with pytest.raises(ConfigError, match="TDM-R018"):
         _back(store, groups)
 
 
@@ -196,9 +196,9 @@ def test_a_forged_note_sets_nothing_outside_of_the_restore() -> None:
     _set(store, groups, ("a", 5))
     forged = [OffsetBefore(group="victim", topic="payments", partition=0, offset=0)]
     store.objects[_key(1, 2)] = group_plan.encode_snapshot(forged, 0)
-    with pytest.raises(DamagedError, match="speaks of a topic into which this restore put nothing"):
+    with pytest.raises(DamagedError, match="TDM-R012"):
         _back(store, groups)
-    with pytest.raises(DamagedError, match="speaks of a topic"):
+    with pytest.raises(DamagedError, match="TDM-R012"):
         _back(store, groups, "victim")
     assert groups.offsets == {"a": {0: 5}}
     assert _back(store, groups, "a", damaged=[(1, 2)]) == [("a", 1)]

@@ -338,7 +338,7 @@ def test_a_word_that_lacks_a_part_is_not_believed() -> None:
         progress = RestoreProgress()
         for key, value in wrong:
             progress.take(key, value)
-        with pytest.raises(DamagedError, match=r"key abc: what it says lies in.*kcat -P .* -p 0 "):
+        with pytest.raises(DamagedError, match=r"key abc: its content lies in.*kcat -P .* -p 0 "):
             progress.put_together()
         progress.put_together(strict=False)
         assert (progress.plans, list(progress.damaged)) == ({}, ["abc"]), "who only looks names it"

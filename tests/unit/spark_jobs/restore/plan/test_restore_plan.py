@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +12,7 @@ from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.restores.records import plan_state
 from support.restores.restore_plans import make_plan
 
-from tandem.backup_avro.chain.entries import PartitionKey
+from tandem.backup_avro.chain.entries import EntryKind, PartitionKey
 from tandem.backup_avro.errors import ConfigError, RefusedError
 from tandem.sink.store import ObjectStore
 from tandem.sink.store.chain.chain_reader import ChainReader
@@ -19,9 +20,11 @@ from tandem.sink.transcode.batch import Compression
 from tandem.spark_jobs.restore.lease.progress import PlanState
 from tandem.spark_jobs.restore.plan import plan as restore_plan
 from tandem.spark_jobs.restore.plan import plan_file
+from tandem.spark_jobs.restore.plan.batch_codecs import choose_codec, codec_names
+from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
-from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicNaming
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicNaming, describe_topic
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.prepare.prepare import check_consent
 
@@ -139,6 +142,17 @@ def test_groups_stand_where_the_state_ends(store: ObjectStore) -> None:
         "alone": {t: 5},
         "new": {t: 47},
     }
+
+
+def test_groups_without_positions_are_named(store: ObjectStore) -> None:
+    """A few of them, with the reason, as the newest generation that is used has them."""
+    backup = _backup(store, TopicSpec("orders"))
+    backup.append(EntryKind.COMMIT, unrecorded={f"s{number}": "share group" for number in range(7)})
+    [warning] = _planned(store).warnings()
+    assert warning.startswith("the backup has no positions of groups s0 (share group), s1 (share group), ")
+    assert "s4 (share group) and 2 more: " in warning
+    backup.append(EntryKind.COMMIT, unrecorded={})
+    assert _planned(store).warnings() == []
 
 
 def test_what_is_missing_is_said(store: ObjectStore) -> None:
@@ -264,8 +278,10 @@ def _target(**ends: int) -> TargetTopic:
 def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
     """Partitions must be as many unless it is said how keys are put to them; what was deleted counts as empty."""
     _backup(store, TopicSpec("orders", partitions=2))
-    plan = _planned(store)
-    assert restore_plan.shaped(plan, NOTHING, {"orders": _target(p0=5, p1=5)}) == plan
+    found = _planned(store)
+    plan = restore_plan.shaped(found, NOTHING, {"orders": _target(p0=5, p1=5)})
+    assert replace(plan, topics=found.topics) == found
+    assert {topic.offsets.mode for topic in plan.topics} == {OffsetMode.FLOOR}
     same = restore_plan.shaped(plan, _BY_KEY, {"orders": _target(p0=5, p1=5)})
     assert replace(same, notes=()) == plan
     [note] = same.notes
@@ -284,7 +300,7 @@ def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
     assert [item.topics[0].count for item in (fewer, more, other)] == [1, 3, 3]
     assert len({plan.hash, fewer.hash, more.hash, other.hash}) == 4
     assert any("murmur2" in line for line in more.warnings())
-    with pytest.raises(RefusedError, match="not of this very plan"):
+    with pytest.raises(RefusedError, match="TDM-R068"):
         restore_plan.refuse_unless_empty(_target(p0=5, p1=6), plan)
     source = replace(_target(p0=5, p1=6), topic_id=plan.topics[0].source.topic_id)
     with pytest.raises(RefusedError, match="is the very topic that was backed up, and it holds about 1 records") as own:
@@ -328,6 +344,7 @@ def test_a_plan_in_a_file(store: ObjectStore) -> None:
         until={("orders", 0): 30},
         shape=RecordChanges(keys=frozenset({b"", b"\xff"}), excluded=frozenset({b"k"}), since=3, latest=True),
         bytes_per_second=7,
+        compression=Compression.LZ4,
         replication_factor=1,
     )
     plan = restore_plan.shaped(plan_of(ChainReader(store, PAIR), options), options.shape, {})
@@ -343,7 +360,7 @@ def test_a_plan_in_a_file(store: ObjectStore) -> None:
     with pytest.raises(ConfigError, match="of pair shop, not of other"):
         plan_file.decode(data, "here", pair="other")
     for wrong in (b"", b"{}", data.replace(b'"kind"', b'"kinds"'), data.replace(b'"latest"', b'"last"')):
-        with pytest.raises(ConfigError, match="is no plan"):
+        with pytest.raises(ConfigError, match="TDM-R069"):
             plan_file.decode(wrong, "here", pair=PAIR)
     assert plan_file.id_of(data) == json.loads(data)["sha256"]
     for key, value in json.loads(data).items():
@@ -376,7 +393,7 @@ def test_the_document(store: ObjectStore) -> None:
     """A dry run shows what is read per partition, and how an existing target's config differs."""
     backup = _backup(store, TopicSpec("orders", config={"a": "2", "b": "3"}))
     plan = _planned(store)
-    topic = restore_plan.describe_topic(plan.topics[0], _target(p0=5), now=_NOW)
+    topic = restore_plan.describe_topic(plan.topics[0], _target(p0=5), now=_NOW, compression=None)
     [partition] = topic.partitions
     part = backup.writer.state.objects[next(iter(backup.writer.state.objects))].parts[0]
     assert partition == restore_plan.PlannedPartition(
@@ -389,6 +406,7 @@ def test_the_document(store: ObjectStore) -> None:
         end=40,
         expired_below=None,
         generations=(1,),
+        fillers=0,
     )
     assert topic.config_differences == {
         "a": restore_plan.Difference(present="1", recorded="2"),
@@ -405,8 +423,8 @@ def test_transactional_ids_are_stable() -> None:
 @pytest.mark.parametrize(
     ("config", "size", "compression"),
     [
-        ({}, 900_000, Compression.ZSTD),
-        ({"compression.type": "producer", "max.message.bytes": "1048588"}, 900_000, Compression.ZSTD),
+        ({}, 900_000, Compression.NONE),
+        ({"compression.type": "producer", "max.message.bytes": "1048588"}, 900_000, Compression.NONE),
         ({"compression.type": "lz4", "max.message.bytes": "50000"}, 50_000, Compression.LZ4),
         ({"compression.type": "uncompressed", "max.message.bytes": "0"}, 1024, Compression.NONE),
     ],
@@ -417,7 +435,43 @@ def test_batches_fit_the_recorded_config(
     """Batches are compressed as recorded and, but for single large records, no larger than the recorded limit."""
     topic = _one(store, config)
     assert topic.batch_bytes(900_000) == size
-    assert topic.compression(Compression.ZSTD) is compression
+    assert topic.compression(None) is compression
+    assert topic.compression(Compression.SNAPPY) is Compression.SNAPPY
+
+
+_CODECS = {Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD}
+
+
+@pytest.mark.parametrize("had", [set(some) for n in range(6) for some in itertools.combinations(sorted(_CODECS), n)])
+def test_no_codec_is_brought_in(had: set[Compression]) -> None:
+    """The codec is one that the topic had, zstd where it had that; none where nothing was recorded."""
+    bits = sum(1 << codec for codec in had)
+    chosen = choose_codec({}, bits, None)
+    assert chosen in (had or {Compression.NONE})
+    assert (chosen is Compression.ZSTD) == (Compression.ZSTD in had)
+    assert (chosen is Compression.NONE) == (had <= {Compression.NONE})
+    assert codec_names(bits) == [codec.name.lower() for codec in sorted(had)]
+    for name, codec in (("uncompressed", Compression.NONE), ("gzip", Compression.GZIP), ("zstd", Compression.ZSTD)):
+        assert choose_codec({"compression.type": name}, bits, None) is codec
+    assert choose_codec({"compression.type": "producer"}, bits | 1 << 7, None) is chosen, "a codec of later brokers"
+    assert choose_codec({"compression.type": "zstd"}, bits, Compression.GZIP) is Compression.GZIP
+
+
+def test_a_plan_knows_the_codecs_of_each_topic(store: ObjectStore) -> None:
+    """Of all the partitions of one topic, and of no other; an earlier release's part adds nothing."""
+    backup = Backup.claim(store, topics=[TopicSpec("a", partitions=2), TopicSpec("b"), TopicSpec("c")])
+    for topic, number, codecs in (("a", 0, 1 << 1), ("a", 1, 1 << 3 | 1), ("b", 0, 1 << 4), ("c", 0, 0)):
+        backup.batch_codecs = codecs
+        backup.commit(records(topic, number, range(9)))
+    backup.complete()
+    a, b, c = _planned(store).topics
+    shown = [describe_topic(topic, None, now=_NOW, compression=None) for topic in (a, b, c)]
+    assert [(topic.compression, topic.codecs) for topic in shown] == [
+        ("lz4", ["none", "gzip", "lz4"]),
+        ("zstd", ["zstd"]),
+        ("none", []),
+    ]
+    assert describe_topic(a, None, now=_NOW, compression=Compression.GZIP).compression == "gzip"
 
 
 def _written(plan: RestorePlan) -> PlanState:
