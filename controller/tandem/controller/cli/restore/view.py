@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from tandem.backup_avro.documents.outcome import JobOutcome
     from tandem.spark_jobs.restore.job import RestoreListener, RestoreReport
     from tandem.spark_jobs.restore.load.load import LoadResult
-    from tandem.spark_jobs.restore.plan.plan import PlannedPartition, PlannedTopic, RestorePlan
+    from tandem.spark_jobs.restore.plan.plan import RestorePlan
+    from tandem.spark_jobs.restore.plan.plan_document import PlannedPartition, PlannedTopic
     from tandem.spark_jobs.restore.prepare.prepare import PreparedRestore, RestorePlanDocument
 
 _RESTORE = "Restore"

@@ -23,7 +23,7 @@ from tandem.backup_avro.errors import ConfigError, DamagedError, RefusedError
 from tandem.backup_avro.selection.restorable_state import PartitionSelection, Selection, bounded
 from tandem.backup_avro.selection.state_as_of import KnownMoment
 from tandem.sink.transcode.batch import Compression
-from tandem.spark_jobs.restore.plan.batch_codecs import choose_codec, codec_names
+from tandem.spark_jobs.restore.plan.batch_codecs import choose_codec
 from tandem.spark_jobs.restore.plan.expiry import ExpiryForecast, HeldRecords, forecast_expiry, held_of
 from tandem.spark_jobs.restore.plan.offset_mode import (
     NOT_CHOSEN,
@@ -56,7 +56,7 @@ LOADING: Final[Mapping[str, str]] = {
 POLICY: Final = "cleanup.policy"
 #: The settings that delete records under a policy with `delete`.
 RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
-_MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 #: The brokers' default of `max.message.bytes`.
 _USUAL_LIMIT: Final = 1_048_588
 #: Bytes that a batch of one record takes besides the record, and that compression may add.
@@ -73,7 +73,7 @@ _OWN: Final = frozenset({"_tandem_restore_progress"})
 
 def own_again(own: Mapping[str, str]) -> dict[str, str | None]:
     """Return the changes from the loading config to a topic's `own` settings. None: drop the key."""
-    return {**dict.fromkeys((*LOADING, _MAX_MESSAGE_BYTES)), **own}
+    return {**dict.fromkeys((*LOADING, MAX_MESSAGE_BYTES)), **own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,10 +178,10 @@ class TopicPlan:
         One record may be many times larger than the compressed batch that it came in. If the size of the largest one is
         not known, `max.message.bytes` admits all that fits a request.
         """
-        recorded = number_setting(self.final_config, _MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
+        recorded = number_setting(self.final_config, MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
         least = max(_REQUEST_LIMIT if self.largest is None else self.largest, _SMALLEST_BATCH) + _BATCH_OVERHEAD
         needed = min(least, _REQUEST_LIMIT)
-        return {**LOADING, _MAX_MESSAGE_BYTES: str(max(recorded, needed))}
+        return {**LOADING, MAX_MESSAGE_BYTES: str(max(recorded, needed))}
 
     @property
     def largest(self) -> int | None:
@@ -195,7 +195,7 @@ class TopicPlan:
 
     def batch_bytes(self, wanted: int) -> int:
         """Return the size of batches in bytes: at most `wanted`, and at most the final `max.message.bytes`."""
-        recorded = number_setting(self.final_config, _MAX_MESSAGE_BYTES, unsaid=wanted, unclear=wanted)
+        recorded = number_setting(self.final_config, MAX_MESSAGE_BYTES, unsaid=wanted, unclear=wanted)
         return max(min(wanted, recorded), _SMALLEST_BATCH)
 
     @property
@@ -573,7 +573,7 @@ def shaped(
 def _appended(topic: TopicPlan, target: TargetTopic | None) -> TopicPlan:
     if target is None:
         return topic
-    largest = number_setting(target.config, _MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
+    largest = number_setting(target.config, MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
     return replace(topic, appended_to=target.config, held=held_of(target.starts, target.ends, largest=largest))
 
 
@@ -621,106 +621,3 @@ def refuse_unless_empty(target: TargetTopic, plan: RestorePlan) -> None:
             remedy="restore into another topic, e.g. with --suffix .restored, or empty it by deleting it, or add to it "
             "with --append",
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """A configuration key in which an existing target differs."""
-
-    present: str | None
-    recorded: str | None
-
-
-def differences(recorded: Mapping[str, str], present: Mapping[str, str]) -> dict[str, Difference]:
-    """Return the config keys in which an existing target differs: key -> present and recorded value."""
-    return {
-        key: Difference(present=present.get(key), recorded=recorded.get(key))
-        for key in sorted(recorded.keys() | present.keys())
-        if recorded.get(key) != present.get(key)
-    }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedPartition:
-    """`records` and `fillers` are bounds unless `exact`; `end` is the offset below which everything is restored."""
-
-    partition: int
-    objects: int
-    records: int
-    exact: bool
-    tombstones: int
-    bytes: int
-    end: int
-    expired_below: int | None
-    generations: Sequence[int]
-    fillers: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTopic:
-    """One topic of a plan. `largest_record`: bytes, uncompressed; None: not known. `max_message_bytes`: while it loads.
-
-    `bytes` are those stored, compressed. `compression`: the codec of the batches that are written; `codecs`: those that
-    the topic's batches had, empty: not known.
-    """
-
-    source: str
-    topic_id: str
-    target: str
-    target_exists: bool
-    target_partitions: int
-    target_empty: bool
-    replication_factor: int
-    config: Mapping[str, str]
-    config_differences: Mapping[str, Difference]
-    records: int
-    bytes: int
-    largest_record: int | None
-    max_message_bytes: int
-    compression: str
-    codecs: Sequence[str]
-    expire_at_once: ExpiryForecast
-    offsets: str
-    offsets_why: str
-    partitions: Sequence[PlannedPartition]
-
-
-def describe_topic(
-    topic: TopicPlan, target: TargetTopic | None, *, now: int, compression: Compression | None
-) -> PlannedTopic:
-    """Return the entry for a topic in the document of a plan; `compression` is the user's choice, if there is one."""
-    return PlannedTopic(
-        source=topic.source.name,
-        topic_id=topic.source.topic_id,
-        target=topic.target,
-        target_exists=target is not None,
-        target_partitions=topic.count,
-        target_empty=target is None or target.empty,
-        replication_factor=topic.source.replication_factor,
-        config=dict(sorted(topic.final_config.items())),
-        config_differences={} if target is None else differences(topic.source.config, target.config),
-        records=topic.records,
-        bytes=topic.bytes,
-        largest_record=topic.largest,
-        max_message_bytes=int(topic.loading_config()[_MAX_MESSAGE_BYTES]),
-        compression=topic.compression(compression).name.lower(),
-        codecs=codec_names(topic.codecs),
-        expire_at_once=topic.expiry(now),
-        offsets=topic.offsets.mode.value,
-        offsets_why=topic.offsets.why,
-        partitions=[
-            PlannedPartition(
-                partition=item.key.partition,
-                objects=len({piece.item.key for piece in item.slices}),
-                records=item.records,
-                exact=all(piece.whole for piece in item.slices),
-                tombstones=sum(piece.part.tombstones for piece in item.slices),
-                bytes=sum(piece.part.end - piece.part.start for piece in item.slices),
-                end=item.end,
-                expired_below=item.expired,
-                generations=item.generations,
-                fillers=topic.most_fillers(item),
-            )
-            for item in topic.partitions
-        ],
-    )

@@ -19,7 +19,8 @@ from tandem.spark_jobs.restore.plan import topic_settings
 from tandem.spark_jobs.restore.plan.duration import DurationEstimate
 from tandem.spark_jobs.restore.plan.offset_mode import BYTES_PER_MILLION, FILLERS_PER_SECOND
 from tandem.spark_jobs.restore.plan.options import ExactPlan, RestoreOptions, plan_again, plan_of
-from tandem.spark_jobs.restore.plan.plan import PlannedTopic, RestorePlan, TargetTopic, TopicPlan, describe_topic
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicPlan
+from tandem.spark_jobs.restore.plan.plan_document import PlannedTopic, describe_topic
 from tandem.spark_jobs.restore.plan.record_changes import ShapeDocument
 from tandem.spark_jobs.restore.prepare import append, target_settings
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster

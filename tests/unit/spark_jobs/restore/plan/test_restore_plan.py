@@ -24,7 +24,8 @@ from tandem.spark_jobs.restore.plan.batch_codecs import choose_codec, codec_name
 from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
-from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicNaming, describe_topic
+from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicNaming
+from tandem.spark_jobs.restore.plan.plan_document import describe_topic
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.prepare.prepare import check_consent
 
@@ -393,7 +394,7 @@ def test_the_document(store: ObjectStore) -> None:
     """A dry run shows what is read per partition, and how an existing target's config differs."""
     backup = _backup(store, TopicSpec("orders", config={"a": "2", "b": "3"}))
     plan = _planned(store)
-    topic = restore_plan.describe_topic(plan.topics[0], _target(p0=5), now=_NOW, compression=None)
+    topic = describe_topic(plan.topics[0], _target(p0=5), now=_NOW, compression=None)
     [partition] = topic.partitions
     part = backup.writer.state.objects[next(iter(backup.writer.state.objects))].parts[0]
     assert partition == restore_plan.PlannedPartition(
