@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.backups.build_backup import Backup, TopicSpec, records
+from support.backups.build_backup import Backup, records
 from support.backups.chains import part
 from support.pairs.sights import listening, message, sight
 from support.pipeline.doubles import MemoryStore
@@ -92,9 +92,7 @@ def test_only_what_the_peers_living_process_says_counts() -> None:
 def test_status_and_check_tell_people() -> None:
     """It can't wait for the morning: who did it may come back for the copy that is left."""
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("t")])
-    backup.commit(records("t", 0, range(3)))
-    backup.complete()
+    Backup.completed(store, records("t", 0, range(3)))
     at = now_ms(store)
     voices = [message(instance="a", at=at, details=details(lost(1, 2))), message(instance="b", at=at)]
     found = overview(sight(store, listener=listening(*voices)))

@@ -64,11 +64,9 @@ class _Board:
 
     @property
     def progress_of(self) -> dict[TopicPartition, Any]:
-        """The one partition."""
         return {_PLACE: self.progress}
 
     def now(self) -> int:
-        """The store's time."""
         return 5
 
 
