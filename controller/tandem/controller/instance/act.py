@@ -317,7 +317,7 @@ class InstanceTasks:
         before = None
         while not self._stop.is_set():
             mine = next((g for g in self._generations() if g.number == number), None)
-            items = [] if mine is None else done.left(mine)
+            items = [] if mine is None else done.not_read_back(mine)
             size = sum(item.bytes for item in items)
             # Less is stored during each pass, unless the store is slower than the log, or stored bytes are wrong.
             if size <= _LITTLE or (before is not None and size > before / 2):
