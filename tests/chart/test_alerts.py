@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from support.backups.build_backup import PAIR as BUILT_PAIR
-from support.backups.build_backup import Backup, TopicSpec, records
+from support.backups.build_backup import Backup, records
 from support.pages.alerting import CHART, PAIR, REPOSITORY, History, Moments, ask, check, rendered, rules, shown
 from support.pairs.sights import sight
 from support.pipeline.doubles import MemoryStore
@@ -144,18 +144,14 @@ class Watched:
             role=Role.ACTIVE, backup=collect_backup_metrics(sight(self.store), "a")
         )
         self.page.results = lambda: LastRuns(known=True, last=self.reader.refresh())
-        backup = Backup.claim(self.store, topics=[TopicSpec("orders")])
-        backup.commit(records("orders", 0, range(10)))
-        backup.complete()
+        Backup.completed(self.store, records("orders", 0, range(10)))
 
     def seconds(self, count: int) -> None:
-        """Let time pass."""
         for _ in range(count):
             self.store.clock_ms = round((self.epoch + self.history.ticks) * 1000)
             self.history.scrape([self.page])
 
     def ran(self, kind: JobKind, *, clean: bool) -> None:
-        """A job ends."""
         outcome = JobOutcome(
             kind=kind,
             pair=BUILT_PAIR,
@@ -172,7 +168,6 @@ class Watched:
 
 @pytest.fixture
 def watched() -> Watched:
-    """One."""
     return Watched()
 
 

@@ -249,7 +249,6 @@ class Peer:
                     time.sleep(0.001)
 
     def close(self) -> None:
-        """Stop listening."""
         self.listener.close()
 
 

@@ -6,7 +6,6 @@ import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -18,6 +17,7 @@ from kafka.producer.sender import Sender
 from kafka.producer.transaction_manager import TransactionManager
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecordsBuilder
+from support.clusters.topics import TopicMaker
 
 from tandem.backup_avro.record.current import Record, TimestampType, encode
 from tandem.controller.sandbox.kafka import KafkaServer
@@ -34,9 +34,6 @@ from tandem.spark_jobs.restore.load.batch_producer import (
     TransactionTimedOutError,
     fence,
 )
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 # The records are old: with the usual retention the broker would delete them at once.
 _KEEP = {"retention.ms": "-1"}

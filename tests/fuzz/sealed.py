@@ -157,8 +157,13 @@ def _envelopes(data: bytes) -> object:
 def _sealed_backup() -> tuple[MemoryStore, tuple[Slice, ...]]:
     """A backup with encrypted objects of several chunks, one for each partition and a journal, and its slices."""
     store = MemoryStore(keys=_RING)
-    backup = Backup.claim(store, topics=[_TOPIC], block_records=20, codec=Codec.NULL)
-    backup.commit([*records("orders", 0, range(2000)), *records("orders", 1, range(30))])
+    backup = Backup.begun(
+        store,
+        [*records("orders", 0, range(2000)), *records("orders", 1, range(30))],
+        topics=[_TOPIC],
+        block_records=20,
+        codec=Codec.NULL,
+    )
     backup.commit([*records("orders", 0, range(2000, 2030)), *records("orders", 1, range(30, 50))], journal=True)
     backup.complete()
     state = ChainReader(store, PAIR).load(1)

@@ -100,6 +100,5 @@ class Coordination:
         self._context.add(encode(replace(self._identity, event=event, request_id=request, at=at, **fields)))
 
     def close(self, timeout: float) -> None:
-        """Nothing to flush."""
         del timeout
         self.stop()

@@ -104,7 +104,6 @@ class Operator:
         return process
 
     def kill(self, process: Process) -> None:
-        """Kill -9."""
         if not process.dead and process.name in self.at_work:
             self.say(f"kill -9 {process.name}")
             del self.at_work[process.name]

@@ -104,7 +104,6 @@ class _Secrets:
 
     @staticmethod
     def token_bytes(size: int) -> bytes:
-        """Return random bytes."""
         return runtime.here().random.getrandbits(8 * size).to_bytes(size, "big")
 
 
@@ -196,7 +195,6 @@ _forget: list[Callable[[], None]] = []
 
 
 def apply() -> None:
-    """Patch all modules."""
     for name in MODULES:
         module = importlib.import_module(name)
         for attribute, stand_in in _STANDS_FOR.items():
@@ -262,7 +260,6 @@ class _Log:
         """Nobody asks for these."""
 
     def info(self, text: str, **fields: object) -> None:
-        """Tell what happens."""
         if _Log.write is not None:
             self._tell("info", text, fields)
 

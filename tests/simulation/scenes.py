@@ -123,7 +123,6 @@ class Scene(Stage):
         return max(found, key=lambda state: state.number, default=None)
 
     def owner(self) -> str:
-        """Who is Active."""
         found = self.active()
         assert found is not None
         return found.instance
@@ -142,7 +141,6 @@ class Scene(Stage):
             network.store_down_until = max(network.store_down_until, self.world.runtime.now + store_s)
 
     def back(self, *names: str) -> bool:
-        """End it."""
         for name in names:
             network = self.world.alive[name].network
             network.brokers_down_until = network.store_down_until = 0.0
@@ -198,7 +196,6 @@ def active_dies() -> Scene:
 
 
 def pair_dies() -> Scene:
-    """Nobody answers."""
     scene = Scene("busy")
     scene.begin()
     for name in _NAMES:
@@ -458,7 +455,6 @@ SCENES: dict[str, Callable[[], Scene]] = {
 
 
 def main() -> None:
-    """Play one scene."""
     wire()
     scene = SCENES[sys.argv[1]]()
     try:

@@ -222,11 +222,9 @@ class World:
 
     @property
     def random(self) -> Any:
-        """The seed's choices."""
         return self.runtime.random
 
     def say(self, text: str) -> None:
-        """Tell what happens."""
         if self.tell is not None:
             self.tell(f"{self.runtime.now - 1000:8.2f} {text}")
 
@@ -464,7 +462,6 @@ class World:
         self.runtime.spawn(process, work, "main")
 
     def crash(self, process: Process) -> None:
-        """Kill -9."""
         if process.dead:
             return
         self.say(f"kill -9 {process.name}")

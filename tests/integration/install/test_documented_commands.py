@@ -162,7 +162,6 @@ class World:
         return Done(code=process.returncode, out=seen + out, err=err)
 
     def start(self, words: Sequence[str]) -> None:
-        """Start an instance."""
         name = next((word.partition("=")[2] for word in words if word.startswith("instance=")), self.instance)
         environ = (
             self.environ if any("instance=" in word for word in words) else self.environ | {"TANDEM_INSTANCE": name}
@@ -313,7 +312,6 @@ class World:
             time.sleep(0.5)
 
     def stop_both(self) -> None:
-        """SIGTERM to both."""
         for name in list(self.processes):
             self.stop(name)
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
 from support.backups.witness import assert_same, consume, stored
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import PairMaker
 
 from tandem.controller.sandbox.kafka import KafkaServer
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 
@@ -49,7 +46,7 @@ def test_a_soft_limit_is_raised(new_pair: PairMaker) -> None:
     a = pair.start("a", prelude=limited(40, 1024))
     pair.wait("it starts", lambda: a.said("starting"))
     assert limit_of(a.process.pid) == (1024, 1024)
-    assert not a.said("few files may be open")
+    assert not a.said("the limit of open files is low")
 
 
 def test_a_pair_lives_with_the_fewest(new_pair: PairMaker, make_topic: TopicMaker, kafka: KafkaServer) -> None:
@@ -68,5 +65,5 @@ def test_a_pair_lives_with_the_fewest(new_pair: PairMaker, make_topic: TopicMake
     log = consume(kafka.bootstrap, [topic])
     assert_same(stored(pair.store, pair.name), log.rows)
     for instance in both:
-        assert instance.said("few files may be open", limit=96)
+        assert instance.said("the limit of open files is low", limit=96)
         assert not [line for line in instance.lines() if "open files" in str(line.get("error"))]

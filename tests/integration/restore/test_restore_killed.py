@@ -12,10 +12,10 @@ import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.clusters.topics import TopicMaker
 from support.pairs.sessions import kill_session
 from support.restores.cases import ends_of, last_offset, read_all, rows_of
 from support.restores.records import load_task, plan_state
@@ -38,9 +38,6 @@ from tandem.spark_jobs.restore.load.load_task import LoadPace, SourcePartition
 from tandem.spark_jobs.restore.plan.plan import TopicNaming, transactional_id
 from tandem.spark_jobs.restore.prepare.target_cluster import TargetCluster
 from tandem.spark_jobs.spark.kafka_cluster import ClusterAddress
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 

@@ -75,7 +75,14 @@ def test_readers_to_the_end_come_to_it(case: Case, topic_name: str) -> None:
 
 
 def _read_to_the_end(bootstrap: str, topic: str, number: int, idiom: str) -> None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",  # the log begins above 0
+        }
+    )
     place = TopicPartition(topic, number, 0)
     consumer.assign([place])
     deadline = time.monotonic() + 30

@@ -126,6 +126,7 @@ def test_fillers_of_a_compacted_topic_are_gone(case: Case, topic_name: str) -> N
     target = f"{topic_name}.restored"
     _restored(case, target)
     resource = ConfigResource(ResourceType.TOPIC, target)
-    [future] = AdminClient(case.props).describe_configs([resource]).values()
+    admin = AdminClient(case.props)
+    [future] = admin.describe_configs([resource]).values()
     assert future.result(30)["cleanup.policy"].value == "compact"
     assert [row for _, row in read_with_offsets(case.kafka.bootstrap, target, 0)] == rows_of(items)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from support.clusters.group_offsets import commit
+from support.clusters.topics import TopicMaker
 from support.patience import soon
 
 from tandem.backup_avro.errors import ConfigError
@@ -21,9 +22,6 @@ from tandem.sink.kafka.errors.cluster_errors import (
     UnknownTopicError,
 )
 from tandem.sink.kafka.wire import topic_ids
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 pytestmark = pytest.mark.integration
 

@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Message, Producer
 from support.backups.witness import Row, consume, rows_of, stored
 from support.clusters.topic_config import set_config
+from support.clusters.topics import TopicMaker
 from support.pairs.instances import QUICK, Pair, PairMaker
 
 from tandem.backup_avro.chain.generation import Generation
@@ -21,9 +21,6 @@ from tandem.backup_avro.selection.restorable_state import select
 from tandem.controller.decision.decide import Reason
 from tandem.controller.sandbox.kafka import KafkaServer
 from tandem.sink.read.tombstone_guarantee import SHORTEST_RETENTION_S
-
-if TYPE_CHECKING:
-    from support.clusters.topics import TopicMaker
 
 _LOG = logging.getLogger(__name__)
 # Paces and pauses are measured to the second: needs a machine that is not busy with other tests.
@@ -62,7 +59,6 @@ class Ledger:
         assert self._producer.flush(60) == 0
 
     def delete(self, keys: Iterable[bytes]) -> None:
-        """Write tombstones."""
         for key in keys:
             self._send(key, None)
         assert self._producer.flush(60) == 0
@@ -151,7 +147,7 @@ def test_no_deleted_key_comes_back_unless_the_order_is_turned(
     assert ledger.deleted & found.keys() == set()
     assert found == ledger.alive
     assert a.said("delete.retention.ms is too short", topic=topic), "that it is best effort is said"
-    assert a.said("a chunk took longer than tombstones allow"), "what took too long was read again"
+    assert a.said("a range took longer than the tombstone guarantee allows"), "what took too long was read again"
     came_back = ledger.deleted & latest(stored(wrong.store, wrong.name)).keys()
     _LOG.info(
         "scan of %.1f s; deleted before %d, behind %d, ahead %d; oldest first brings %d back",

@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tandem.backup_avro.chain import layout
 from tandem.backup_avro.chain.entries import (
@@ -131,9 +132,26 @@ class Backup:
         found = [spec.topic() for spec in topics]
         return cls(store, writer, {topic.name: topic for topic in found}, codec, block_records)
 
+    @classmethod
+    def begun(
+        cls, store: ObjectStore, first: Iterable[Record], *, topics: Sequence[TopicSpec] | None = None, **how: Any
+    ) -> Backup:
+        """Claim, open and commit these records, of topics of one partition unless given; `how` is of `claim`."""
+        batch = list(first)
+        named = [TopicSpec(name) for name in dict.fromkeys(record.topic for record in batch)]
+        backup = cls.claim(store, topics=named if topics is None else topics, **how)
+        backup.commit(batch)
+        return backup
+
+    @classmethod
+    def completed(cls, store: ObjectStore, first: Iterable[Record], **how: Any) -> Backup:
+        """The same, and COMPLETE."""
+        backup = cls.begun(store, first, **how)
+        backup.complete()
+        return backup
+
     @property
     def number(self) -> int:
-        """The generation."""
         return self.writer.state.number
 
     def key(self, topic: str, partition: int) -> PartitionKey:
@@ -326,7 +344,6 @@ class Backup:
         )
 
     def seal(self) -> Entry:
-        """Append SEALED."""
         return self.append(EntryKind.SEALED)
 
     def clearing(self, stays: Mapping[PartitionKey, str] | None = None) -> Clearing:

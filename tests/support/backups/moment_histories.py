@@ -84,7 +84,6 @@ class Copy:
         return not (self.dead or self.away or self.frozen or self.state.sealed)
 
     def append(self, kind: EntryKind, at: int, **content: object) -> None:
-        """Append an entry."""
         self.chain.append(kind, at=at, **content)
         self.states[self.state.seq] = self.state.frozen_copy()
 
@@ -106,7 +105,6 @@ class History:
     """The last time at which something happened that takes away from what could be restored as of earlier moments."""
 
     def run(self, steps: int) -> History:
-        """Let things happen."""
         for _ in range(steps):
             self.now += self.rng.randint(1, 3)
             self._step()

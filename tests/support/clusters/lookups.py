@@ -31,7 +31,6 @@ class Brokers(LogLookups):
         self.slept += seconds
 
     async def refresh(self, topics: Sequence[str]) -> None:
-        """One broker answers."""
         assert list(topics) == ["t"]
         self.views["t"] = self.view
 

@@ -86,7 +86,6 @@ class Log:
                 source.ends[T0] = (end, epoch)
 
     def open(self) -> ScriptedSource:
-        """A lane."""
         source = ScriptedSource(
             ends={T0: (self.end, 1)},
             answer=self.answer,
@@ -149,7 +148,6 @@ class Bench:
     copies: tuple[Generation, ...] = ()
 
     def claim(self) -> ChainWriter:
-        """Claim generation 1."""
         who = Identity(pair=PAIR, instance="a", incarnation="a-1", cluster_id=CLUSTER)
         return claim(self.store, who, 1, opening=OPENING, reason="test", stop=self.abort)
 
@@ -169,6 +167,13 @@ class Bench:
         )
         self.started.append(pipeline)
         pipeline.start()
+        return pipeline
+
+    def read(self, *offsets: int) -> Pipeline:
+        """Append records, start a pipeline, and wait until it has read them."""
+        self.log.append(*offsets)
+        pipeline = self.start()
+        self.until(through(offsets[-1] + 1))
         return pipeline
 
     def again(self) -> Pipeline:

@@ -25,7 +25,6 @@ class Names:
         return f"data/{of.topic_id}/{of.partition}/{first}-{last}/{self.count}"
 
     def journal(self) -> str:
-        """Name a journal."""
         self.count += 1
         return f"journal/{self.count}"
 

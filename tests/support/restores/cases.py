@@ -127,7 +127,6 @@ class Case:
         return StoreAddress(root=self.root, settings=self.settings)
 
     def restore(self, options: RestoreOptions, tell: RestoreListener | None = None) -> RestoreReport:
-        """Restore now."""
         return restore(
             self.spark,
             RestoreRequest(

@@ -17,6 +17,7 @@ from support.backups.chains import CLUSTER, key, topic
 from support.clusters.lookups import T1, Answer, Brokers, parts
 from support.pipeline.doubles import Event, ScriptedSource, StandInCluster
 from support.pipeline.pipelines import T0, Bench, at_work, through
+from support.pipeline.waiting import until
 
 from tandem.backup_avro.chain.entries import RecordHash
 from tandem.backup_avro.selection.completion import obstacles
@@ -139,7 +140,6 @@ class Asked:
         self.gate.set()
 
     def open(self) -> Any:
-        """A connection."""
         return self
 
     def bounds(self, tps: list[TopicPartition]) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
@@ -157,7 +157,6 @@ class Asked:
         return dict.fromkeys(places)
 
     def close(self) -> None:
-        """Note it."""
         self.closed += 1
 
 
@@ -322,27 +321,20 @@ def test_no_marks_while_a_partition_is_not_read(bench: Bench, monkeypatch: pytes
     """A mark says where all logs ended."""
     taken = []
     monkeypatch.setattr("tandem.sink.write.commit_draft.MarkRecorder.record_mark", lambda *_: taken.append(1))
-    bench.log.append(*range(5))
-    bench.start()
-    bench.until(through(5))
+    bench.read(*range(5))
     for pipeline in bench.started:
         monkeypatch.setattr(type(pipeline._drafter._state), "complete", True)
     time.sleep(0.3)
     assert not taken
     bench.log.sources[0].leader[T1] = 1
     bench.until(lambda state: state.read_through(key(partition=1)))
-    deadline = time.monotonic() + 5
-    while not taken:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: taken)
 
 
 def test_the_tail_goes_on_while_brokers_are_asked_about_a_new_partition(bench: Bench) -> None:
     """Also if they take their time to say that it has no leader, and again and again."""
     bench.cluster.topics = {"t": topic()}
-    bench.log.append(*range(10))
-    bench.start()
-    bench.until(through(10))
+    bench.read(*range(10))
     questions = []
 
     def slow(source: ScriptedSource, tps: Sequence[TopicPartition]) -> tuple[dict[Any, Any], dict[Any, str]]:

@@ -38,9 +38,7 @@ def test_a_promise_that_grew_while_nobody_read_excuses_nothing(
 ) -> None:
     """Tombstones of then were cleaned, and dropped, by the promise of then."""
     bench.cluster.topics["t"] = promising(HOUR)
-    bench.log.append(0, 1)
-    first = bench.start()
-    bench.until(through(2))
+    first = bench.read(0, 1)
     first.drain()
     assert first.join(5.0)
     later_ms = clock.local_ms() + 3 * 3_600_000
@@ -57,9 +55,7 @@ def test_a_promise_that_grew_while_nobody_read_excuses_nothing(
 def test_a_promise_that_grew_in_time_is_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was at head after that: nothing that is missed from then on has the old one."""
     bench.cluster.topics["t"] = promising(HOUR)
-    bench.log.append(0, 1)
-    first = bench.start()
-    bench.until(through(2))
+    first = bench.read(0, 1)
     bench.cluster.topics["t"] = promising(WEEK)
     bench.until(lambda state: state.topics["t"] == promising(WEEK))
     first.drain()
@@ -134,7 +130,6 @@ def test_a_commit_may_add_a_partition_meanwhile(unread: bool, monkeypatch: pytes
 
         @property
         def topic_id(self) -> str:
-            """As it is."""
             commit()
             return "t"
 
@@ -275,9 +270,7 @@ def test_what_a_commit_has_left_out_is_told_again() -> None:
 def test_nothing_is_committed_of_a_gap_before_the_topic_was_asked_for(bench: Bench) -> None:
     """The brokers describe no topic after a long gap: nothing is said of what was read, or lost; later it is."""
     bench.cluster.topics["t"] = promising(HOUR)
-    bench.log.append(0, 1)
-    pipeline = bench.start()
-    bench.until(through(2))
+    pipeline = bench.read(0, 1)
     (progress,) = pipeline._context.progress_of.values()
     bench.cluster.error = TimeoutError("no answer")
     bench.log.quiet = True

@@ -235,7 +235,7 @@ class Executor:
     def _taint_for_losses(self, number: int, met: tuple[ObjectLoss, ...]) -> None:
         taints = self.tasks.lost_taints(number, met)
         if not taints:
-            _LOG.info("objects are said to be lost, and all are there", generation=number)
+            _LOG.info("objects were reported lost, and all are in the store", generation=number)
             return
         try:
             self.runs.between_commits(number, lambda writer: self.tasks.taint(writer, taints))

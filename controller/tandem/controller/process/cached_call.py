@@ -87,7 +87,7 @@ class CachedCall(Generic[_T]):
         except Exception as error:  # noqa: BLE001 (callers of `get` see why there is no new answer)
             with self._changed:
                 self._trouble = str(error) or type(error).__name__
-            _LOG.debug("asking in vain", error=error, kind=type(error).__name__)
+            _LOG.debug("a cached call failed", error=error, kind=type(error).__name__)
         else:
             with self._changed:
                 self._value, self._answered, self._trouble = value, time.monotonic(), None

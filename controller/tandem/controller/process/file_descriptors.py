@@ -37,7 +37,7 @@ def raise_limit() -> int:
         )
     if soft != resource.RLIM_INFINITY and soft < COMFORTABLE:
         _LOG.warning(
-            "few files may be open, connections may fail for want of them",
+            "the limit of open files is low, connections may fail",
             limit=soft,
             remedy=f"raise the hard limit to {COMFORTABLE} or more (ulimit -Hn, LimitNOFILE=)",
         )

@@ -177,7 +177,7 @@ class Merger:
             self._call_committer(lambda writer: writer.append(entry), mine=ChainError)
         except ChainError as error:
             # A janitor was faster. The entry was not sent, so no chain names these objects.
-            _LOG.info("what was to be merged has changed meanwhile", error=error)
+            _LOG.info("the objects to merge were changed meanwhile", error=error)
             self._store.delete([item.key for item in objects])
             return True
         self._deleted = []

@@ -279,8 +279,10 @@ def from_spark(text: str) -> TandemError:
     for at, line in enumerate(lines):
         name, found, message = line.strip().partition(": ")
         if found and name in known:
-            codes = filter(None, map(code_in_note, lines[at + 1 :]))
-            return known[name](message, code=next(codes, "TDM-P061"))
+            code = next(filter(None, map(code_in_note, lines[at + 1 :])), None)
+            if code is None:
+                return known[name](message, code="TDM-P061")
+            return known[name](message, code=code)
         if found and _RAISED.fullmatch(name):
             last = line.strip()
     for pattern, what in _LOST:

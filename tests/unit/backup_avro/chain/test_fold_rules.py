@@ -59,7 +59,6 @@ def objects(chain: Chain, *items: StoredObject, offset: int = 120) -> dict[str, 
 
 
 def sealed() -> Chain:
-    """The same, sealed."""
     return complete().seal()
 
 
@@ -688,7 +687,6 @@ class Watched(dict[Any, Any]):
         self._look()
 
     def pop(self, name: Any) -> Any:  # type: ignore[override]  # as the fold may call it
-        """Remove and return."""
         value = super().pop(name)
         self._look()
         return value

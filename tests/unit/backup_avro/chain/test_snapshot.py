@@ -328,7 +328,7 @@ def test_a_state_that_is_too_large_for_one_goes_on_without(monkeypatch: pytest.M
         assert not writer.snapshot_due
         writer.append(CONFIRM)
     assert [line["event"] for line in logs] == [
-        "the state is too large for a SNAPSHOT: whoever starts reads more of the chain, and takes longer"
+        "the state is too large for a SNAPSHOT: a start reads more of the chain and takes longer"
     ]
     assert logs[0]["objects"] == len(writer.state.objects) == 7
     assert (writer.state.seq, writer.state.snapshot) == (9, 0)
@@ -397,8 +397,7 @@ def test_a_state_with_other_objects_is_none(objects: object) -> None:
 
 def test_what_is_too_large_for_the_store_was_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is in doubt: the chain goes on."""
-    backup = Backup.claim(open_store(tmp_path.as_uri()), topics=[SPEC])
-    backup.commit(records("t", 0, range(2)))
+    backup = Backup.begun(open_store(tmp_path.as_uri()), records("t", 0, range(2)))
     with monkeypatch.context() as smaller:
         smaller.setattr("tandem.sink.store.signed_store.most_bytes", lambda _: 10)
         with pytest.raises(OversizeError, match="readers accept at most 10 there"):

@@ -184,13 +184,13 @@ def test_one_that_can_not_be_read_ends_the_reading() -> None:
 def store() -> MemoryStore:
     """Generation 1 of a, of two topics, sealed; generation 2 of b has orders alone."""
     made = MemoryStore()
-    first = Backup.claim(made, topics=[ORDERS, OLD])
-    first.commit([*records("orders", 0, range(10)), *records("old", 0, range(7)), *records("old", 1, range(3))])
-    first.complete()
+    first = Backup.completed(
+        made,
+        [*records("orders", 0, range(10)), *records("old", 0, range(7)), *records("old", 1, range(3))],
+        topics=[ORDERS, OLD],
+    )
     first.seal()
-    second = Backup.claim(made, topics=[ORDERS], number=2, instance="b")
-    second.commit(records("orders", 0, range(10)))
-    second.complete()
+    Backup.completed(made, records("orders", 0, range(10)), topics=[ORDERS], number=2, instance="b")
     return made
 
 
@@ -202,7 +202,6 @@ def let_go(
     partitions: Sequence[int] = (),
     upto: int | None = None,
 ) -> ReleaseDocument:
-    """Ask for it."""
     return release_document(seen, name, topic_id=topic_id, partitions=partitions, generation=upto)
 
 
@@ -226,9 +225,9 @@ def test_one_partition_and_up_to_one_generation(store: MemoryStore) -> None:
 
 def test_a_later_generation_than_the_named_one_is_left_alone(store: MemoryStore) -> None:
     """Unless one is named, the release goes through the last generation that holds something of it."""
-    third = Backup.claim(store, topics=[ORDERS, OLD], number=3)
-    third.commit([*records("orders", 0, range(10)), *records("old", 0, range(4))])
-    third.complete()
+    Backup.completed(
+        store, [*records("orders", 0, range(10)), *records("old", 0, range(4))], topics=[ORDERS, OLD], number=3
+    )
     seen = sight(store, topics=[ORDERS])
     every, first = let_go(seen), let_go(seen, upto=1)
     assert (every.through, [loss.generation for loss in every.losses]) == (3, [1, 3])
@@ -238,9 +237,7 @@ def test_a_later_generation_than_the_named_one_is_left_alone(store: MemoryStore)
 def test_what_a_truncation_cut_off_is_told_from_what_is_gone() -> None:
     """The topic is there and guarded, but its log goes on without what only the older generation has."""
     store = MemoryStore()
-    older = Backup.claim(store, topics=[ORDERS])
-    older.commit(records("orders", 0, range(10)))
-    older.complete()
+    older = Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS])
     older.seal()
     newer = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
     newer.commit(records("orders", 0, range(8)), epoch=1)
@@ -270,9 +267,9 @@ def test_what_is_not_there_is_a_usage_error(store: MemoryStore) -> None:
 def test_a_topic_that_was_created_twice_is_asked_about(store: MemoryStore) -> None:
     """Each life is another backup; the id says which one."""
     again = TopicSpec("old", topic_id="second-life")
-    third = Backup.claim(store, topics=[ORDERS, again], number=3)
-    third.commit([*records("orders", 0, range(10)), *records("old", 0, range(4))])
-    third.complete()
+    Backup.completed(
+        store, [*records("orders", 0, range(10)), *records("old", 0, range(4))], topics=[ORDERS, again], number=3
+    )
     seen = sight(store, topics=[ORDERS])
     with pytest.raises(ConfigError, match=r"old was created more than once: .* second-life in generations 3"):
         let_go(seen)

@@ -40,7 +40,6 @@ def picture(past: Generation, now: Chain | None = None) -> GenerationAsOf:
 
 
 def only(selection: Selection) -> PartitionSelection:
-    """The one partition."""
     (found,) = selection.partitions
     return found
 

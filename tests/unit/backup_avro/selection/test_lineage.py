@@ -220,7 +220,6 @@ class World:
 
     @property
     def key(self) -> PartitionKey:
-        """The one partition."""
         return self.one.key("t", 0)
 
 

@@ -77,7 +77,7 @@ WRONG = {
         added("rotation.interval: 7d"),
         "a.yaml:9: rotation.interval: keys are nested; write `rotation:` and `interval:` below it",
     ),
-    "foreign key": wrong(added(f"zzz: {CANARY}"), "a.yaml:9: zzz: unknown key\n"),
+    "foreign key": wrong(added(f"zzz: {CANARY}"), "a.yaml:9: zzz: unknown key [TDM-C042]\n"),
     "key given twice": wrong(
         added("log: {level: info}\nlog: {level: debug}"), "a.yaml:10: log: given twice, first in line 9"
     ),

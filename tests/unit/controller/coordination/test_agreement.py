@@ -138,9 +138,7 @@ def test_a_first_claim_that_cannot_be_read_tells_nothing() -> None:
 def test_status_and_check_tell() -> None:
     """As long as both are heard: which is where, and what to do; a WARNING, because all is backed up twice."""
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(3)))
-    backup.complete()
+    Backup.completed(store, records("orders", 0, range(3)))
     at = now_ms(store)
 
     def saying(terms: PairTerms | None, ago_s: int = 0) -> CoordinationMessage:

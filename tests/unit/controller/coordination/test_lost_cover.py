@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.backups.build_backup import Backup, TopicSpec, records
+from support.backups.build_backup import Backup, records
 from support.backups.chains import part
 from support.pairs.sights import listening, message, sight
 from support.pipeline.doubles import MemoryStore
@@ -30,12 +30,10 @@ def lost(kept: int, generation: int, count: int = 1) -> CoverLostError:
 
 def test_the_error_names_what_is_lost_and_what_to_do() -> None:
     """The first object of many; the two generations."""
-    assert str(lost(1, 2, 3)) == (
-        "generation 1 is kept, because generation 2, which covers it, has lost objects: object-0 is missing, "
-        "and 2 more (bring them back from the bucket's versions, or wait until another generation is complete: whoever "
-        "holds generation 2 taints it, and the next one is built; `tandem failover` asks for it too. Find out who "
-        "changes the bucket)"
-    )
+    error = lost(1, 2, 3)
+    assert (error.code, error.kept, error.generation) == ("TDM-B046", 1, 2)
+    assert error.args[0].endswith("has lost objects: object-0 is missing, and 2 more")
+    assert "holder of generation 2" in (error.remedy or "")
     assert lost(1, 2, 2).args[0].endswith("has lost objects: object-0 is missing, and 1 more")
     assert lost(1, 2).args[0].endswith("has lost objects: object-0 is missing")
 
@@ -94,9 +92,7 @@ def test_only_what_the_peers_living_process_says_counts() -> None:
 def test_status_and_check_tell_people() -> None:
     """It can't wait for the morning: who did it may come back for the copy that is left."""
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("t")])
-    backup.commit(records("t", 0, range(3)))
-    backup.complete()
+    Backup.completed(store, records("t", 0, range(3)))
     at = now_ms(store)
     voices = [message(instance="a", at=at, details=details(lost(1, 2))), message(instance="b", at=at)]
     found = overview(sight(store, listener=listening(*voices)))

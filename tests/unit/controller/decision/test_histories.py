@@ -127,8 +127,7 @@ def test_a_task_may_fail_for_ever() -> None:
 def test_an_object_that_is_lost_before_complete_costs_its_generation_and_no_more() -> None:
     """Every further try would end the same way, and as long as it counts as being built nobody builds another one."""
     store = MemoryStore()
-    backup = Backup.claim(store, topics=[TopicSpec("orders")])
-    backup.commit(records("orders", 0, range(5)))
+    backup = Backup.begun(store, records("orders", 0, range(5)))
     claimed = backup.writer.state
     (topic_id,) = claimed.topics
     cluster = StandInCluster(topics={"orders": claimed.topics[topic_id]})
@@ -207,7 +206,6 @@ class Ended:
         """Forget it."""
 
     def report(self) -> PipelineReport:
-        """Where it is."""
         return PipelineReport(
             generation=1,
             phase=self.phase,
@@ -245,7 +243,6 @@ def test_nobody_waits_for_a_pipeline_that_ended(phase: Phase) -> None:
 
 
 def context(store: MemoryStore) -> ReaderContext:
-    """What lanes share."""
     return bare_context(store=store)
 
 

@@ -97,9 +97,7 @@ def test_what_has_become_old_is_let_go_of() -> None:
 def test_turns_that_are_long_over_are_let_go_of(store: ObjectStore) -> None:
     """Only those that are shown stay."""
     for number in range(1, 12):
-        backup = Backup.claim(store, topics=[ORDERS], number=number, instance="ab"[number % 2])
-        backup.commit(records("orders", 0, range(1)))
-        backup.complete()
+        backup = Backup.completed(store, records("orders", 0, range(1)), number=number, instance="ab"[number % 2])
         backup.seal()
         backup.append(EntryKind.CLEARED, clearing=backup.clearing())
     views = [replace(view_of(store), numbers=tuple(range(1, newest + 1))) for newest in (9, 11)]

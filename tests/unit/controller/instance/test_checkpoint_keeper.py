@@ -40,16 +40,11 @@ NOTHING = GuardedPartitions(cluster_id=CLUSTER, topics={})
 
 @pytest.fixture
 def store() -> MemoryStore:
-    """An empty store."""
     return MemoryStore()
 
 
 def completed(store: MemoryStore, number: int = 1, upto: int = 10, instance: str = "a") -> Backup:
-    """A COMPLETE generation."""
-    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
-    backup.commit(records("orders", 0, range(upto)))
-    backup.complete()
-    return backup
+    return Backup.completed(store, records("orders", 0, range(upto)), number=number, instance=instance)
 
 
 def request(store: MemoryStore, end: int = 10, *, nonce: str = "a" * 32, **how: object) -> CheckpointRequest:
@@ -664,9 +659,7 @@ def test_a_topic_that_went_after_the_brokers_were_asked_was_proven(store: Memory
 
 def test_of_a_topic_without_records_nothing_is_to_be_proven(store: MemoryStore) -> None:
     """The cut has nothing of it."""
-    backup = Backup.claim(store, topics=[ORDERS])
-    backup.commit([])
-    backup.complete()
+    backup = Backup.completed(store, [], topics=[ORDERS])
     asked = request(store, 0)
     finish(keeper(store), backup.writer, NOTHING)
     assert outcome(store, asked).completed

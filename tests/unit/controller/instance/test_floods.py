@@ -44,19 +44,15 @@ class Record:
         self._key, self._value = key, value
 
     def key(self) -> bytes:
-        """Whatever was sent."""
         return self._key
 
     def value(self) -> bytes:
-        """Likewise."""
         return self._value
 
     def offset(self) -> int:
-        """Somewhere."""
         return 7
 
     def timestamp(self) -> tuple[int, int]:
-        """None."""
         return 0, -1
 
 
@@ -74,11 +70,9 @@ class Counter:
         self.count = 0
 
     def set(self) -> None:
-        """Count."""
         self.count += 1
 
     def read_soon(self) -> None:
-        """Count."""
         self.count += 1
 
 

@@ -28,15 +28,12 @@ LOSS = ObjectLoss(Chain().object(part(0, 9)), "is missing")
 
 @pytest.fixture
 def context() -> Iterator[TaskBoard]:
-    """A board."""
     it = TaskBoard(workers=2)
     yield it
     it.close()
 
 
 def fail(error: Exception) -> Callable[[], None]:
-    """Work that fails."""
-
     def work() -> None:
         raise error
 

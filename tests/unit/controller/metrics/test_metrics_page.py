@@ -101,7 +101,6 @@ def reading(topic: str, partition: int = 0, **fields: object) -> PartitionReadin
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """A pipeline's surroundings."""
     with at_work() as found:
         yield found
 
@@ -181,9 +180,7 @@ def test_a_real_pipeline_is_measured(bench: Bench) -> None:
 
 def test_a_drained_pipeline_falls_behind_nothing(bench: Bench) -> None:
     """What is handed over grows no lag: nobody reads it any more."""
-    bench.log.append(*range(5))
-    pipeline = bench.start()
-    bench.until(through(5))
+    pipeline = bench.read(*range(5))
     pipeline.drain()
     assert pipeline.join(8.0)
     assert pipeline.drained
@@ -234,8 +231,7 @@ def test_partitions_are_shown_if_asked_for() -> None:
 
 def test_nothing_is_restorable_before_the_first_complete(store: ObjectStore) -> None:
     """A generation that is being built counts as one, and as no backup."""
-    backup = Backup.claim(store, topics=[ORDERS])
-    backup.commit(records("orders", 0, range(10)))
+    Backup.begun(store, records("orders", 0, range(10)), topics=[ORDERS])
     found = values(page_of(InstanceMetrics(backup=collect_backup_metrics(sight(store), "a"))))
     assert (found["tandem_restorable",], found["tandem_restore_generation",]) == (0, 0)
     assert (found["tandem_generations", "OPEN"], found["tandem_generations", "COMPLETE"]) == (1, 0)
@@ -247,15 +243,11 @@ def test_nothing_is_restorable_before_the_first_complete(store: ObjectStore) -> 
 
 def test_a_handover_under_way(store: ObjectStore) -> None:
     """Both generations count as stored; since when the older one waits for its seal; what a restore would use."""
-    first = Backup.claim(store, topics=[ORDERS])
-    first.commit(records("orders", 0, range(10)))
-    first.complete()
+    first = Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS])
     alone = values(page_of(InstanceMetrics(backup=collect_backup_metrics(sight(store), "a"))))
     assert (alone["tandem_restore_generation",], alone["tandem_amplification_ratio",]) == (1, 1.0)
     assert ("tandem_handover_started_timestamp_seconds",) not in alone
-    second = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
-    second.commit(records("orders", 0, range(12)))
-    second.complete()
+    second = Backup.completed(store, records("orders", 0, range(12)), topics=[ORDERS], number=2, instance="b")
     seen = sight(store)
     mine, theirs = collect_backup_metrics(seen, "a"), collect_backup_metrics(seen, "b")
     assert (mine.generation, theirs.generation, mine.newest) == (1, 2, 2)
@@ -276,14 +268,10 @@ def test_a_handover_under_way(store: ObjectStore) -> None:
 
 def test_a_taint_counts_until_a_newer_generation_is_complete(store: ObjectStore) -> None:
     """What a newer complete one replaces is nobody's concern any more."""
-    first = Backup.claim(store, topics=[ORDERS])
-    first.commit(records("orders", 0, range(10)))
-    first.complete()
+    first = Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS])
     first.taint("orders", 0, offset=10)
     assert collect_backup_metrics(sight(store), "a").tainted == 1
-    second = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
-    second.commit(records("orders", 0, range(12)))
-    second.complete()
+    Backup.completed(store, records("orders", 0, range(12)), topics=[ORDERS], number=2, instance="b")
     assert collect_backup_metrics(sight(store), "a").tainted == 0
 
 
@@ -436,12 +424,8 @@ def test_the_page_of_the_documentation_is_up_to_date() -> None:
 
 def test_every_gauge_of_the_catalogue_can_be_shown(store: ObjectStore) -> None:
     """Nothing is described that no picture ever shows."""
-    first = Backup.claim(store, topics=[ORDERS])
-    first.commit(records("orders", 0, range(10)))
-    first.complete()
-    second = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
-    second.commit(records("orders", 0, range(10)))
-    second.complete()
+    Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS])
+    Backup.completed(store, records("orders", 0, range(10)), topics=[ORDERS], number=2, instance="b")
     bench = Bench()
     pipeline = bench.start()
     try:

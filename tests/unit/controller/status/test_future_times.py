@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.backups.build_backup import Backup, TopicSpec, records
+from support.backups.build_backup import Backup, records
 from support.pairs.sights import LIVENESS_S, listening, message, sight
 from support.pipeline.doubles import MemoryStore
 
@@ -20,9 +20,7 @@ YEAR_S = 365 * 86_400
 def store() -> MemoryStore:
     """A complete generation of a, an hour ago."""
     store = MemoryStore(clock_ms=1_700_000_000_000, step_ms=0)
-    backup = Backup.claim(store, topics=[TopicSpec("t")])
-    backup.commit(records("t", 0, range(5)))
-    backup.complete()
+    Backup.completed(store, records("t", 0, range(5)))
     store.clock_ms += 3_600_000
     return store
 

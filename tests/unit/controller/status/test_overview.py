@@ -27,9 +27,9 @@ BOTH = {"a": 1.0, "b": 2.0}
 
 def begin(store: ObjectStore, number: int = 1, instance: str = "a", upto: int = 10) -> Backup:
     """A generation with a first commit of both partitions; the second partition stays empty."""
-    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
-    backup.commit(records("orders", 0, range(upto), tombstones=[3]))
-    return backup
+    return Backup.begun(
+        store, records("orders", 0, range(upto), tombstones=[3]), topics=[ORDERS], number=number, instance=instance
+    )
 
 
 def completed(store: ObjectStore, number: int = 1, instance: str = "a", upto: int = 10) -> Backup:

@@ -387,8 +387,7 @@ def test_a_store_is_opened_with_the_keys_of_its_settings(tmp_path: Path, monkeyp
     settings = StoreAccess(encryption=KeySettings(key_env="BACKUP_KEY"))
     address = StoreAddress(root=tmp_path.as_uri(), settings=settings)
     assert KEY_TEXT not in repr(address)
-    backup = Backup.claim(address.open(), topics=TOPICS)
-    backup.commit(records("t", 0, range(10)))
+    Backup.begun(address.open(), records("t", 0, range(10)), topics=TOPICS)
     (piece,) = slices(open_store(tmp_path.as_uri()))
     assert piece.item.envelope is not None
     assert len(list(address.reader().bodies(piece))) == 3

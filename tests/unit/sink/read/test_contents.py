@@ -14,6 +14,7 @@ from support.backups.build_backup import PAIR, Backup, TopicSpec, records
 from support.backups.chains import OPENING, guarded, key
 from support.pipeline.doubles import MemoryStore, ScriptedSource, StandInCluster
 from support.pipeline.pipelines import T0, Bench, through
+from support.pipeline.waiting import until
 from support.records.strategies import batch
 
 from tandem.backup_avro.chain.entries import Clearing, EntryKind, RecordHash, Taint
@@ -47,9 +48,7 @@ def fault(kind: FaultKind) -> FetchFault:
 
 def read_twice(bench: Bench) -> None:
     """Commit ten records, half of them as a tail."""
-    bench.log.append(*range(60, 64))
-    bench.start()
-    bench.until(through(64))
+    bench.read(*range(60, 64))
     bench.log.append(*range(64, 70))
     bench.until(through(70))
 
@@ -122,9 +121,7 @@ def test_nothing_is_read_before_the_log_was_compared(bench: Bench, monkeypatch: 
     with bench.log.lock:
         bench.log.append(*range(70, 74))
         bench.log.faults.append(fault(FaultKind.LEADER_LOST))
-    deadline = time.monotonic() + 5
-    while len(tries) < 3 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: len(tries) >= 3)
     assert bench.chain().positions[key()].offset == 70
     gate.set()
     assert bench.stored(bench.until(through(74))) == list(range(60, 74))
@@ -152,9 +149,7 @@ def test_a_partition_waits_until_its_log_is_known(bench: Bench) -> None:
     bench.log.open = silent  # type: ignore[method-assign]  # the brokers of this test
     bench.log.append(*range(5))
     it = bench.start()
-    deadline = time.monotonic() + 5
-    while not it.report().trouble and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: it.report().trouble)
     assert "no leader tells what its log holds" in it.report().trouble[0]
     mute[0] = False
     bench.until(through(5))
@@ -276,7 +271,6 @@ class World:
     second: int = 15
 
     def __post_init__(self) -> None:
-        """Write both."""
         self.store = MemoryStore()
         spec = TopicSpec("t")
         self.one = Backup.claim(self.store, topics=[spec], instance="a", incarnation="a-1")
@@ -300,7 +294,6 @@ class World:
         return backup.positions[self.key].hashes[-1]
 
     def tasks(self) -> InstanceTasks:
-        """Those of a."""
         tasks = InstanceTasks(
             store=self.store,
             cluster=self.cluster,  # type: ignore[arg-type]  # all that is asked of it
@@ -479,7 +472,6 @@ VIEWS = {"t": requests.TopicView(name="t", error_code=0, topic_id=ID, partitions
 
 
 def record(offset: int) -> Record:
-    """A record."""
     return Record(
         topic="t",
         partition=0,

@@ -73,7 +73,7 @@ def test_a_full_disk_behind_stdout(capfd: pytest.CaptureFixture[str]) -> None:
     lines = done.stderr.splitlines()
     assert done.returncode == ERROR, done.stderr
     assert lines == [
-        "error: stdout: No space left on device",
+        "error: stdout: No space left on device [TDM-C053]",
         "what to do: make room there, or name another place",
     ]
 

@@ -471,7 +471,6 @@ class Silent:
     asked: threading.Event = field(default_factory=threading.Event)
 
     def request(self, task: Task) -> None:
-        """Take it."""
         del task
         self.asked.set()
 

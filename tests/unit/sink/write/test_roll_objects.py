@@ -203,7 +203,6 @@ class Later:
         self.waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Note a task."""
         future: Future[Any] = Future()
         self.waiting.append((future, partial(work, *args, **kwargs)))
         return future

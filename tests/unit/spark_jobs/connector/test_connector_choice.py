@@ -51,7 +51,6 @@ def notes(root: Path, *topics: str, **reading: Any) -> str:
 
 
 def plan(root: Path, *topics: str, **reading: Any) -> RestorePlan:
-    """A restore's plan."""
     return plan_of(reader(root, *topics, **reading), RestoreOptions())
 
 

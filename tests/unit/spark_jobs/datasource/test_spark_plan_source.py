@@ -112,7 +112,7 @@ def test_settings_of_a_store_survive_as_options(settings: StoreAccess) -> None:
         ({"root": "file:///x", "pair": "p", "topicsPattern": "a("}, "no regular expression"),
         ({"root": "file:///x", "pair": "p", "partitions": "a"}, "'a' is not TOPIC:PARTITION"),
         ({"root": "file:///x", "pair": "p", "partitions": "a:x"}, "'a:x' is not TOPIC:PARTITION"),
-        ({"root": "file:///x", "pair": "p", "partitions": "a:0", "topics": "a"}, "goes with neither"),
+        ({"root": "file:///x", "pair": "p", "partitions": "a:0", "topics": "a"}, "is not allowed with topics"),
         ({"root": "file:///x", "pair": "p", "startOffset": "-1"}, "startOffset '-1' is neither"),
         ({"root": "file:///x", "pair": "p", "startOffset": ""}, "startOffset '' is neither"),
         ({"root": "file:///x", "pair": "p", "endOffset": "a:0=x"}, "endOffset 'a:0=x' is neither"),
@@ -208,9 +208,7 @@ def test_all_slices_of_an_object_are_in_one_task(store: ObjectStore) -> None:
 
 def test_nothing_stored_plans_nothing(store: ObjectStore) -> None:
     """A generation of empty partitions has no tasks."""
-    backup = Backup.claim(store, topics=[TopicSpec("orders", 2)])
-    backup.commit([])
-    backup.complete()
+    Backup.completed(store, [], topics=[TopicSpec("orders", 2)])
     assert planned(store, 1) == []
 
 

@@ -456,8 +456,7 @@ def test_only_objects_that_are_worth_it(store: MemoryStore) -> None:
 @pytest.mark.parametrize("most_keys", [1, 3, 7, 100])
 def test_more_keys_than_are_remembered_at_a_time_go_all_the_same(store: MemoryStore, most_keys: int) -> None:
     """The partition is read again for the others: the same goes as in one pass, and no tombstone before its time."""
-    backup = Backup.claim(store, topics=[SPEC])
-    backup.commit(records("t", 0, range(20), keys=10))
+    backup = Backup.begun(store, records("t", 0, range(20), keys=10))
     backup.commit(records("t", 0, range(20, 30), keys=10, tombstones=range(20, 30, 2)))
     backup.complete()
     backup.commit(records("t", 0, [40], keys=100))
@@ -518,8 +517,7 @@ def test_every_recorded_group_counts(store: MemoryStore) -> None:
 
 def test_tombstones_that_are_not_remembered_stay(store: MemoryStore) -> None:
     """Less goes, the outcome says so, and later runs take the others; what they delete goes at once."""
-    backup = Backup.claim(store, topics=[SPEC])
-    backup.commit(records("t", 0, range(10), keys=10))
+    backup = Backup.begun(store, records("t", 0, range(10), keys=10))
     backup.commit(records("t", 0, range(10, 20), keys=10, tombstones=range(10, 20)))
     backup.complete()
     backup.commit(records("t", 0, [30], keys=100))
@@ -556,8 +554,7 @@ def test_a_million_tombstones_have_room() -> None:
 
 def test_objects_are_cut_at_their_size(store: MemoryStore) -> None:
     """Blocks of which nothing goes are copied as they are."""
-    backup = Backup.claim(store, topics=[SPEC])
-    backup.commit(records("t", 0, range(40), keys=1000))
+    backup = Backup.begun(store, records("t", 0, range(40), keys=1000))
     backup.commit(records("t", 0, range(1000, 1001), keys=1000))
     backup.complete()
     before = next(iter(backup.writer.state.objects.values()))

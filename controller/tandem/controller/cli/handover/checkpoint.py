@@ -50,13 +50,13 @@ def create(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
-    id_: Annotated[str | None, typer.Option("--id", metavar="ID", help="Its name; else one is made.")] = None,
+    id_: Annotated[str | None, typer.Option("--id", metavar="ID", help="Its name; default: a generated one.")] = None,
     keep: Annotated[
-        str | None, typer.Option("--keep", metavar="DURATION", help="Let it go after so long; else never.")
+        str | None, typer.Option("--keep", metavar="DURATION", help="Delete it after this time; default: never.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it until it is completed or failed.")] = True,
     timeout: Annotated[
-        str, typer.Option("--timeout", metavar="DURATION", help="It fails unless it is completed by then.")
+        str, typer.Option("--timeout", metavar="DURATION", help="It fails if it is not completed within this time.")
     ] = "10m",
     reason: Annotated[str, typer.Option("--reason", help="Why; kept with it.")] = "",
     output_: OutputOption = OutputFormat.TABLE,
@@ -202,7 +202,7 @@ def delete(
     pair: PairOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Delete a checkpoint: its generation is cleared as if there had been none. One that is ongoing is given up.
+    """Delete a checkpoint: its generation is cleared as if there had been none. An ongoing one is abandoned.
 
     Deleting one that does not exist is no error.
     """

@@ -48,12 +48,13 @@ def failover(
     *,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="INSTANCE", help="Who builds it; left out: who is not Active."),
+        typer.Option("--to", metavar="INSTANCE", help="Instance that builds it; default: the one that is not Active."),
     ] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "manual failover",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Ask a silent instance too, beside a build that never ends, or in a pause.")
+        bool,
+        typer.Option("--force", help="Ask even if the instance is silent, a build is running, or the pair is paused."),
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it until the old generation is cleared.")] = False,
     timeout: Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Longest time to --wait.")] = "30m",
@@ -62,7 +63,7 @@ def failover(
     """Ask the other instance to take its turn now.
 
     It reads all topics again into a new generation; the Active goes on until that one is complete and covers it, then
-    seals and clears its own. Nothing is lost at any moment, whoever fails. What it costs is said first.
+    seals and clears its own. Nothing is lost at any moment, even if an instance fails. The cost is shown first.
 
     Exit code 5 if it is refused: nothing is complete yet, a generation is being built already, the instance is silent,
     or the pair is paused (all but the first can be overruled with --force). Exit code 4 if --wait ran out; the request

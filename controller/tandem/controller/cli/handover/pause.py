@@ -43,9 +43,9 @@ def pause(
 ) -> None:
     """Begin no turn for a while: no rotation, no takeover, no replacement of a tainted generation.
 
-    What is being backed up goes on, and a turn that has begun goes to its end. But if the Active dies, nobody takes
-    over before the pause ends: `tandem check` is CRITICAL then, and a WARNING as long as the pair is paused. A restart
-    does not end a pause; it ends by itself, after at most 30 days. Pausing again sets another end.
+    The backup continues, and a turn that has begun is finished. But if the Active dies, no instance takes over before
+    the pause ends: `tandem check` is CRITICAL then, and a WARNING as long as the pair is paused. A restart does not end
+    a pause; it ends by itself, after at most 30 days. Pausing again sets another end.
 
     `tandem failover` is refused meanwhile, unless with --force. It needs the store alone: instances see it within a
     heartbeat.

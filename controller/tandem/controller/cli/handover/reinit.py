@@ -26,18 +26,20 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def reinit(
     context: typer.Context,
     instance: Annotated[
-        str | None, typer.Argument(metavar="INSTANCE", help="Who builds anew; left out: whose copy it is.")
+        str | None,
+        typer.Argument(metavar="INSTANCE", help="Instance that builds it anew; default: the owner of the copy."),
     ] = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
     generation: Annotated[
-        int | None, typer.Option("--generation", "-g", min=1, help="The copy to replace; left out: the Active's.")
+        int | None, typer.Option("--generation", "-g", min=1, help="Generation to replace; default: the Active's.")
     ] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "reinit",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Ask a silent instance too, beside a build that never ends, or in a pause.")
+        bool,
+        typer.Option("--force", help="Ask even if the instance is silent, a build is running, or the pair is paused."),
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it until the old generation is cleared.")] = False,
     timeout: Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Longest time to --wait.")] = "30m",
@@ -46,9 +48,9 @@ def reinit(
     """Have an instance build its copy anew, from the topics.
 
     It claims and completes a new generation first; only when that covers the old one, the old one is sealed and
-    cleared. Nothing is lost at any moment, whoever fails. What it costs is said first.
+    cleared. Nothing is lost at any moment, even if an instance fails. The cost is shown first.
 
-    Unlike `tandem failover` it asks the one whose copy it is, so that the same instance stays Active; it reads and
+    Unlike `tandem failover` it asks the owner of the copy, so that the same instance stays Active; it reads and
     writes twice as much meanwhile. Exit codes are those of failover.
     """
     timeout_s = span("--timeout", timeout).total_seconds()

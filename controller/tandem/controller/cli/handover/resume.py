@@ -27,7 +27,7 @@ def resume(
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the store.")] = "",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """End a pause: what is due is done from now on.
+    """End a pause: turns that are due start now.
 
     A turn that is overdue, a dead Active and a tainted generation are taken up at once. It is no error if the pair is
     not paused. It needs the store alone: instances see it within a heartbeat.

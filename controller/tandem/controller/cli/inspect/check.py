@@ -82,7 +82,7 @@ def check(
     pair: PairOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Say in one line whether all is well, for Nagios and its kin.
+    """Report in one line whether the pair is healthy, for Nagios and similar monitoring.
 
     Exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN: these are a plugin's, not those of the other commands. UNKNOWN is
     also a store that does not answer, and a wrong command line. The store is enough; brokers that can be reached add

@@ -45,9 +45,9 @@ def tail(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show new messages until Ctrl-C.")] = False,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="DURATION", help="Only what is younger, such as 1h.")
+        str | None, typer.Option("--since", metavar="DURATION", help="Only messages younger than this, such as 1h.")
     ] = None,
     heartbeats: Annotated[
         bool, typer.Option("--heartbeats/--no-heartbeats", help="PROGRESS messages, one every few seconds.")

@@ -29,7 +29,8 @@ def history(
     root: RootOption = None,
     pair: PairOption = None,
     generation: Annotated[
-        int | None, typer.Option("--generation", "-g", min=1, help="Only this one; else all there ever were.")
+        int | None,
+        typer.Option("--generation", "-g", min=1, help="Only this generation; default: all, cleared ones too."),
     ] = None,
     commits: Annotated[
         bool, typer.Option("--commits", help="Commits and confirmations too; needs --generation.")

@@ -94,7 +94,7 @@ def records(
     key: Annotated[str, typer.Option("--key", help="The key, written as --key-format says.")],
     key_format: Annotated[KeyFormat, typer.Option("--key-format", help="How --key is written.")] = KeyFormat.UTF8,
     generation: Annotated[
-        int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
+        int | None, typer.Option("--generation", min=1, help="Read this generation; default: the newest sound one.")
     ] = None,
     at: backup_place.AtOption = None,
     checkpoint: backup_place.CheckpointOption = None,

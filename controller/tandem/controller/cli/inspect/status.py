@@ -43,16 +43,17 @@ _EVERY_S: Final = 2.0
 def status(
     context: typer.Context,
     seconds: Annotated[
-        float | None, typer.Argument(metavar="SECONDS", min=0.1, help="With --watch: how often; else every 2.")
+        float | None,
+        typer.Argument(metavar="SECONDS", min=0.1, help="With --watch: the interval in seconds; default 2."),
     ] = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
     root: RootOption = None,
     pair: PairOption = None,
-    watch: Annotated[bool, typer.Option("-w", "--watch", help="Look again and again, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Refresh until Ctrl-C.")] = False,
     s3_only: Annotated[
-        bool, typer.Option("--s3-only", help="Ask the store alone: nothing is said of instances and lag.")
+        bool, typer.Option("--s3-only", help="Read the store only: instances and lag are not shown.")
     ] = False,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:

@@ -41,7 +41,9 @@ class S3Policy:
     policy: Mapping[str, Any]
 
 
-RoleOption = Annotated[CredentialRole, typer.Option("--role", help="Whose rights; docs/roles.md says who does what.")]
+RoleOption = Annotated[
+    CredentialRole, typer.Option("--role", help="Role whose rights are printed; docs/roles.md describes them.")
+]
 
 
 @app.command(
@@ -108,7 +110,7 @@ def kafka(
     *,
     role: RoleOption,
     principal: Annotated[
-        str | None, typer.Option("--principal", help="Who gets them; left out: User: and sasl.username.")
+        str | None, typer.Option("--principal", help="Principal that gets them; default: User: and sasl.username.")
     ] = None,
     target: Annotated[
         list[str] | None,

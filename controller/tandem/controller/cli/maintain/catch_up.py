@@ -44,7 +44,7 @@ def catch_up(
     master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Read the bases of a generation with Spark, for the instance that builds it, until all are done.
+    """Run the first scan of a generation in Spark, for the instance that builds it, until all ranges are read.
 
     The instance reads the tails meanwhile and takes into its chain what the job's workers have stored. It waits for
     that only with `scan.by: spark`, and for no longer than `scan.patience`; then it goes on by itself.

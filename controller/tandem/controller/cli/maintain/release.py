@@ -36,7 +36,7 @@ def release(
     overrides: SetOption = None,
     *,
     topic_id: Annotated[
-        str | None, typer.Option("--topic-id", metavar="ID", help="Which life of it, if it was created more than once.")
+        str | None, typer.Option("--topic-id", metavar="ID", help="Topic id, if the name was used by several topics.")
     ] = None,
     partition: Annotated[
         list[int] | None, typer.Option("--partition", min=0, help="Only this one; may be repeated.")
@@ -48,7 +48,7 @@ def release(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Let go of what the cluster no longer has: a deleted topic's last backup, records that a truncation cut off.
+    """Release data that the cluster no longer has: a deleted topic's last backup, records that a truncation cut off.
 
     No handover clears these, because no newer generation can cover them. What would be lost is said first. The owner of
     each generation clears it at its next tick, or at the end of its turn. It can't be taken back.

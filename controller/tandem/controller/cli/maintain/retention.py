@@ -77,7 +77,11 @@ def retention(
     min_gain: Annotated[
         int,
         typer.Option(
-            "--min-gain", metavar="PERCENT", min=0, max=100, help="Rewrite objects of which at least so much goes."
+            "--min-gain",
+            metavar="PERCENT",
+            min=0,
+            max=100,
+            help="Rewrite objects of which at least this share is removed.",
         ),
     ] = 20,
     master: MasterOption = "local[*,4]",

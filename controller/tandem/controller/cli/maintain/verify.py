@@ -78,7 +78,10 @@ def verify(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before a --repair.")] = False,
     require_signature: Annotated[
-        bool, typer.Option("--require-signature", help="As signing.require: what nobody trusted has signed is damage.")
+        bool,
+        typer.Option(
+            "--require-signature", help="As signing.require: an object without a trusted signature counts as damaged."
+        ),
     ] = False,
     expect_head: backup_place.ExpectHeadOption = None,
     expect_head_from_topic: Annotated[

@@ -22,24 +22,28 @@ PairOption = Annotated[str | None, typer.Option("--pair", help="Pair, instead of
 AtOption = Annotated[
     str | None,
     typer.Option(
-        "--at", metavar="TIME", help="As of then, e.g. 2026-05-04T10:00:00Z or '2h ago'; else the newest state."
+        "--at",
+        metavar="TIME",
+        help="The state as of this time, e.g. 2026-05-04T10:00:00Z or '2h ago'; else the newest state.",
     ),
 ]
 TopicsOption = Annotated[
     list[str] | None, typer.Option("--topics", metavar="A,B", help="Only these; else all of the generation.")
 ]
 GenerationOption = Annotated[
-    int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
+    int | None, typer.Option("--generation", min=1, help="Read this generation; default: the newest sound one.")
 ]
 ExpectHeadOption = Annotated[
     list[str] | None,
     typer.Option(
         "--expect-head",
         metavar="GENERATION:ENTRY:SHA256",
-        help="Refuse a bucket without this entry, as describe showed it; may be repeated.",
+        help="Refuse a bucket that lacks this chain entry, as describe prints it; may be repeated.",
     ),
 ]
-CheckpointOption = Annotated[str | None, typer.Option("--checkpoint", metavar="ID", help="Exactly this named cut.")]
+CheckpointOption = Annotated[
+    str | None, typer.Option("--checkpoint", metavar="ID", help="The state of this checkpoint.")
+]
 
 
 def of_store(

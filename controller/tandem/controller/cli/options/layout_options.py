@@ -29,7 +29,7 @@ class FileLayout(StrEnum):
 
 
 LayoutOption = Annotated[
-    FileLayout, typer.Option("--layout", help="Whose files lie below the root: docs/existing-backups.md.")
+    FileLayout, typer.Option("--layout", help="Format of the files below the root: docs/existing-backups.md.")
 ]
 EmptyAsNullOption = Annotated[
     bool, typer.Option("--empty-as-null", help="With --layout connector: empty keys and values were null.")
@@ -39,7 +39,7 @@ InstanceOption = Annotated[
     typer.Option(
         "--instance",
         metavar="[TOPIC=]NAME",
-        help="With --layout connector: whose copy, of a topic that lies there twice.",
+        help="With --layout connector: instance whose copy is read, of a topic that is there twice.",
     ),
 ]
 PreferOption = Annotated[
@@ -48,14 +48,14 @@ PreferOption = Annotated[
 ]
 LeaveOutOption = Annotated[
     list[str] | None,
-    typer.Option("--leave-out", metavar="KEY", help="With --layout connector: go without this file; may be repeated."),
+    typer.Option("--leave-out", metavar="KEY", help="With --layout connector: ignore this file; may be repeated."),
 ]
 IndexOption = Annotated[
     Path | None,
     typer.Option(
         "--index",
         metavar="FILE",
-        help="With --layout connector: keep here what files hold, so that they are read once.",
+        help="With --layout connector: keep an index of the files here, so that they are read once.",
     ),
 ]
 

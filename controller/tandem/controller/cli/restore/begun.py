@@ -77,7 +77,7 @@ def list_(
 ) -> None:
     """List the restores that the target cluster knows of: those that ended, and those that did not.
 
-    One that did not end is gone on with by the command that began it, or given up by `tandem restore abandon`. Exit
+    One that did not end is resumed by the command that began it, or ended by `tandem restore abandon`. Exit
     code 3 if a record of one can't be read: the others are listed.
     """
     target = _target(context, config, overrides, target_servers, target_config)
@@ -102,9 +102,9 @@ def abandon(
     target_config: TargetConfigOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Give up a restore that did not end: nobody goes on with it, and --append's topics get their config back.
+    """Abandon a restore that did not end, and give topics of --append their config back.
 
-    What it has put into topics stays there. Exit code 5 if it ended; 3 if the cluster refuses some of the config.
+    The records that it wrote stay in the topics. Exit code 5 if it ended; 3 if the cluster refuses some of the config.
     """
     from tandem.spark_jobs.restore import abandon as job  # noqa: PLC0415 - loaded when the command runs, not for --help
 

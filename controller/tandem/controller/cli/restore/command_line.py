@@ -32,7 +32,7 @@ class RestoreGroup(SectionedGroup):
         ),
         "Where to": (
             *("target_servers", "target_config", "to", "rename", "patterns", "suffix", "replication_factor"),
-            *("topic_config", "compression", "repartition", "partitions", "append"),
+            *("topic_config", "repartition", "partitions", "append"),
         ),
         "Offsets": ("offsets", "max_fill"),
         "Safety": ("dry_run", "plan", "apply", "yes", "keep_load_config"),

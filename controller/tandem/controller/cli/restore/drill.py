@@ -89,7 +89,10 @@ def drill(
     topics: TopicsOption = None,
     generation: GenerationOption = None,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="As of then, e.g. 2026-05-04T10:00:00Z; else the newest.")
+        str | None,
+        typer.Option(
+            "--at", metavar="TIME", help="The state as of this time, e.g. 2026-05-04T10:00:00Z; else the newest."
+        ),
     ] = None,
     target_servers: TargetServersOption = None,
     target_config: TargetConfigOption = None,

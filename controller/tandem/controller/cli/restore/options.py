@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Excluded(StrEnum):
-    """What becomes of records with excluded keys."""
+    """Leave records with excluded keys out, or write tombstones for them."""
 
     DROP = "drop"
     TOMBSTONE = "tombstone"

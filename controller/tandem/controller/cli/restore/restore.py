@@ -116,7 +116,9 @@ def restore(
     until: Annotated[
         list[str] | None,
         typer.Option(
-            "--until", metavar="TOPIC:N=OFFSET", help="Only what lies below in this partition; may be repeated."
+            "--until",
+            metavar="TOPIC:N=OFFSET",
+            help="Only records below this offset of this partition; may be repeated.",
         ),
     ] = None,
     until_timestamp: Annotated[
@@ -124,7 +126,7 @@ def restore(
         typer.Option(
             "--until-timestamp",
             metavar="TIME",
-            help="Of each partition what comes before the first record with a later producer's timestamp.",
+            help="Of each partition only records before the first one with a later producer's timestamp.",
         ),
     ] = None,
     filter_timestamp: Annotated[
@@ -152,7 +154,7 @@ def restore(
         Path | None, typer.Option("--exclude-keys-file", help="The same, one key on each line.")
     ] = None,
     excluded: Annotated[
-        Excluded, typer.Option("--excluded", help="What becomes of records with excluded keys.")
+        Excluded, typer.Option("--excluded", help="Leave records with excluded keys out, or write tombstones for them.")
     ] = Excluded.DROP,
     key_format: Annotated[
         KeyFormat, typer.Option("--key-format", help="How keys are written in the options above.")
@@ -169,7 +171,7 @@ def restore(
         int | None, typer.Option("--partitions", min=1, help="For new topics, with --repartition; else as recorded.")
     ] = None,
     rate: Annotated[
-        str | None, typer.Option("--rate", metavar="SIZE", help="At most so much a second, e.g. 50MiB, as sent.")
+        str | None, typer.Option("--rate", metavar="SIZE", help="Most bytes sent per second, e.g. 50MiB.")
     ] = None,
     compression: Annotated[
         BatchCodec | None,
@@ -197,7 +199,7 @@ def restore(
         int | None, typer.Option("--replication-factor", min=1, help="For new topics; else as recorded.")
     ] = None,
     append: Annotated[
-        bool, typer.Option("--append", help="Add to topics that hold something; they keep their config.")
+        bool, typer.Option("--append", help="Add to topics that are not empty; they keep their config.")
     ] = False,
     offsets: Annotated[
         str | None,
@@ -215,11 +217,11 @@ def restore(
         bool, typer.Option("--keep-load-config", help="Leave topics as they were loaded: nothing compacted or deleted.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Agree that the recorded retention deletes old records at once.")
+        bool, typer.Option("--yes", help="Accept that the recorded retention deletes old records at once.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; touch nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
     plan: Annotated[
-        Path | None, typer.Option("--plan", metavar="FILE", help="Write the plan to a new file, for --apply; no more.")
+        Path | None, typer.Option("--plan", metavar="FILE", help="Write the plan to a new file, for --apply, and stop.")
     ] = None,
     apply: Annotated[
         Path | None,
@@ -235,8 +237,8 @@ def restore(
 ) -> None:
     """Restore topics from the store into Kafka: plan, create, load, verify by count and hash, set the recorded config.
 
-    A run that was ended, by whatever, is resumed by giving the same command again: nothing is lost and nothing is
-    there twice. Without --append a target that holds anything else is refused (exit code 5). Exit code 3: the target
+    A run that was interrupted is resumed by repeating the same command: no record is lost, and none is written twice.
+    Without --append a target that holds anything else is refused (exit code 5). Exit code 3: the target
     is not what the backup is, or did not get its config, or --expect-head names an entry that the bucket lacks.
     """
     if context.invoked_subcommand is not None:

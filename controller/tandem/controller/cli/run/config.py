@@ -22,7 +22,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check and sh
     epilog=examples("tandem config validate -c a.yaml", "tandem config validate -c a.yaml --set rotation.interval=14d")
 )
 def validate(context: typer.Context, config: ConfigOption = None, overrides: SetOption = None) -> None:
-    """Check it, and say what is wrong where.
+    """Check the configuration and report each problem with its place.
 
     File, environment and overrides together; all problems at once, each with its place and what to do.
     """

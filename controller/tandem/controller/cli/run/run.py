@@ -24,7 +24,7 @@ app = typer.Typer()
 def run(context: typer.Context, config: ConfigOption = None, overrides: SetOption = None) -> int:
     """Run one instance of the pair until SIGTERM. Logs go to stderr.
 
-    It waits for brokers and store that do not answer, and ends with a message on what waiting does not mend.
+    It waits for brokers and store that do not answer, and ends with an error for a problem that waiting does not solve.
     """
     from tandem.controller.http.health import HealthSource, health_of, serve, starting  # noqa: PLC0415
     from tandem.controller.http.page.page_source import PageSource  # noqa: PLC0415

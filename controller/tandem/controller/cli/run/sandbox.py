@@ -21,7 +21,7 @@ app = typer.Typer(
 )
 
 DEFAULT_FOLDER = Path(".sandbox")
-FolderOption = Annotated[Path, typer.Option("--dir", help="Folder of the data, the logs and what is remembered.")]
+FolderOption = Annotated[Path, typer.Option("--dir", help="Folder of the data, the logs and the state.")]
 
 
 @app.command(epilog=examples('eval "$(tandem sandbox up)"', "tandem sandbox up --dir /tmp/sandbox"))

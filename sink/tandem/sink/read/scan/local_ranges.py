@@ -278,7 +278,7 @@ class LocalRanges(RangeBackEnd):
             )
             return
         _LOG.warning(
-            "a chunk took longer than tombstones allow, reading it again in pieces",
+            "a range took longer than the tombstone guarantee allows, reading it again in pieces",
             topic=tp.topic,
             partition=tp.partition,
             low=chunk.low,

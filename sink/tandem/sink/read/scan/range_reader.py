@@ -123,7 +123,7 @@ def delete_unused(store: ObjectStore, names: Sequence[str], *, of: str) -> None:
     try:
         store.delete(names)
     except TandemError as error:
-        event = "what was read for nothing stays until its generation is cleared"
+        event = "objects of a discarded range stay until their generation is cleared"
         _LOG.warning(event, range=of, objects=len(names), error=error)
 
 

@@ -122,7 +122,7 @@ class SparkRanges(RangeBackEnd):
             self._given_up = True
             self._waiting.clear()
             _LOG.warning(
-                "no catch-up job has offered anything for long, reading the bases myself",
+                "no catch-up job has offered a range for long, this instance scans itself",
                 partitions=len(waiting),
                 seconds=round(self._patience_s),
             )
@@ -180,7 +180,7 @@ class SparkRanges(RangeBackEnd):
         except ObjectMissingError:
             return
         except DamagedError as error:
-            _RATED.warning("an offer can't be read and is thrown away", key=name, error=error)
+            _RATED.warning("an offer can't be read and is discarded", key=name, error=error)
         self._context.store.delete([name])
 
     def _delete_useless(self, offer: RangeOffer) -> None:
@@ -226,7 +226,7 @@ class SparkRanges(RangeBackEnd):
         for item in listed:
             if is_of_scan(base, item.range) and not base.start <= item.range.low < item.range.high:
                 _LOG.warning(
-                    "an offer of offsets that nobody asked for is thrown away",
+                    "an offer outside the wanted ranges is discarded",
                     key=item.name,
                     start=base.start,
                     end=base.end,
@@ -249,7 +249,7 @@ class SparkRanges(RangeBackEnd):
             self._moved_at = clock.now()
             return True
         if refusal is RangeRefusal.KNOWN:
-            _RATED.warning("an offer names what is in the chain already and is thrown away", key=listed.name)
+            _RATED.warning("an offer of objects that the chain holds already is discarded", key=listed.name)
         else:
             self._refused.append(offer)
         self._context.store.delete([listed.name])

@@ -63,7 +63,7 @@ class CopiedRecords:
                 newest = copy.newest
                 found = newest.last if not newest.tombstones and newest.last < end else None
                 _LOG.warning(
-                    "a copy that tells which records a log must hold can't be read, its chain's word is taken",
+                    "a copy that names a log's records can't be read, its chain is trusted instead",
                     generation=copy.generation,
                     object=copy.pieces[0].key,
                     offset=found,

@@ -166,7 +166,7 @@ class ChainWriter:
         except OversizeError as error:
             self._refused_seq, self._snapshot_bytes, self._later_bytes = self.state.seq, ENTRY_JSON, 0
             _LOG.warning(
-                "the state is too large for a SNAPSHOT: whoever starts reads more of the chain, and takes longer",
+                "the state is too large for a SNAPSHOT: a start reads more of the chain and takes longer",
                 generation=self.state.number,
                 objects=len(self.state.objects),
                 partitions=len(self.state.positions),

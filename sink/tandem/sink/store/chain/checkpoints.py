@@ -113,7 +113,7 @@ def completed_at(store: ObjectStore, pair: str, pin: Pin) -> int | None:
     except ObjectMissingError:
         return None
     except DamagedError as error:
-        _RATED.warning("nobody can tell what a checkpoint came to; all that it may need stays", error=error)
+        _RATED.warning("the outcome of a checkpoint is unknown; all that it may need is kept", error=error)
         return None
     return outcome.seq if outcome.completed and outcome.generation == pin.generation else None
 

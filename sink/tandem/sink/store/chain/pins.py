@@ -157,7 +157,9 @@ def _read(store: ObjectStore, pin_id: str, where: str) -> Pin:
     try:
         return _parse(store.get(where), pin_id, where)
     except DamagedError as error:
-        _RATED.warning("a pin can't be read and keeps everything; remove it if nobody needs it", key=where, error=error)
+        _RATED.warning(
+            "a pin can't be read and keeps everything; remove it if it is not needed", key=where, error=error
+        )
         return Pin(id=pin_id, generation=None, owner="unknown", until=None, trouble="it can't be read")
 
 

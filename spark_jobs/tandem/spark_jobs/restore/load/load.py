@@ -98,7 +98,7 @@ def load_partition(task: LoadTask) -> LoadResult:
                 seen, moved, delay = attempt.committed, now, _FIRST_DELAY
             if now - moved > task.pace.give_up_seconds:
                 raise
-            _LOG.warning("restore stumbled, resuming", place=task.place, error=error, wait_s=delay)
+            _LOG.warning("restore failed for now, resuming", place=task.place, error=error, wait_s=delay)
             time.sleep(delay)
             delay = min(delay * 2, _LONGEST_DELAY)
         else:

@@ -48,7 +48,6 @@ SEEN = CheckpointStatus(
 
 @pytest.fixture
 def store(tmp_path: Path) -> ObjectStore:
-    """A file store."""
     (tmp_path / "root").mkdir()
     return open_store((tmp_path / "root").as_uri())
 
@@ -73,10 +72,7 @@ def config(tmp_path: Path, store: ObjectStore) -> Path:
 
 def completed(store: ObjectStore) -> Backup:
     """A COMPLETE generation of ten records."""
-    backup = Backup.claim(store, topics=[ORDERS])
-    backup.commit(records("orders", 0, range(10)))
-    backup.complete()
-    return backup
+    return Backup.completed(store, records("orders", 0, range(10)))
 
 
 def asked(store: ObjectStore, end: int = 10, *, name: str = "nightly", lifetime_ms: int = 600_000) -> CheckpointRequest:
@@ -143,7 +139,6 @@ def test_whoever_looks_after_the_deadline_says_so_for_good(store: ObjectStore) -
             return getattr(store, name)
 
         def put_if_absent(self, key: str, _: bytes) -> None:
-            """Refuse."""
             raise StoreDeniedError(key, code="TDM-X001")
 
     request = asked(store, lifetime_ms=0)

@@ -41,10 +41,7 @@ HOUR_MS = 3_600_000
 
 def completed(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:
     """A generation that is COMPLETE."""
-    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
-    backup.commit(records("orders", 0, range(100)))
-    backup.complete()
-    return backup
+    return Backup.completed(store, records("orders", 0, range(100)), topics=[ORDERS], number=number, instance=instance)
 
 
 def judged(

@@ -42,10 +42,11 @@ ODD = [
 def root(tmp_path: Path) -> str:
     """A backup of three commits: objects of their own, and a journal."""
     (tmp_path / "store").mkdir()
-    backup = Backup.claim(
-        open_store((tmp_path / "store").as_uri()), topics=[TopicSpec("orders", 3), TopicSpec("odd", 2)]
+    backup = Backup.begun(
+        open_store((tmp_path / "store").as_uri()),
+        records("orders", 0, range(30), keys=10, tombstones=[13]),
+        topics=[TopicSpec("orders", 3), TopicSpec("odd", 2)],
     )
-    backup.commit(records("orders", 0, range(30), keys=10, tombstones=[13]))
     backup.commit(records("orders", 1, range(20), keys=10) + ODD, journal=True)
     backup.complete()
     backup.commit(records("orders", 0, range(30, 40), keys=10))

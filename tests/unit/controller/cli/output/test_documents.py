@@ -87,9 +87,9 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "store").mkdir()
     store = open_store((tmp_path / "store").as_uri())
     for number, instance in ((1, "a"), (2, "b")):
-        backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
-        backup.commit(records("orders", 0, range(10), tombstones=[3]))
-        backup.complete()
+        backup = Backup.completed(
+            store, records("orders", 0, range(10), tombstones=[3]), topics=[ORDERS], number=number, instance=instance
+        )
     backup.taint("orders", 1, 0)
     checkpoint(store)
     path = tmp_path / "a.yaml"

@@ -40,9 +40,7 @@ SOON_S = 20.0
 def store(tmp_path: Path) -> ObjectStore:
     (tmp_path / "store").mkdir()
     store = open_store((tmp_path / "store").as_uri())
-    backup = Backup.claim(store, topics=[ORDERS])
-    backup.commit(records("orders", 0, range(20)))
-    backup.complete()
+    Backup.completed(store, records("orders", 0, range(20)), topics=[ORDERS])
     return store
 
 

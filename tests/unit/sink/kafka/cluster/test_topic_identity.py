@@ -38,7 +38,6 @@ class _Client:
         """Say nothing."""
 
     def list_topics(self, **_: float) -> object:
-        """Name them all."""
         return SimpleNamespace(topics=self.ids)
 
     def describe_topics(self, wanted: Any, **_: float) -> Mapping[str, Future[object]]:
@@ -46,7 +45,6 @@ class _Client:
         return {name: self._done(self._topic(name)) for name in wanted.topic_names}
 
     def describe_configs(self, resources: Any, **_: float) -> Mapping[Any, Future[object]]:
-        """Nothing is set."""
         return {resource: self._done({}) for resource in resources}
 
     def _topic(self, name: str) -> object:

@@ -10,6 +10,7 @@ import pytest
 from support.backups.chains import key, topic
 from support.pipeline.doubles import Event, ScriptedSource, fetched
 from support.pipeline.pipelines import QUICK, Bench, at_work, through
+from support.pipeline.waiting import until
 from support.records.strategies import batch
 
 from tandem.backup_avro.errors import DamagedError
@@ -74,9 +75,7 @@ def test_a_topic_that_the_store_refuses_stops_no_other_one(
     pipeline = bench.start()
     bench.until(lambda state: key("u") in state.positions)
     u_grows(bench)
-    deadline = time.monotonic() + 5
-    while not pipeline.report().unread and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: pipeline.report().unread)
     report = pipeline.report()
     assert report.error is None
     assert report.unread == 1
@@ -87,9 +86,7 @@ def test_a_topic_that_the_store_refuses_stops_no_other_one(
     assert key() not in bench.chain().positions
     bench.store.before = lambda _operation, _name: None
     assert bench.stored(bench.until(through(10))) == list(range(10))
-    deadline = time.monotonic() + 5
-    while pipeline.report().unread and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: not pipeline.report().unread)
     assert (pipeline.report().unread, pipeline.report().trouble, pipeline.report().aside) == (0, (), ())
 
 
@@ -98,9 +95,7 @@ def test_a_topic_that_is_refused_later_goes_on_where_the_chain_ends(
 ) -> None:
     """What was committed of it stays; what was not is read again."""
     monkeypatch.setattr("tandem.sink.write.topics_aside._FIRST_REST_S", 0.3)
-    bench.log.append(0, 1)
-    bench.start()
-    bench.until(through(2))
+    bench.read(0, 1)
     refuse(bench, REFUSED)
     bench.log.append(2, 3)
     u_grows(bench)
@@ -112,9 +107,7 @@ def test_a_topic_that_is_refused_later_goes_on_where_the_chain_ends(
 
 def test_a_store_that_takes_nothing_at_all_ends_the_pipeline(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """That is no topic's fault: whoever runs the instance has to see it, and it is started again."""
-    bench.log.append(0, 1)
-    pipeline = bench.start()
-    bench.until(through(2))
+    pipeline = bench.read(0, 1)
 
     def probe(prefix: str) -> tuple[str, ...]:
         assert prefix.endswith("/generation=00000001/")
@@ -123,9 +116,7 @@ def test_a_store_that_takes_nothing_at_all_ends_the_pipeline(bench: Bench, monke
     monkeypatch.setattr(bench.store, "probe", probe)
     refuse(bench, REFUSED)
     bench.log.append(2)
-    deadline = time.monotonic() + 5
-    while pipeline.error is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: pipeline.error is not None)
     assert pipeline.error is REFUSED
 
 
@@ -135,9 +126,7 @@ def test_a_journal_that_is_refused_is_no_single_topics_fault(bench: Bench) -> No
     bench.log.append(0, 1)
     refuse(bench, REFUSED, also=lambda name: "/journal/" in name)
     pipeline = bench.start()
-    deadline = time.monotonic() + 5
-    while pipeline.error is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: pipeline.error is not None)
     assert pipeline.error is REFUSED
 
 
@@ -194,9 +183,7 @@ def test_a_store_that_fails_for_all_is_waited_for(
     monkeypatch.setattr("tandem.sink.write.commit._RETRY_S", 0.01)
     monkeypatch.setattr("tandem.sink.write.commit._PATIENCE_S", 0.05)
     bench.policy = replace(QUICK, max_objects=max_objects)
-    bench.log.append(0, 1)
-    pipeline = bench.start()
-    bench.until(through(2))
+    pipeline = bench.read(0, 1)
     asked: list[str] = []
 
     def probe(prefix: str) -> tuple[str, ...]:
@@ -206,9 +193,7 @@ def test_a_store_that_fails_for_all_is_waited_for(
     monkeypatch.setattr(bench.store, "probe", probe)
     refuse(bench, FAILS, also=lambda name: name.endswith(".avro"))
     bench.log.append(2, 3)
-    deadline = time.monotonic() + 5
-    while len(asked) < 3 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: len(asked) >= 3)
     assert len(asked) >= 3
     assert pipeline.report().trouble == (f"what was read is not stored yet: {FAILS}",)
     bench.store.before = lambda _operation, _name: None
@@ -224,22 +209,16 @@ def test_a_journal_that_fails_for_ever_is_begun_anew(bench: Bench, monkeypatch: 
     bench.log.append(0, 1)
     refuse(bench, FAILS, also=lambda name: "/journal/" in name)
     pipeline = bench.start()
-    deadline = time.monotonic() + 5
-    while pipeline.error is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: pipeline.error is not None)
     assert pipeline.error is FAILS
 
 
 def test_a_partition_that_can_not_be_read_is_counted_and_named_first(bench: Bench) -> None:
     """Message formats, compressions and batches that nobody can read: all else is committed as before."""
-    bench.log.append(0, 1)
-    pipeline = bench.start()
-    bench.until(through(2))
+    pipeline = bench.read(0, 1)
     bench.log.spoilt = True
     bench.log.append(2)
-    deadline = time.monotonic() + 5
-    while not pipeline.report().unread and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: pipeline.report().unread)
     pipeline._context.report_trouble("later", "something else")
     report = pipeline.report()
     assert report.unread == 1
@@ -247,9 +226,7 @@ def test_a_partition_that_can_not_be_read_is_counted_and_named_first(bench: Benc
     assert report.trouble[1:] == ("something else",)
     u_grows(bench)
     bench.cluster.topics.pop("t")
-    deadline = time.monotonic() + 5
-    while pipeline.report().unread and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: not pipeline.report().unread)
     assert pipeline.report().unread == 0
 
 

@@ -297,7 +297,6 @@ class Three(LogLookups):
         """No time goes by."""
 
     async def refresh(self, topics: Sequence[str]) -> None:
-        """One broker answers."""
         del topics
         self.views["t"] = self.view
 
@@ -309,7 +308,6 @@ class Three(LogLookups):
         return Answer([(_T[node_id - 1], ErrorCode.NONE, 100, -1)])
 
     async def epoch_ends(self, node: int, asks: Sequence[Any]) -> list[tuple[TopicPartition, int, int, int]]:
-        """Where epochs end."""
         if node == 3:
             raise self.error
         return [(tp, ErrorCode.NONE, 3, 100) for tp, *_ in asks]
@@ -355,7 +353,6 @@ class Client:
             self.tell(KafkaError(KafkaError._AUTHENTICATION, "b3: invalid credentials"))
 
     def list_topics(self, **_: float) -> Any:
-        """Ask any broker."""
         self.listings += 1
         if not self.others_answer:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))

@@ -58,7 +58,6 @@ class OneBroker:
         self.request: Any = None
 
     def send(self, request: Any, *, node_id: int) -> Any:
-        """Take a request."""
         del node_id
         self.request, self.pending = request, Answer()
         return self.pending

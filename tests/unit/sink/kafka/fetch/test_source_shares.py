@@ -31,7 +31,6 @@ class Manager:
         self.sent: dict[int, Any] = {}
 
     def send(self, request: Any, *, node_id: int) -> Any:
-        """Note a request."""
         self.sent[node_id] = request
         return SimpleNamespace(add_callback=lambda *_: None, add_errback=lambda *_: None)
 

@@ -43,7 +43,6 @@ class Slow:
         self.fetched = 0
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         self.now += seconds
 
     def answer(self, source: ScriptedSource) -> list[Event]:

@@ -35,7 +35,6 @@ class Crew:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def submit(self, task: RangeTask) -> Future[RangeRead]:
-        """Note it."""
         future: Future[RangeRead] = Future()
         with self.lock:
             self.handed_out.append((task.low, task.high))
@@ -74,7 +73,6 @@ class Crew:
         return answer
 
     def read(self, low: int) -> RangeRead:
-        """Read and answer."""
         return self.begin(low)()
 
     def fail(self, low: int, error: Exception) -> None:
@@ -105,7 +103,6 @@ def bench() -> Iterator[Bench]:
 
 @pytest.fixture
 def crew(bench: Bench) -> Crew:
-    """Its workers."""
     assert isinstance(bench.workers, Crew)
     return bench.workers
 

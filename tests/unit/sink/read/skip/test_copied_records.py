@@ -166,13 +166,11 @@ class Later(Executor):
         self.waiting: list[tuple[Future[Any], Any]] = []
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Take work."""
         future: Future[Any] = Future()
         self.waiting.append((future, lambda: fn(*args, **kwargs)))
         return future
 
     def work(self) -> None:
-        """Do it all."""
         for future, work in self.waiting:
             future.set_result(work())
         self.waiting.clear()

@@ -28,17 +28,14 @@ from tandem.sink.store.object_store import StoreDeniedError, StoreTransientError
 
 @pytest.fixture
 def store() -> MemoryStore:
-    """An empty store."""
     return MemoryStore()
 
 
 def who(instance: str = "a", life: int = 1) -> Identity:
-    """An incarnation."""
     return Identity(pair=PAIR, instance=instance, incarnation=f"{instance}-{life}", cluster_id=CLUSTER)
 
 
 def claimed(store: MemoryStore, number: int = 1, identity: Identity | None = None) -> ChainWriter:
-    """Claim a number."""
     return claim(store, identity or who(), number, opening=OPENING, reason="test", stop=threading.Event())
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.backups.build_backup import PAIR, Backup, TopicSpec, records
+from support.backups.build_backup import PAIR, Backup, records
 from support.pairs.sights import message, sight
 from support.pipeline.doubles import MemoryStore
 
@@ -44,9 +44,7 @@ def store() -> MemoryStore:
 
 def backup(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:
     """A complete generation of five entries."""
-    found = Backup.claim(store, topics=[TopicSpec("orders")], number=number, instance=instance)
-    found.commit(records("orders", 0, range(10)))
-    found.complete()
+    found = Backup.completed(store, records("orders", 0, range(10)), number=number, instance=instance)
     found.commit(records("orders", 0, range(10, 12)))
     return found
 
@@ -347,7 +345,6 @@ def test_keys_are_made_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def config(folder: Path, root: str, signing: str) -> str:
-    """A configuration file."""
     path = folder / "a.yaml"
     path.write_text(
         f"pair: {PAIR}\ntopics: {{include: [orders]}}\nkafka: {{bootstrap.servers: '127.0.0.1:1'}}\n"

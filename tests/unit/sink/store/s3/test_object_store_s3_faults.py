@@ -382,7 +382,6 @@ class _Agent(Quiet, BaseHTTPRequestHandler):
     instead: tuple[object, ...] = ()
 
     def do_GET(self) -> None:
-        """Answer."""
         type(self).asked += 1
         good = self.refusals < self.asked <= self.refusals + self.gives
         given = {"AccessKeyId": "agents", "SecretAccessKey": "s", "Token": "t", "Expiration": self.expiration}
@@ -466,7 +465,7 @@ def test_an_agent_whose_answer_is_of_no_use_is_asked_again(
     with pytest.raises(StoreTransientError, match=r"no credentials for|UselessCredentials") as raised:
         (store if renewed else open_store("s3://bucket", settings)).head("key")
     assert raised.value.__cause__ is None
-    assert "check whoever gives them" in str(raised.value)
+    assert raised.value.code in {"TDM-S062", "TDM-S065"}
     assert "secret-of" not in f"{raised.value!r} {raised.value} {caplog.text}"
     assert server.requests == []
     if not renewed:
@@ -481,7 +480,6 @@ class _Sts(Quiet, BaseHTTPRequestHandler):
     instead: tuple[tuple[int, str], ...] = ()
 
     def do_POST(self) -> None:
-        """Answer."""
         self.rfile.read(int(self.headers["Content-Length"]))
         status, body = 200, A_ROLE
         if self.instead:
@@ -753,7 +751,6 @@ BEGIN, PART, COMPLETE, ABORT = "POST big", "PUT big", "POST big", "DELETE big"
 
 
 def passes(_: Request) -> bool:
-    """No fault."""
     return False
 
 

@@ -184,7 +184,9 @@ def test_pages_that_go_round_in_a_circle_come_to_an_end(names: list[str]) -> Non
         previous = _page(names[(number + 1) % len(names)])
         store.objects[_page(name)] = encode_page([OffsetRow(0, number, number, 0, number, 1)], previous)
     found: list[OffsetRow] = []
-    with pytest.raises(DamagedError, match=re.escape(f"{_page(names[0])}: the pages of this offset map name one")):
+    with pytest.raises(
+        DamagedError, match=re.escape(f"{_page(names[0])}: the pages of this offset map refer to each other")
+    ):
         found.extend(islice(offset_pages.read(store, _page(names[0]), pair="p", restore="r"), 100))
     checks = [_check(number, {0: _page(names[0]), 1: _page("dd")}) for number in (0, 1)]
     [task, _] = map_tasks(checks, store, pair="p", restore="r")

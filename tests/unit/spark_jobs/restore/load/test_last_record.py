@@ -164,7 +164,7 @@ class Producer:
         base = arrive(self.log, self.epoch, value, records)
         self._dies()
         if base is None:
-            return Taken(FencedError("late"), records, len(data))
+            return Taken(FencedError("late", code="TDM-X001"), records, len(data))
         return Taken(-1 if self.dice.random() < self.kills else base, records, len(data))
 
     def send(self, topic: str, partition: int, *, key: bytes, value: bytes) -> None:
@@ -184,7 +184,7 @@ class Producer:
         """Commit, if no later one has begun."""
         self._dies()
         if self.log.coordinator > self.epoch:
-            raise FencedError("late")
+            raise FencedError("late", code="TDM-X001")
         if self.open:
             self.log.entries += [(self.epoch, value) for value in self.open] + [(self.epoch, None)]
             self.log.seen = self.epoch

@@ -25,7 +25,7 @@ from tandem.spark_jobs.restore.plan.offset_mode import OffsetMode
 from tandem.spark_jobs.restore.plan.options import RestoreOptions, plan_again, plan_of
 from tandem.spark_jobs.restore.plan.partitioner import Partitioner
 from tandem.spark_jobs.restore.plan.plan import RestorePlan, TargetTopic, TopicNaming
-from tandem.spark_jobs.restore.plan.plan_document import describe_topic
+from tandem.spark_jobs.restore.plan.plan_document import Difference, PlannedPartition, describe_topic
 from tandem.spark_jobs.restore.plan.record_changes import NOTHING, RecordChanges
 from tandem.spark_jobs.restore.prepare.prepare import check_consent
 
@@ -103,9 +103,13 @@ def test_the_hash_is_that_of_what_is_written(store: ObjectStore) -> None:
 def test_a_plan_is_made_again_from_its_basis(store: ObjectStore) -> None:
     """The chain entries that a plan names are enough to make it again, however far the backup has grown."""
     first = _backup(store, TopicSpec("orders", partitions=2))
-    second = Backup.claim(store, topics=[TopicSpec("orders", partitions=2)], number=2, instance="b")
-    second.commit(records("orders", 0, range(30)) + records("orders", 1, range(40)))
-    second.complete()
+    second = Backup.completed(
+        store,
+        records("orders", 0, range(30)) + records("orders", 1, range(40)),
+        topics=[TopicSpec("orders", partitions=2)],
+        number=2,
+        instance="b",
+    )
     plan = _planned(store)
     assert plan.generation == 2
     assert plan.basis == {1: first.writer.state.seq, 2: second.writer.state.seq}
@@ -207,9 +211,7 @@ def test_the_limit_while_loading_is_what_the_largest_record_needs(store: ObjectS
 def test_nothing_is_added_from_others_if_that_is_not_wanted(store: ObjectStore) -> None:
     """What another complete generation read beyond the chosen one is left out."""
     first = _backup(store, TopicSpec("orders"))
-    second = Backup.claim(store, topics=[TopicSpec("orders")], number=2, instance="b")
-    second.commit(records("orders", 0, range(40)))
-    second.complete()
+    Backup.completed(store, records("orders", 0, range(40)), number=2, instance="b")
     first.commit(records("orders", 0, range(40, 50)))
     merged, alone = _planned(store), _planned(store, merge=False)
     assert [item.end for item in merged.topics[0].partitions] == [50]
@@ -218,11 +220,13 @@ def test_nothing_is_added_from_others_if_that_is_not_wanted(store: ObjectStore) 
 
 
 def _larger(store: ObjectStore) -> restore_plan.TopicPlan:
-    second = Backup.claim(
-        store, topics=[TopicSpec("orders", config={"max.message.bytes": "200000000"})], number=2, instance="b"
+    Backup.completed(
+        store,
+        records("orders", 0, range(40)),
+        topics=[TopicSpec("orders", config={"max.message.bytes": "200000000"})],
+        number=2,
+        instance="b",
     )
-    second.commit(records("orders", 0, range(40)))
-    second.complete()
     [topic] = _planned(store, number=2).topics
     return topic
 
@@ -393,7 +397,7 @@ def test_the_document(store: ObjectStore) -> None:
     topic = describe_topic(plan.topics[0], _target(p0=5), now=_NOW, compression=None)
     [partition] = topic.partitions
     part = backup.writer.state.objects[next(iter(backup.writer.state.objects))].parts[0]
-    assert partition == restore_plan.PlannedPartition(
+    assert partition == PlannedPartition(
         partition=0,
         objects=1,
         records=40,
@@ -406,8 +410,8 @@ def test_the_document(store: ObjectStore) -> None:
         fillers=0,
     )
     assert topic.config_differences == {
-        "a": restore_plan.Difference(present="1", recorded="2"),
-        "b": restore_plan.Difference(present=None, recorded="3"),
+        "a": Difference(present="1", recorded="2"),
+        "b": Difference(present=None, recorded="3"),
     }
     assert plan.topics[0].partitions[0].key == PartitionKey(plan.topics[0].source.topic_id, 0)
 
@@ -482,12 +486,14 @@ def test_the_same_command_finds_itsplan_again(
     store: ObjectStore, topics: tuple[str, ...] | None, generation: int | None
 ) -> None:
     """Also where a topic that is gone comes from an older generation than the rest, and after commits in between."""
-    first = Backup.claim(store, topics=[TopicSpec("orders"), TopicSpec("old")], number=1, instance="a")
-    first.commit([*records("orders", 0, range(10)), *records("old", 0, range(10))])
-    first.complete()
-    second = Backup.claim(store, topics=[TopicSpec("orders")], number=2, instance="b")
-    second.commit(records("orders", 0, range(20)))
-    second.complete()
+    first = Backup.completed(
+        store,
+        [*records("orders", 0, range(10)), *records("old", 0, range(10))],
+        topics=[TopicSpec("orders"), TopicSpec("old")],
+        number=1,
+        instance="a",
+    )
+    second = Backup.completed(store, records("orders", 0, range(20)), number=2, instance="b")
     first.seal()
     options = RestoreOptions(naming=TopicNaming(suffix=".r"), topics=topics, generation=generation)
     if topics is not None and "old" in topics and generation is not None:

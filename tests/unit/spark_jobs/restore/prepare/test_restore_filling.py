@@ -32,7 +32,7 @@ class Admin:
         """Keep the request."""
         self.asked.append((topic, partition, below))
         if not self.allowed:
-            raise ClusterDeniedError("not allowed", remedy="ask for it")
+            raise ClusterDeniedError("not allowed", code="TDM-X001", remedy="ask for it")
 
 
 def _topic(folder: Path, first: int) -> TopicPlan:

@@ -1,4 +1,4 @@
-"""A restore by Spark, phase by phase: `python -m bench.restore BOOTSTRAP TOPIC PAIR STORE COMPRESSION`.
+"""A restore by Spark, phase by phase: `python -m bench.cases.restore BOOTSTRAP TOPIC PAIR STORE COMPRESSION`.
 
 STORE is a folder's address. Restores into `TOPIC.restored`, which is deleted again. The phases are told apart by what
 they announce; processor time is that of this process and all below it, memory that of the largest Python worker.
