@@ -303,7 +303,7 @@ def test_groups_that_are_not_recorded_are_told_once() -> None:
 
     def told(unrecorded: dict[str, str], **groups: tuple[GroupOffset, ...] | None) -> dict[str, str] | None:
         drafter.survey(ClusterSurvey(found=topics, groups=groups, unrecorded=unrecorded))
-        news, found = drafter.news(), drafter.draft()
+        news, found = drafter.has_changes(), drafter.draft()
         assert news == (found is not None)
         return None if found is None else found.unrecorded
 
