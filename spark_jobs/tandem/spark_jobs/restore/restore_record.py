@@ -126,7 +126,7 @@ def decode(data: bytes, where: str) -> RestoreRecord:
         )
     except (ValueError, TypeError, OverflowError) as error:
         raise DamagedError(f"{where}: {error}", code="TDM-R089") from error
-    fields.end()
+    fields.refuse_other_fields()
     return record
 
 
@@ -142,7 +142,7 @@ def _load_topic(document: object, where: str) -> TopicRecord:
         ends={int(number): int(end) for number, end in ends.items()},
         tasks=tuple(_load_task(item, where) for item in fields.take_field("tasks", list)),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return topic
 
 
@@ -154,7 +154,7 @@ def _load_task(document: object, where: str) -> TaskRecord:
         page=fields.take_field("page", str, None),
         strands=load_strands(strands),
     )
-    fields.end()
+    fields.refuse_other_fields()
     return task
 
 

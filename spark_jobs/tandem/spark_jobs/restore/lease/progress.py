@@ -268,7 +268,7 @@ def decode_state(value: bytes, where: str) -> PlanState:
         )
     except (ValueError, TypeError, OverflowError, AttributeError) as error:
         raise DamagedError(f"{where}: {error}", code="TDM-R030") from error
-    fields.end()
+    fields.refuse_other_fields()
     return state
 
 
@@ -295,7 +295,7 @@ def decode_progress(value: bytes, where: str) -> TaskProgress:
         )
     except (ValueError, TypeError, OverflowError) as error:
         raise DamagedError(f"{where}: {error}", code="TDM-R031") from error
-    fields.end()
+    fields.refuse_other_fields()
     return progress
 
 
@@ -377,7 +377,7 @@ class RestoreProgress:
             fields.take_field("sha256", str),
             fields.take_field("parts", int),
         )
-        fields.end()
+        fields.refuse_other_fields()
         few = min(count, len(self.parts))
         whole = b"".join(self.parts.get(_part_key(plan, digest, number), b"") for number in range(few))
         if few < count or hashlib.sha256(whole).hexdigest() != digest:

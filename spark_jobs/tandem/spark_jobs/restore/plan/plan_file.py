@@ -128,7 +128,7 @@ def _decode(data: bytes, where: str) -> tuple[RestoreOptions, str]:
         replication_factor=fields.take_field("replication_factor", int, None),
     )
     of_pair: str = fields.take_field("pair", str)
-    fields.end()
+    fields.refuse_other_fields()
     return options, of_pair
 
 
